@@ -8,6 +8,7 @@ mod chat;
 mod check;
 mod client;
 mod cluster;
+#[cfg(feature = "console")]
 mod console;
 mod conversations;
 mod core_dumps;
@@ -167,6 +168,7 @@ enum Command {
         command: mcp::McpCommand,
     },
     /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
+    #[cfg(feature = "console")]
     Console,
     /// List, create, rotate and revoke the keys of a running gateway.
     Keys {
@@ -262,6 +264,7 @@ pub fn main() -> ExitCode {
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
+        #[cfg(feature = "console")]
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),

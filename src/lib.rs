@@ -18,11 +18,15 @@ pub use sekisho_calls::tool::{
     Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition,
 };
 pub use sekisho_config::{Config, Environment, PolicyConfig};
-pub use sekisho_console::serve;
 pub use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
 pub use sekisho_core::error::{Blame, CallError, ErrorCode};
 pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
 pub use sekisho_gateway::Gateway;
+
+#[cfg(not(feature = "console"))]
+pub use sekisho_api::serve;
+#[cfg(feature = "console")]
+pub use sekisho_console::serve;
 
 /// What the tests and benchmarks of this repository use besides. No promise is made about it.
 #[doc(hidden)]
@@ -34,8 +38,8 @@ pub mod testing {
     pub use sekisho_core::caller::Owner;
     pub use sekisho_core::share::Share;
     pub use sekisho_gateway::offered_tools;
-    pub use sekisho_guest_protocol::Kind;
-    pub use sekisho_guest_protocol::{Prepared, PreparedProfile};
+    pub use sekisho_guest_protocol::{Kind, Prepared, PreparedProfile};
+    #[cfg(feature = "sandbox")]
     pub use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine, fingerprint};
     pub use sekisho_interpreters::compiled::CompiledFolder;
     pub use sekisho_interpreters::interpreter::Manifest;

@@ -63,6 +63,11 @@ pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket,
 pub use self::reply::{ErrorReply, status as status_of};
 pub use self::tls::check_tls;
 
+/// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
+pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
+    serve_with(listening, agents, router(agents), shutdown).await;
+}
+
 /// Every route of the service.
 pub fn router(agents: &Arc<AgentService>) -> Router {
     let gateway = agents.gateway();

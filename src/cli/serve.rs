@@ -61,7 +61,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         greet(&gateway.config(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        sekisho_console::serve(listening, &agents, shutdown(&gateway, signals)).await;
+        crate::serve(listening, &agents, shutdown(&gateway, signals)).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");

@@ -84,8 +84,9 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Sandbox { command: SandboxCommand::Worker { .. } } => RemoteSupport::Ignored,
         Command::Check { .. } => RemoteSupport::Local(", or use `check --remote`"),
         Command::Explain(_) => RemoteSupport::Local(", or use `call --dry-run`"),
+        #[cfg(feature = "console")]
+        Command::Console => RemoteSupport::Local(""),
         Command::Serve(_)
-        | Command::Console
         | Command::Lock(_)
         | Command::Audit { .. }
         | Command::Backup { .. }

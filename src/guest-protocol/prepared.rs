@@ -1,4 +1,4 @@
-//! A complete interpreter, as a worker gets it.
+//! A complete interpreter, as a worker gets it, and what compiled files of workers are named after.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,4 +42,12 @@ pub enum Kind {
     Reactor,
     /// Runs once from `_start` to its exit.
     Command,
+}
+
+/// What the compiled files of a worker depend on: the version of wasmtime, the engine's settings, the processor's features.
+/// The worker's program says it, since only that has an engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineFingerprints {
+    pub interpreter: String,
+    pub components: String,
 }

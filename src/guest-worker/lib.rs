@@ -35,9 +35,10 @@ use self::outcomes::{done_frame, not_placed};
 use self::profile::Profile;
 use self::ticker::Ticker;
 use sekisho_guest_protocol::{
-    End, Frames, FromWorker, Greeting, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, encode,
+    End, EngineFingerprints, Frames, FromWorker, Greeting, Job, JobId, Load, Outcome, SessionEntry, SessionId,
+    ToWorker, encode,
 };
-use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine};
+use sekisho_guest_system::engine::{InstancePool, can_scan_pages, component_engine, engine, fingerprint};
 use sekisho_guest_system::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
@@ -104,6 +105,17 @@ pub fn main(in_background: bool) -> Result<(), WorkerError> {
         worker.send(&FromWorker::Ready(Box::new(greeting)))?;
         worker.serve(messages, outgoing).await
     })
+}
+
+/// Of the engines of this program.
+///
+/// # Errors
+/// WebAssembly cannot run on this machine.
+pub fn fingerprints() -> Result<EngineFingerprints, String> {
+    let failed = |error: wasmtime::Error| format!("WebAssembly cannot run here: {error:#}");
+    let interpreter = fingerprint(&engine(InstancePool::default()).map_err(failed)?);
+    let components = fingerprint(&component_engine(1).map_err(failed)?);
+    Ok(EngineFingerprints { interpreter, components })
 }
 
 fn connect() -> io::Result<UnixStream> {

@@ -16,7 +16,7 @@ use sekisho_guest_protocol::Kind;
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/finish.py");
 
-/// Version of the guest's folder layout ([`Mounts`](sekisho_guest_system::mounts::Mounts)), whose descriptors are part of a
+/// Version of the guest's folder layout (`guest-system/mounts.rs`), whose descriptors are part of a
 /// snapshot, of the way the host arranges the guest's heap ([`Heap`]), and of what a snapshot exports and has read.
 const LAYOUT: u64 = 3;
 

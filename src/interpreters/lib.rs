@@ -1,4 +1,4 @@
-//! The interpreters that the sandbox runs: what they are made of, how one is prepared, and the Python inside it.
+//! The interpreters that the sandbox runs: what they are made of, which of it is in the folder of this machine, and the Python inside it.
 
 pub mod compiled;
 pub mod interpreter;

@@ -1,58 +1,32 @@
-//! Sets an interpreter up once: fetch, verify, unpack and compile, step by step. Every step stores its result
-//! atomically, under a name derived from its inputs. So an interrupted preparation continues where it stopped, a
-//! finished one is recognised in milliseconds, and a new version of any input gets a new name.
+//! The private folder of interpreters: what is in it, and what is missing. Nothing here runs or compiles WebAssembly.
 
 mod error;
-mod fetch;
-mod heap;
 mod progress;
-mod snapshot;
-mod snapshot_files;
-#[cfg(test)]
-mod tests;
-mod unpack;
+pub mod unpack;
 
-use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use wasmtime::Engine;
-
-pub use self::error::PrepareError;
-use self::error::doing;
-pub use self::progress::Progress;
-use self::snapshot_files::SNAPSHOT_SUMS;
+pub use self::error::{PrepareError, doing};
+pub use self::progress::{Progress, Step};
 use crate::compiled::CompiledFolder;
-use crate::interpreter::{Digest, Manifest, Profile, SourcePackage};
+use crate::interpreter::{Digest, Manifest, SourcePackage};
 use sekisho_core::owner_only_files;
 use sekisho_core::owner_only_files::Unusable;
-use sekisho_guest_protocol::{Kind, Mount, Prepared, PreparedProfile};
-use sekisho_guest_system::engine::fingerprint;
+use sekisho_guest_protocol::{Mount, Prepared, PreparedProfile};
 
-/// The source of the package, for a manifest with an origin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// Downloaded by pip; the command that starts Python, such as `python3`.
-    Pip(Vec<OsString>),
-    /// A wheel downloaded before.
-    Wheel(PathBuf),
-}
+/// The folder with a sum of each snapshot whose state is exported.
+const SNAPSHOT_SUMS: &str = "snapshot_sums";
 
-impl Default for Source {
-    fn default() -> Self {
-        Self::Pip(vec!["python3".into()])
-    }
-}
-
-/// Compiled files unused for this long are removed when new ones are written.
-const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// Of a SHA-256 sum in hexadecimal.
+const SUM_LENGTH: u64 = 64;
 
 /// The private folder in which interpreters are set up.
 #[derive(Debug, Clone)]
 pub struct Interpreters {
     path: PathBuf,
-    compiled: CompiledFolder,
+    pub compiled: CompiledFolder,
 }
 
 /// The default folder of interpreters: `$XDG_CACHE_HOME/sekisho/interpreters`, otherwise
@@ -73,52 +47,27 @@ pub(crate) fn unpack_wheel(path: &Path, content: &[u8], target: &Path) -> Result
 }
 
 impl Interpreters {
-    /// Creates the folder if it is missing. Modules are compiled for engines with this one's settings.
+    /// Creates the folder if it is missing. `fingerprint`: of the engine that modules are compiled for.
     ///
     /// # Errors
     /// When it cannot be created, or is open to other users.
-    pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareError> {
+    pub fn open(path: &Path, fingerprint: &str) -> Result<Self, PrepareError> {
         let inner = ["files", "archives", "snapshots", SNAPSHOT_SUMS].map(|name| path.join(name));
         for folder in [path.to_owned()].into_iter().chain(inner) {
             owner_only_files::make_folder(&folder).map_err(doing("make the folder", &folder))?;
         }
         let compiled = path.join("compiled");
-        let folder = CompiledFolder::open(&compiled, &fingerprint(engine));
+        let folder = CompiledFolder::open(&compiled, fingerprint);
         Ok(Self { path: path.to_owned(), compiled: folder.map_err(doing("make the folder", &compiled))? })
     }
 
-    /// Does the remaining steps, and waits while another process prepares. Do not call it inside a runtime: it blocks
-    /// for minutes and has its own.
-    ///
-    /// # Errors
-    /// The reason and the remedy; finished steps are kept.
-    pub fn prepare(
-        &self,
-        manifest: &Manifest,
-        engine: &Engine,
-        source: &Source,
-        progress: &Progress,
-    ) -> Result<Prepared, PrepareError> {
-        if let Ok(prepared) = self.find(manifest) {
-            return Ok(prepared);
-        }
-        let _one_at_a_time = self.lock(progress)?;
-        if self.find_files(manifest).is_err() {
-            let package = fetch::package(&self.path, manifest, source, progress)?;
-            unpack::files(self, manifest, package.path(), progress)?;
-        }
-        unpack::archives(self, manifest, progress)?;
-        let missing: Vec<_> = manifest.packages.iter().filter(|one| self.check_package(one).is_err()).collect();
-        if !missing.is_empty() {
-            let wheels = fetch::wheels(&self.path, &missing, source, progress)?;
-            unpack::packages(self, &missing, wheels.path(), progress)?;
-        }
-        self.compile(manifest, engine, progress)?;
-        let removed = self.compiled.remove_unused(UNUSED_FOR).map_err(doing("tidy", &self.path))?;
-        if removed > 0 {
-            progress.report(&format!("removed {removed} compiled files that were unused for weeks"));
-        }
-        Ok(self.find(manifest)?)
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The compiled profiles, by [`Manifest::sum_of_profile`].
+    pub fn compiled(&self) -> &CompiledFolder {
+        &self.compiled
     }
 
     /// Whether another process prepares an interpreter now.
@@ -192,11 +141,15 @@ impl Interpreters {
         Ok(())
     }
 
-    fn check_package(&self, package: &SourcePackage) -> Result<(), Unusable> {
+    /// # Errors
+    /// It is not unpacked, or not owned by us.
+    pub fn check_package(&self, package: &SourcePackage) -> Result<(), Unusable> {
         owner_only_files::check_folder(&self.archive_path(&package.sha256))
     }
 
-    fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
+    /// # Errors
+    /// The first that is missing or not owned by us.
+    pub fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
         manifest.files.iter().try_for_each(|file| owner_only_files::open(&self.file_path(&file.sha256)).map(drop))
     }
 
@@ -215,53 +168,8 @@ impl Interpreters {
         files.chain(archives).chain(packages).collect()
     }
 
-    /// One profile after the other, so that each can be used as soon as it is compiled.
-    fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareError> {
-        let is_missing = |profile: &&Profile| self.compiled.find(&manifest.sum_of_profile(profile)).is_err();
-        let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
-        let Some(file) = manifest.module_file().filter(|_| !missing.is_empty()) else { return Ok(()) };
-        let path = self.file_path(&file.sha256);
-        let mut module = fs::read(&path).map_err(doing("read", &path))?;
-        for patch in &manifest.patches {
-            let broken = |reason| PrepareError::Patch { interpreter: manifest.name.clone(), reason };
-            patch.apply(&mut module).map_err(broken)?;
-        }
-        let guest = self.as_prepared(manifest, Vec::new());
-        let mut snapshots = None;
-        for profile in missing {
-            if manifest.kind == Kind::Command {
-                self.compile_profile(manifest, profile, engine, &path, progress)?;
-                continue;
-            }
-            let snapshot = self.snapshot_path(&manifest.sum_of_profile(profile));
-            if owner_only_files::open(&snapshot).is_err() {
-                self.take_snapshot(manifest, profile, (&module, &guest), &mut snapshots, progress)?;
-            }
-            self.compile_profile(manifest, profile, engine, &snapshot, progress)?;
-            fs::remove_file(&snapshot).map_err(doing("remove", &snapshot))?;
-        }
-        Ok(())
-    }
-
-    fn compile_profile(
-        &self,
-        manifest: &Manifest,
-        profile: &Profile,
-        engine: &Engine,
-        path: &Path,
-        progress: &Progress,
-    ) -> Result<(), PrepareError> {
-        let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
-        let module = fs::read(path).map_err(doing("read", path))?;
-        let broken = |error| PrepareError::Compile { profile: profile.name.clone(), reason: format!("{error:#}") };
-        let compiled = engine.precompile_module(&module).map_err(broken)?;
-        let sum = manifest.sum_of_profile(profile);
-        self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
-        step.done();
-        Ok(())
-    }
-
-    fn as_prepared(&self, manifest: &Manifest, profiles: Vec<PreparedProfile>) -> Prepared {
+    /// With these profiles.
+    pub fn as_prepared(&self, manifest: &Manifest, profiles: Vec<PreparedProfile>) -> Prepared {
         Prepared {
             kind: manifest.kind,
             arguments: manifest.arguments.clone(),
@@ -271,18 +179,39 @@ impl Interpreters {
         }
     }
 
-    /// Held until it is dropped.
-    fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
+    /// Of the one process that prepares. Held until it is dropped.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
         let path = self.path.join("lock");
         let waits = || progress.report("another process prepares an interpreter: waiting for it");
         owner_only_files::lock(&path, waits).map_err(doing("lock", &path))
     }
 
-    fn file_path(&self, digest: &Digest) -> PathBuf {
+    pub fn file_path(&self, digest: &Digest) -> PathBuf {
         self.path.join("files").join(digest.as_str())
     }
 
-    fn archive_path(&self, digest: &Digest) -> PathBuf {
+    pub fn archive_path(&self, digest: &Digest) -> PathBuf {
         self.path.join("archives").join(digest.as_str())
+    }
+
+    /// Of a profile's snapshot, if its state is exported.
+    pub fn snapshot_sum(&self, sum: &str) -> Option<String> {
+        let file = owner_only_files::open(&self.snapshot_sum_path(sum)).ok()?;
+        let mut text = String::new();
+        file.take(SUM_LENGTH + 1).read_to_string(&mut text).ok()?;
+        (text.len() as u64 == SUM_LENGTH).then_some(text)
+    }
+
+    /// Where a snapshot is that is not compiled yet.
+    pub fn snapshot_path(&self, sum: &str) -> PathBuf {
+        self.path.join("snapshots").join(sum)
+    }
+
+    /// Where its sum is, if its state is exported.
+    pub fn snapshot_sum_path(&self, sum: &str) -> PathBuf {
+        self.path.join(SNAPSHOT_SUMS).join(sum)
     }
 }

@@ -4,7 +4,7 @@
 ///
 /// Its module names cannot clash with a program's imports; a program that searches for them finds only its own
 /// instance's copy.
-pub(crate) fn prelude() -> String {
+pub fn prelude() -> String {
     let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
@@ -21,7 +21,7 @@ pub fn command() -> String {
 }
 
 /// Runs before a snapshot, after the prelude.
-pub(crate) const REHEARSAL: &str =
+pub const REHEARSAL: &str =
     "import sys\nsys.modules['_sekisho_harness'].rehearse(sys.modules['_sekisho_encode'].encode)\n";
 
 /// Runs the one program of an instance, after the prelude. `host.call` delivers the program.

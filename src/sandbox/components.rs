@@ -183,7 +183,7 @@ fn memory_to_reserve(limits: &JobLimits, capacity: u64) -> u64 {
 
 impl RunComponents for Sandbox {
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>> {
-        examine::examine(&self.config, file).boxed()
+        examine::examine(self, file).boxed()
     }
 
     fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {

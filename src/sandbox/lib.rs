@@ -69,7 +69,7 @@ use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::{Arguments, CallContext, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_guest_protocol::{Job, Outcome};
+use sekisho_guest_protocol::{EngineFingerprints, Job, Outcome};
 use sekisho_interpreters::interpreter::{Manifest, ManifestError};
 use sekisho_interpreters::packages::Packages;
 use sekisho_observe::metrics::SandboxMetrics;
@@ -110,7 +110,7 @@ pub trait RunPython: Send + Sync {
     fn use_packages<'a>(&'a self, packages: &'a Packages) -> Changing<'a>;
 }
 
-/// The gateway's side of the sandbox. Starts no process before the first run.
+/// The gateway's side of the sandbox. Starts no worker before the first run.
 pub struct Sandbox {
     config: SandboxConfig,
     interpreter: Manifest,
@@ -132,6 +132,7 @@ pub struct Sandbox {
     is_being_set_up: AtomicBool,
     /// Held during the search for the interpreter, so that only one pool is started.
     looking: tokio::sync::Mutex<()>,
+    fingerprints: tokio::sync::OnceCell<EngineFingerprints>,
 }
 
 impl fmt::Debug for Sandbox {
@@ -167,6 +168,7 @@ impl Sandbox {
             module_images: ModuleImages::default(),
             is_being_set_up: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
+            fingerprints: tokio::sync::OnceCell::new(),
             config: config.clone(),
         })
     }

@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::Sandbox;
 use crate::pool::{COMPONENT, Pool, Start};
 use crate::warming_up;
+use crate::worker_handle::fingerprints;
 use crate::worker_setup::{self, ReadyProfile, Setup};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::EngineFingerprints;
 
 /// The result of searching for the interpreter.
 #[derive(Debug)]
@@ -61,10 +63,14 @@ impl Sandbox {
             return Arc::clone(found);
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
-        // Reads files, and computes the names of the engine's compiled files.
-        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter, &packages)).await;
-        let looked =
-            looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()));
+        let looked = match self.fingerprints().await {
+            Ok(fingerprints) => {
+                let look = move || worker_setup::locate(&config, &interpreter, &packages, &fingerprints.interpreter);
+                let looked = tokio::task::spawn_blocking(look).await;
+                looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()))
+            }
+            Err(reason) => Err(reason.into()),
+        };
         let lacking = looked.as_ref().map_or_else(Some, |setup| setup.incomplete.as_ref());
         self.is_being_set_up.store(lacking.is_some_and(|lacking| lacking.is_being_set_up), Ordering::Relaxed);
         let found = match looked {
@@ -96,6 +102,12 @@ impl Sandbox {
             before.background.retire();
         }
         found
+    }
+
+    /// Asked of the program of workers once.
+    pub(crate) async fn fingerprints(&self) -> Result<EngineFingerprints, String> {
+        let ask = async || fingerprints(&worker_setup::program(&self.config)?).await;
+        self.fingerprints.get_or_try_init(ask).await.cloned()
     }
 
     fn available(&self, Setup { program, load, profiles, incomplete, packages }: Setup) -> Available {
@@ -154,6 +166,9 @@ impl Sandbox {
     fn lacks(&self, what: &str) -> CallError {
         if self.is_being_set_up.load(Ordering::Relaxed) {
             return warming_up(&format!("{what} is being set up, which takes some minutes"));
+        }
+        if self.fingerprints.get().is_none() {
+            return warming_up("the workers of the sandbox cannot be started; /readyz tells the operator why");
         }
         let message =
             format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::interval;
 
 pub(crate) use self::module_images::MAX_IMAGE_BYTES;
-pub(crate) use self::process::{Program, WorkerStartError, spawn};
+pub(crate) use self::process::{Program, WorkerStartError, fingerprints, spawn};
 pub(crate) use self::start::StartedWorker;
 
 use self::jobs::{JobEvents, Jobs, STOPPED_TIMEOUT};

@@ -11,7 +11,6 @@ use sekisho_config::SandboxConfig;
 use sekisho_core::owner_only_files::Unusable;
 use sekisho_guest_protocol::{GuestFile, Load, ToWorker, encode};
 use sekisho_guest_protocol::{Mount, Prepared};
-use sekisho_guest_system::engine::{InstancePool, engine};
 use sekisho_interpreters::interpreter::Manifest;
 use sekisho_interpreters::packages::Packages;
 use sekisho_interpreters::prepare::{Interpreters, default_folder};
@@ -59,15 +58,19 @@ impl From<String> for Lacking {
 /// All data files together: every worker holds them in memory.
 const MAX_DATA_BYTES: u64 = 128 << 20;
 
-/// Finds the prepared interpreter and reads the data files. Blocks for some milliseconds.
+/// Finds the prepared interpreter and reads the data files. `fingerprint`: of the engine that runs it. Blocks for some milliseconds.
 ///
 /// # Errors
 /// What is missing.
-pub(crate) fn locate(config: &SandboxConfig, interpreter: &Manifest, packages: &Packages) -> Result<Setup, Lacking> {
+pub(crate) fn locate(
+    config: &SandboxConfig,
+    interpreter: &Manifest,
+    packages: &Packages,
+    fingerprint: &str,
+) -> Result<Setup, Lacking> {
     let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
     let folder = default_folder().ok_or_else(no_folder)?;
-    let engine = engine(InstancePool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
-    let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
+    let interpreters = Interpreters::open(&folder, fingerprint).map_err(|error| error.to_string())?;
     let (prepared, error) = interpreters
         .find_usable(interpreter)
         .map_err(|error| missing(&interpreters, "the Python interpreter is", &error))?;
@@ -127,7 +130,7 @@ pub(crate) fn program(config: &SandboxConfig) -> Result<Program, String> {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("the running program cannot be found: {error}"))?,
     };
-    // `sekisho sandbox worker` calls `worker::main`.
+    // `sekisho sandbox worker` calls `main` of the crate `guest-worker`.
     Ok(Program { file, arguments: ["sandbox", "worker"].map(Into::into).to_vec() })
 }
 
@@ -169,7 +172,7 @@ mod tests {
     fn an_interpreter_being_set_up_is_distinguished_from_a_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("interpreters");
-        let interpreters = Interpreters::open(&path, &engine(InstancePool::default()).unwrap()).unwrap();
+        let interpreters = Interpreters::open(&path, "engine").unwrap();
         let error = Unusable::Missing("python.wasm".into());
         let missing = || missing(&interpreters, "the Python interpreter is", &error);
         let reason = missing().reason;

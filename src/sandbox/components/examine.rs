@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use crate::Sandbox;
 use crate::worker_handle::{Program, spawn};
 use crate::worker_setup::program;
-use sekisho_config::SandboxConfig;
 use sekisho_guest_protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
-use sekisho_guest_system::engine::{component_engine, fingerprint};
 use sekisho_interpreters::compiled::CompiledFolder;
 use sekisho_interpreters::prepare::default_folder;
 
@@ -57,12 +56,13 @@ pub enum Unexamined {
 
 /// # Errors
 /// Why that is not known.
-pub(super) async fn examine(config: &SandboxConfig, file: FileToExamine) -> Result<ExaminedFile, Unexamined> {
+pub(super) async fn examine(sandbox: &Sandbox, file: FileToExamine) -> Result<ExaminedFile, Unexamined> {
     let FileToExamine { sum, wasm, wit, may_compile } = file;
-    let program = program(config).map_err(Unexamined::Failed)?;
+    let program = program(sandbox.config()).map_err(Unexamined::Failed)?;
+    let fingerprint = sandbox.fingerprints().await.map_err(Unexamined::Failed)?.components;
     let known = sum.clone();
     let (folder, found) = in_background(move || {
-        let folder = folder()?;
+        let folder = folder(&fingerprint)?;
         let found = folder.verify(&known).ok();
         Ok((folder, found))
     })
@@ -82,7 +82,7 @@ pub(super) async fn examine(config: &SandboxConfig, file: FileToExamine) -> Resu
     Ok(ExaminedFile { examined, compiled })
 }
 
-/// Reads and hashes files, and reserves address space for an engine.
+/// Reads and hashes files.
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, Unexamined> {
@@ -90,11 +90,10 @@ async fn in_background<T: Send + 'static>(
     done.map_err(|panic| Unexamined::Failed(panic.to_string()))?.map_err(Unexamined::Failed)
 }
 
-fn folder() -> Result<CompiledFolder, String> {
+fn folder(fingerprint: &str) -> Result<CompiledFolder, String> {
     let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
     let path = default_folder().ok_or_else(no_folder)?.with_file_name(FOLDER);
-    let engine = component_engine(1).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
-    CompiledFolder::open(&path, &fingerprint(&engine)).map_err(|error| format!("{}: {error}", path.display()))
+    CompiledFolder::open(&path, fingerprint).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn store(folder: &CompiledFolder, sum: &str, code: &[u8]) -> Result<PathBuf, String> {

@@ -1,6 +1,7 @@
 //! The process of a worker: how it starts, what it writes to its standard error, and why it ended.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -12,6 +13,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
+
+use sekisho_guest_protocol::EngineFingerprints;
 
 /// The command line of a worker.
 #[derive(Debug, Clone)]
@@ -30,6 +33,9 @@ pub(crate) struct WorkerStartError {
 
 /// Time for a process to exit after it has closed its socket.
 const GONE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// For the program to start and make its engines, which takes a twentieth of a second.
+const TIME_FOR_FINGERPRINTS: Duration = Duration::from_secs(20);
 
 /// Bytes of a worker's standard error that are logged: enough for a panic's message.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
@@ -66,6 +72,23 @@ pub(crate) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
         tokio::spawn(log(stderr));
     }
     Ok((UnixStream::from_std(ours)?, child))
+}
+
+/// What the program of workers says about its engines.
+///
+/// # Errors
+/// It cannot be started, or its reason on standard error.
+pub(crate) async fn fingerprints(program: &Program) -> Result<EngineFingerprints, String> {
+    let failed = |error: &dyn fmt::Display| format!("{} --fingerprints: {error}", program.file.display());
+    let mut command = Command::new(&program.file);
+    command.args(&program.arguments).arg("--fingerprints").env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    let answered = timeout(TIME_FOR_FINGERPRINTS, command.output()).await;
+    let output = answered.map_err(|elapsed| failed(&elapsed))?.map_err(|error| failed(&error))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(&reason.trim().lines().next_back().unwrap_or("it failed, and says no reason")));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))
 }
 
 /// Whether a process that has closed its socket was ended by SIGKILL.

@@ -3,8 +3,8 @@
 
 use wasmtime::{AsContextMut, Caller, Extern, Memory};
 
-use crate::interpreter::Heap;
 use sekisho_guest_system::wasi::{Errno, GuestMemory};
+use sekisho_interpreters::interpreter::Heap;
 
 /// `host.call`'s result for any other request.
 const FAULT: i32 = -2;

@@ -8,14 +8,14 @@ use tokio::runtime::{Builder, Runtime};
 use wasmtime::{Caller, Instance, Linker, Module, Store, Val};
 use wasmtime_wizer::{InstanceState, ModuleContext, SnapshotVal, ValType, Wizer};
 
-use super::heap;
-use crate::interpreter::Heap;
+use crate::heap;
 use sekisho_guest_protocol::Prepared;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_system::engine::quick_engine;
 use sekisho_guest_system::files::Quota;
 use sekisho_guest_system::mounts::Mounts;
 use sekisho_guest_system::wasi::{self, Limits, Start, Wasi};
+use sekisho_interpreters::interpreter::Heap;
 
 /// The bits of `turn`'s result that contain the status; the rest are flags.
 const STATUS: i32 = 0xff;

@@ -13,7 +13,9 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::*;
-use sekisho_guest_system::engine::{InstancePool, engine};
+use sekisho_core::owner_only_files::Unusable;
+use sekisho_guest_system::engine::{InstancePool, engine, fingerprint};
+use sekisho_interpreters::interpreter::SourcePackage;
 
 const SMALL: InstancePool = InstancePool { instances: 1, memory_bytes: 1 << 20 };
 
@@ -68,11 +70,13 @@ impl Made {
     }
 
     fn interpreters(&self) -> Interpreters {
-        Interpreters::open(&self.place.path().join("interpreters"), &self.engine).unwrap()
+        Interpreters::open(&self.place.path().join("interpreters"), &fingerprint(&self.engine)).unwrap()
     }
 
     fn prepare_with(&self, source: &Source, progress: &Progress) -> Result<Prepared, PrepareError> {
-        self.interpreters().prepare(&self.manifest, &self.engine, source, progress)
+        let interpreters = self.interpreters();
+        let Self { manifest, engine, .. } = self;
+        Preparation { interpreters: &interpreters, manifest, engine, progress }.run(source)
     }
 
     fn prepare(&self) -> Result<Prepared, PrepareError> {
@@ -309,7 +313,7 @@ fn files_without_an_origin_come_from_the_manifests_folder_and_are_verified_too()
     let files = made.place.path().join("files");
     fs::create_dir_all(files.join("tiny")).unwrap();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
-    zip::ZipArchive::new(File::open(wheel).unwrap()).unwrap().extract(&files).unwrap();
+    zip::ZipArchive::new(fs::File::open(wheel).unwrap()).unwrap().extract(&files).unwrap();
     (made.manifest.origin, made.manifest.folder) = (None, Some(files.clone()));
     let gone = Source::Wheel(made.place.path().join("gone.whl"));
     made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap();

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::error::doing;
-use super::{PrepareError, Progress, Source};
-use crate::interpreter::{Digest, InterpreterOrigin, Manifest, SourcePackage};
+use crate::Source;
 use sekisho_core::owner_only_files;
+use sekisho_interpreters::interpreter::{Digest, InterpreterOrigin, Manifest, SourcePackage};
+use sekisho_interpreters::prepare::{PrepareError, Progress, doing};
 
 /// Of pip's output, the end contains the reason.
 const REASON_LINES: usize = 3;

@@ -1,6 +1,8 @@
 //! Reactors, whose profiles are snapshots.
 
 use super::*;
+use sekisho_guest_protocol::PreparedProfile;
+use sekisho_interpreters::python;
 
 /// A reactor that counts the bytes of source it was given. Source that begins with `!` fails.
 const REACTOR: &str = r#"(module
@@ -58,7 +60,7 @@ fn a_profile_starts_after_its_preludes_and_those_of_lighter_ones() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
-    let texts = [&crate::python::prelude(), crate::python::REHEARSAL, include_str!("../finish.py")];
+    let texts = [&python::prelude(), python::REHEARSAL, include_str!("../../interpreters/prepare/finish.py")];
     let own: usize = texts.iter().map(|text| text.len()).sum();
     let own = i32::try_from(own).unwrap();
     let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();
@@ -89,7 +91,7 @@ fn mutable_globals_of_a_snapshot_are_exported_and_its_sum_is_that_of_its_state()
 fn state_outside_of_memory_and_globals_cannot_be_exported() {
     let module = |inner: &str| {
         let text = format!("(module (memory (export \"memory\") 1) (table $t 1 funcref) (elem $e func) {inner})");
-        super::super::snapshot::with_exported_state(&wat::parse_str(text).unwrap())
+        with_exported_state(&wat::parse_str(text).unwrap())
     };
     assert!(module("(global (mut i32) (i32.const 0))").is_ok());
     for (inner, says) in [
