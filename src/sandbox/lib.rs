@@ -2,7 +2,7 @@
 //!
 //! Isolation has two layers. The first is WebAssembly. The second is a worker process of our own binary with almost
 //! no rights: no network, no files but the interpreter's, a seccomp filter, resource limits. The gateway runs one
-//! worker per core (`pool`). A worker runs many calls as fibers on one thread ([`worker`]), since resetting
+//! worker per core (`pool`). A worker runs many calls as fibers on one thread (`sekisho_guest_worker`), since resetting
 //! copy-on-write memory from several threads of one process does not scale.
 //!
 //! A run:
@@ -24,11 +24,11 @@
 //! program until the answer is here.
 //!
 //! A call may name a session, whose interpreter lives on after it ([`sessions`]). A job may have a module of functions that are
-//! tools in place of a program: they are found, or one of them is called ([`protocol::ModuleTask`]).
+//! tools in place of a program: they are found, or one of them is called ([`ModuleTask`](sekisho_guest_protocol::ModuleTask)).
 //!
 //! Components run in workers of their own, like programs ([`components`]).
 //!
-//! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
+//! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`sekisho_guest_protocol`]).
 
 mod admission;
 mod capacity;
