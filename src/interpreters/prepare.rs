@@ -26,7 +26,7 @@ const SUM_LENGTH: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct Interpreters {
     path: PathBuf,
-    pub compiled: CompiledFolder,
+    compiled: CompiledFolder,
 }
 
 /// The default folder of interpreters: `$XDG_CACHE_HOME/sekisho/interpreters`, otherwise

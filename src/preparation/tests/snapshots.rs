@@ -121,7 +121,7 @@ fn snapshots_taken_before_an_interruption_are_only_compiled() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let interpreters = made.interpreters();
     // A folder at the path of a compiled file interrupts it there.
-    let in_the_way = interpreters.compiled.path_of(&made.manifest.sum_of_profile(&made.manifest.profiles[1]));
+    let in_the_way = interpreters.compiled().path_of(&made.manifest.sum_of_profile(&made.manifest.profiles[1]));
     fs::create_dir_all(in_the_way.join("full")).unwrap();
     made.prepare().unwrap_err();
     fs::remove_dir_all(in_the_way).unwrap();

@@ -74,14 +74,15 @@ pub(crate) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     Ok((UnixStream::from_std(ours)?, child))
 }
 
-/// What the program of workers says about its engines.
+/// What the program of workers says about its engines. Like a worker, it gets no environment and a process group of its own.
 ///
 /// # Errors
 /// It cannot be started, or its reason on standard error.
 pub(crate) async fn fingerprints(program: &Program) -> Result<EngineFingerprints, String> {
     let failed = |error: &dyn fmt::Display| format!("{} --fingerprints: {error}", program.file.display());
     let mut command = Command::new(&program.file);
-    command.args(&program.arguments).arg("--fingerprints").env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    command.args(&program.arguments).arg("--fingerprints").env_clear();
+    command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
     let answered = timeout(TIME_FOR_FINGERPRINTS, command.output()).await;
     let output = answered.map_err(|elapsed| failed(&elapsed))?.map_err(|error| failed(&error))?;
     if !output.status.success() {
