@@ -138,16 +138,4 @@ built_program() {
 # integration ARGUMENT...: runs integration tests.
 integration() { cargo test --locked --quiet --features test-programs --test integration -- "$@"; }
 
-# lasting_names: names of functions as in scripts/release/functions.ld: with `*` in place of the hash that each build
-# changes.
-lasting_names() { sed -E "s/17h[0-9a-f]{16}E/17h*E/g; s/Cs[0-9A-Za-z]{6,}_/Cs*_/g; s/\.llvm\.[0-9]+/*/g"; }
-
-# functions_of PROGRAM [SECTION]: the number of functions of each of these names, in one section or in all.
-functions_of() {
-    objdump --syms "$1" | awk -v section="${2:-.text}" 'index($0, " F " section) {print $NF}' | lasting_names | sort | uniq -c
-}
-
-# laid_functions: the names in scripts/release/functions.ld.
-laid_functions() { sed -n 's/^ *\*(\.text\.\(.*\))$/\1/p' scripts/release/functions.ld; }
-
 use_installed_toolchain
