@@ -5,11 +5,11 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
@@ -39,6 +39,9 @@ const TIME_FOR_FINGERPRINTS: Duration = Duration::from_secs(20);
 
 /// Bytes of a worker's standard error that are logged: enough for a panic's message.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
+
+/// Of its standard output and standard error each, where it says fingerprints.
+const MAX_ANSWER_BYTES: u64 = 16 << 10;
 
 impl WorkerStartError {
     pub(super) fn broken(reason: impl Into<String>) -> Self {
@@ -82,14 +85,31 @@ pub(crate) async fn fingerprints(program: &Program) -> Result<EngineFingerprints
     let failed = |error: &dyn fmt::Display| format!("{} --fingerprints: {error}", program.file.display());
     let mut command = Command::new(&program.file);
     command.args(&program.arguments).arg("--fingerprints").env_clear();
-    command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
-    let answered = timeout(TIME_FOR_FINGERPRINTS, command.output()).await;
-    let output = answered.map_err(|elapsed| failed(&elapsed))?.map_err(|error| failed(&error))?;
-    if !output.status.success() {
-        let reason = String::from_utf8_lossy(&output.stderr);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+    let answer = timeout(TIME_FOR_FINGERPRINTS, answer(command)).await;
+    let (status, stdout, stderr) = answer.map_err(|elapsed| failed(&elapsed))?.map_err(|error| failed(&error))?;
+    if !status.success() {
+        let reason = String::from_utf8_lossy(&stderr);
         return Err(failed(&reason.trim().lines().next_back().unwrap_or("it failed, and says no reason")));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))
+    serde_json::from_slice(&stdout).map_err(|error| failed(&error))
+}
+
+/// Runs a command to its end: its status, and the start of what it writes to its standard output and standard error.
+/// A program that writes more gets a broken pipe.
+async fn answer(mut command: Command) -> std::io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+    let mut child = command.spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr) = tokio::try_join!(beginning(stdout), beginning(stderr))?;
+    Ok((child.wait().await?, stdout, stderr))
+}
+
+async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
 }
 
 /// Whether a process that has closed its socket was ended by SIGKILL.
@@ -114,4 +134,28 @@ async fn log(mut stderr: ChildStderr) {
     }
     // Ends with the worker.
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program { file: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] }
+    }
+
+    #[tokio::test]
+    async fn the_fingerprints_are_those_that_the_program_prints() {
+        let printed = shell(r#"echo '{"interpreter": "one", "components": "two"}'"#);
+        let expected = EngineFingerprints { interpreter: "one".to_owned(), components: "two".to_owned() };
+        assert_eq!(fingerprints(&printed).await, Ok(expected));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_or_never_stops_writing_is_an_error_with_its_reason() {
+        let failed = fingerprints(&shell("echo first >&2; echo 'no engine' >&2; exit 1")).await.unwrap_err();
+        assert!(failed.ends_with("--fingerprints: no engine"), "{failed}");
+        let endless = fingerprints(&shell("yes")).await.unwrap_err();
+        assert!(endless.len() < 1_000, "{endless}");
+    }
 }
