@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Kind, Manifest};
+use super::{Manifest, ModuleKind};
 
 /// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +81,10 @@ impl Manifest {
             return Err(ManifestError::NoProfile);
         }
         match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
-            Some(profile) if self.kind == Kind::Command => Err(ManifestError::PreludeOfCommand(profile.name.clone())),
-            None if self.kind == Kind::Command && self.heap.is_some() => Err(ManifestError::HeapOfCommand),
+            Some(profile) if self.kind == ModuleKind::Command => {
+                Err(ManifestError::PreludeOfCommand(profile.name.clone()))
+            }
+            None if self.kind == ModuleKind::Command && self.heap.is_some() => Err(ManifestError::HeapOfCommand),
             _ => Ok(()),
         }
     }
