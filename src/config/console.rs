@@ -27,7 +27,8 @@ pub struct ConsoleRoles {
 }
 
 /// What a caller is in the console.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ConsoleRole {
     Viewer,
     Approver,
@@ -36,15 +37,10 @@ pub enum ConsoleRole {
 }
 
 impl ConsoleRole {
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Approver, Self::Operator, Self::Admin];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Approver => "approver",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
+        self.into()
     }
 }
 
@@ -60,11 +56,11 @@ impl ConsoleConfig {
     /// The caller's roles in the console; callers without credentials have none.
     pub fn roles_of(&self, caller: &Caller) -> Vec<ConsoleRole> {
         let has = |role: &ConsoleRole| !caller.anonymous && caller.has_one_of(self.roles.giving(*role));
-        ConsoleRole::ALL.into_iter().filter(has).collect()
+        ConsoleRole::ALL.iter().copied().filter(has).collect()
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        for role in ConsoleRole::ALL {
+        for role in ConsoleRole::ALL.iter().copied() {
             findings.names(&format!("console.roles.{}", role.as_str()), self.roles.giving(role));
         }
     }

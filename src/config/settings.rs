@@ -32,8 +32,9 @@ pub struct Setting {
 }
 
 /// Where a setting was set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SettingSource {
     Default,
     File,
@@ -56,11 +57,7 @@ const PRIVATE: [&str; 3] = ["args", "env", "key_sha256"];
 
 impl SettingSource {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::File => "file",
-            Self::Environment => "environment",
-        }
+        self.into()
     }
 }
 

@@ -32,8 +32,9 @@ impl TryFrom<ThinkingSettings> for Thinking {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Effort {
     Minimal,
     Low,
@@ -43,12 +44,7 @@ pub enum Effort {
 
 impl Effort {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Minimal => "minimal",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
+        self.into()
     }
 
     fn tokens(self) -> u32 {

@@ -161,7 +161,8 @@ impl Act {
         if self.is_open_to(roles) {
             return Ok(());
         }
-        let opening = ConsoleRole::ALL.into_iter().filter(|role| self.is_open_to(&[*role])).map(ConsoleRole::as_str);
+        let opening =
+            ConsoleRole::ALL.iter().copied().filter(|role| self.is_open_to(&[*role])).map(ConsoleRole::as_str);
         let opening = opening.collect::<Vec<_>>().join(" or ");
         let message = format!(
             "to {} requires the console role {opening}; sign in with a key that has it (`console.roles`)",
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(head[1], "anonymous, on this machine");
         for (act, row) in Act::ALL.into_iter().zip(acts) {
             for (role, cell) in head.iter().zip(row).skip(1) {
-                let roles: Vec<_> = ConsoleRole::ALL.into_iter().filter(|known| known.as_str() == *role).collect();
+                let roles: Vec<_> = ConsoleRole::ALL.iter().copied().filter(|known| known.as_str() == *role).collect();
                 assert!(["yes", "no"].contains(cell) && (*role == head[1] || roles.len() == 1), "{role} {cell}");
                 assert_eq!(act.is_open_to(&roles), *cell == "yes", "{} {role}", act.as_str());
                 assert_eq!(act.require(&roles).is_ok(), *cell == "yes");

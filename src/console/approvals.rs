@@ -219,7 +219,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
             div.field {
                 label for="status" { (texts.get("tool-state")) }
                 select #status name="status" {
-                    @for state in ApprovalState::ALL {
+                    @for state in ApprovalState::ALL.iter().copied() {
                         option value=(state.as_str()) selected[chosen == Some(state)] { (texts.get(state_text(state))) }
                     }
                     option value=(ANY) selected[chosen.is_none()] { (texts.get("filter-any")) }

@@ -70,7 +70,7 @@ impl<'a> CallPath<'a> {
         html! {
             div.path-picture {
                 ol.path aria-label=(texts.get("path-label")) {
-                    @for stage in Stage::ALL {
+                    @for stage in Stage::ALL.iter().copied() {
                         @let (class, sign, word) = match of(stage).and_then(|verdict| verdict.passes) {
                             Some(true) => ("passed", "✓", "path-passed"),
                             Some(false) => ("stopped", "✕", "path-would-stop"),
@@ -100,7 +100,7 @@ impl<'a> CallPath<'a> {
         html! {
             div.path-picture {
                 ol.path aria-label=(texts.get("path-label")) {
-                    @for stage in Stage::ALL { (self.stage(texts, stage)) }
+                    @for stage in Stage::ALL.iter().copied() { (self.stage(texts, stage)) }
                 }
                 @if let Some(code) = self.code {
                     div.why {

@@ -226,7 +226,7 @@ pub(super) fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
 
 /// The same of a call whose status and code are texts.
 fn status_tag(texts: &Texts, status: &str, code: Option<&str>, dry_run: bool) -> Markup {
-    let (class, sign, id) = match Status::ALL.into_iter().find(|known| known.as_str() == status) {
+    let (class, sign, id) = match Status::ALL.iter().copied().find(|known| known.as_str() == status) {
         Some(Status::Success) => ("tag good", "✓", "status-success"),
         Some(Status::Error) | None => ("tag bad", "✕", "status-error"),
         Some(Status::Refused) => ("tag warn", "⊘", "status-refused"),
@@ -246,7 +246,7 @@ fn status_options(texts: &Texts, chosen: &str) -> Markup {
             label for="status" { (texts.get("call-outcome")) }
             select #status name="status" {
                 option value="" { (texts.get("filter-any")) }
-                @for status in Status::ALL {
+                @for status in Status::ALL.iter().copied() {
                     option value=(status.as_str()) selected[chosen == status.as_str()] {
                         (texts.get(match status {
                             Status::Success => "status-success",

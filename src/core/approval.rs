@@ -3,8 +3,21 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    strum::EnumString,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ApprovalState {
     /// Nobody has decided yet, or one of two persons has approved.
     Pending,
@@ -22,8 +35,21 @@ pub enum ApprovalState {
 }
 
 /// Which calls an approval covers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ApprovalScope {
     /// This call, once.
     #[default]
@@ -35,36 +61,23 @@ pub enum ApprovalScope {
 }
 
 impl ApprovalState {
-    pub const ALL: [Self; 7] =
-        [Self::Pending, Self::Approved, Self::Executing, Self::Done, Self::Unknown, Self::Denied, Self::Expired];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Executing => "executing",
-            Self::Done => "done",
-            Self::Unknown => "unknown",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-        }
+        self.into()
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+        text.parse().ok()
     }
 }
 
 impl ApprovalScope {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Once => "once",
-            Self::Minutes => "minutes",
-            Self::Session => "session",
-        }
+        self.into()
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Once, Self::Minutes, Self::Session].into_iter().find(|scope| scope.as_str() == text)
+        text.parse().ok()
     }
 }

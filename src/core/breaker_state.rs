@@ -1,8 +1,9 @@
 //! The state of a circuit breaker, as metrics and receipts report it.
 
 /// Which calls a circuit breaker passes. The numbers are those of the metric (E83).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum BreakerState {
     /// Every call.
     Closed,
@@ -14,10 +15,6 @@ pub enum BreakerState {
 
 impl BreakerState {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::HalfOpen => "half-open",
-            Self::Open => "open",
-        }
+        self.into()
     }
 }

@@ -77,8 +77,9 @@ impl<'de> Deserialize<'de> for CallId {
 }
 
 /// The transport of a call. Part of the policy input contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Via {
     Rest,
     Mcp,
@@ -88,12 +89,7 @@ pub enum Via {
 
 impl Via {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rest => "rest",
-            Self::Mcp => "mcp",
-            Self::Agent => "agent",
-            Self::Sandbox => "sandbox",
-        }
+        self.into()
     }
 }
 

@@ -21,8 +21,9 @@ pub fn shortened(text: &str) -> &str {
 }
 
 /// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Status {
     Success,
     /// The tool ran, and it, its upstream or its output failed.
@@ -34,15 +35,10 @@ pub enum Status {
 }
 
 impl Status {
-    pub const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Refused, Self::Cancelled];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Refused => "refused",
-            Self::Cancelled => "cancelled",
-        }
+        self.into()
     }
 }
 
@@ -108,8 +104,9 @@ pub fn was_executed(stages: &[(Stage, Duration)], status: Status, dry_run: bool)
 }
 
 /// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FinishReason {
     /// Answered (A14).
     Stop,
@@ -130,16 +127,7 @@ pub enum FinishReason {
 
 impl FinishReason {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Refusal => "refusal",
-            Self::ToolCalls => "tool_calls",
-            Self::ApprovalRequired => "approval_required",
-            Self::Limit => "limit",
-            Self::Aborted => "aborted",
-            Self::Error => "error",
-        }
+        self.into()
     }
 
     /// Whether a later request continues the run.

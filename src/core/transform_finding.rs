@@ -16,8 +16,9 @@ pub struct TransformFinding {
 }
 
 /// The part of a call that a rule is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TransformedPart {
     Arguments,
     Results,
@@ -25,10 +26,7 @@ pub enum TransformedPart {
 
 impl TransformedPart {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Arguments => "arguments",
-            Self::Results => "results",
-        }
+        self.into()
     }
 }
 

@@ -42,8 +42,11 @@ pub struct SourceStatus {
     pub collection: Option<Arc<Collection>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SourceKind {
     Mcp,
     Openapi,
@@ -64,13 +67,10 @@ pub enum SourceState {
 }
 
 impl SourceKind {
-    pub const ALL: [Self; 2] = [Self::Mcp, Self::Openapi];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mcp => "mcp",
-            Self::Openapi => "openapi",
-        }
+        self.into()
     }
 }
 
@@ -188,7 +188,7 @@ impl Gateway {
     /// Whether this names a server or collection of a tenant, as tools name their source.
     pub(super) fn is_source_of_tenant(&self, source: &str) -> bool {
         let Some((kind, name)) = source.split_once(':') else { return false };
-        let kind = SourceKind::ALL.into_iter().find(|known| known.as_str() == kind);
+        let kind = SourceKind::ALL.iter().copied().find(|known| known.as_str() == kind);
         kind.is_some_and(|kind| !self.owner_of(kind, name).is_shared())
     }
 

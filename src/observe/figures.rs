@@ -297,7 +297,7 @@ impl Default for Totals {
 impl Totals {
     /// The error codes that occurred, the most frequent first.
     pub fn codes(&self) -> Vec<(ErrorCode, u32)> {
-        let counted = ErrorCode::ALL.into_iter().zip(self.codes);
+        let counted = ErrorCode::ALL.iter().copied().zip(self.codes);
         let mut counted: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
         counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         counted

@@ -287,10 +287,10 @@ impl Metrics {
         for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
             families.budget_refusals.with_label_values(&[code.as_str()]);
         }
-        for event in ApprovalEvent::ALL {
+        for event in ApprovalEvent::ALL.iter().copied() {
             families.approvals.with_label_values(&[event.as_str()]);
         }
-        for outcome in LargeResultOutcome::ALL {
+        for outcome in LargeResultOutcome::ALL.iter().copied() {
             families.large_results.with_label_values(&[outcome.as_str()]);
         }
         for result in [true, false].map(reload_result) {
@@ -301,7 +301,7 @@ impl Metrics {
             unknown: ToolMetrics::new(&families, &counted_tools, UNKNOWN),
             counted_tools,
             agents: AgentLabels::default(),
-            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
+            stages: std::array::from_fn(|at| families.stage_duration.with_label_values(&[Stage::ALL[at].as_str()])),
             allowed: families.policy_decisions.with_label_values(&[ALLOW]),
             registry,
             families,

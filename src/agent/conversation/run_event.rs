@@ -11,8 +11,9 @@ use crate::{Event, PausedCall, RunError, RunUsage};
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 
 /// One event of a run. The name of a server-sent event is its `type`.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema, strum::IntoStaticStr)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RunEvent {
     /// The run begins (`init`), or has ended and is stored (`finish`).
     System {
@@ -165,22 +166,7 @@ impl From<&RunUsage> for EventUsage {
 impl RunEvent {
     /// The name of the event.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::System { .. } => "system",
-            Self::TextDelta { .. } => "text_delta",
-            Self::Thinking { .. } => "thinking",
-            Self::ToolUse { .. } => "tool_use",
-            Self::ToolResult { .. } => "tool_result",
-            Self::Result { .. } => "result",
-            Self::Error { .. } => "error",
-            Self::Queued { .. } => "queued",
-            Self::Retry { .. } => "retry",
-            Self::Approval { .. } => "approval",
-            Self::Compacted { .. } => "compacted",
-            Self::SubagentBegin { .. } => "subagent_begin",
-            Self::SubagentEnd { .. } => "subagent_end",
-            Self::PlanChanged { .. } => "plan_changed",
-        }
+        self.into()
     }
 
     /// Why a run did not begin, or failed.

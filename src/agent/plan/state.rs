@@ -43,8 +43,9 @@ pub enum Node {
 }
 
 /// Whether a plan is on, and how it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum PlanStatus {
     /// The plan is made; its first step waits for `approve`.
     WaitingForApproval,
@@ -361,15 +362,7 @@ impl Used {
 
 impl PlanStatus {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WaitingForApproval => "waiting_for_approval",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Finished => "finished",
-            Self::Impossible => "impossible",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+        self.into()
     }
 
     /// Whether nothing happens to the plan any more.

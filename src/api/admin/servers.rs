@@ -235,7 +235,7 @@ fn removal_event(kind: SourceKind) -> EventKind {
 }
 
 fn read_kind(text: &str) -> Result<SourceKind, CallError> {
-    let kind = SourceKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+    let kind = SourceKind::ALL.iter().copied().find(|kind| kind.as_str() == text);
     kind.ok_or_else(|| CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`"))
 }
 

@@ -10,7 +10,8 @@ use sekisho_core::lease::budget::AccountLimit;
 use sekisho_store::DailyScope;
 
 /// In the order in which accounts are locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Scope {
     Request,
     Agent,
@@ -33,13 +34,7 @@ impl Scope {
         [(Self::Caller, DailyScope::Caller), (Self::Tenant, DailyScope::Tenant)];
 
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Agent => "agent",
-            Self::Task => "task",
-            Self::Caller => "caller",
-            Self::Tenant => "tenant",
-        }
+        self.into()
     }
 
     /// The subject of the error messages.

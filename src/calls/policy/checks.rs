@@ -13,7 +13,8 @@ pub(super) struct Checks {
 }
 
 /// What is checked: whose the tool is, the tools that are left to the caller, a setting of the tool, or the scopes that it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Check {
     Tenant,
     Tools,
@@ -76,14 +77,7 @@ impl Checks {
 
 impl Check {
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Tools => "tools",
-            Self::Roles => "roles",
-            Self::RequiresAuth => "requires_auth",
-            Self::Dangerous => "dangerous",
-            Self::Scopes => "scopes",
-        }
+        self.into()
     }
 }
 

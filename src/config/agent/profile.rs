@@ -96,8 +96,9 @@ pub struct ProfilePrompt {
 }
 
 /// The API of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Provider {
     /// Anthropic Messages.
     Anthropic,
@@ -144,12 +145,7 @@ impl Default for AgentProfile {
 
 impl Provider {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Anthropic => "anthropic",
-            Self::Openai => "openai",
-            Self::Bedrock => "bedrock",
-            Self::Replay => "replay",
-        }
+        self.into()
     }
 
     /// Empty for a provider without a default model.

@@ -59,8 +59,23 @@ pub struct RuleMatch {
 }
 
 /// For whom calls are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    ToSchema,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RuleSubject {
     /// Each managed key; a caller without one counts as a key.
     Key,
@@ -75,13 +90,7 @@ pub enum RuleSubject {
 
 impl RuleSubject {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Caller => "caller",
-            Self::Tenant => "tenant",
-            Self::Tool => "tool",
-            Self::Role => "role",
-        }
+        self.into()
     }
 }
 

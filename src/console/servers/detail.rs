@@ -115,7 +115,7 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
 }
 
 fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<SourceStatus, CallError> {
-    let known = SourceKind::ALL.into_iter().find(|known| known.as_str() == kind);
+    let known = SourceKind::ALL.iter().copied().find(|known| known.as_str() == kind);
     let unknown = || CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`");
     console.gateway.source(&visit.caller, known.ok_or_else(unknown)?, name)
 }

@@ -45,8 +45,11 @@ pub enum NotStored {
 }
 
 /// Why a session of an interpreter ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, strum::IntoStaticStr, strum::VariantArray, strum::EnumString,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SessionEnd {
     /// It was not used for too long.
     Idle,
@@ -79,41 +82,15 @@ pub enum SessionEnd {
 pub struct InterpreterNote(Mutex<Option<InterpreterSession>>);
 
 impl SessionEnd {
-    pub const ALL: [Self; 12] = [
-        Self::Idle,
-        Self::Lifetime,
-        Self::Evicted,
-        Self::Timeout,
-        Self::Memory,
-        Self::Output,
-        Self::Trap,
-        Self::Exited,
-        Self::Cancelled,
-        Self::WorkerDied,
-        Self::Deleted,
-        Self::Lost,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// By the name that it has in JSON.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|end| end.as_str() == text)
+        text.parse().ok()
     }
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Lifetime => "lifetime",
-            Self::Evicted => "evicted",
-            Self::Timeout => "timeout",
-            Self::Memory => "memory",
-            Self::Output => "output",
-            Self::Trap => "trap",
-            Self::Exited => "exited",
-            Self::Cancelled => "cancelled",
-            Self::WorkerDied => "worker_died",
-            Self::Deleted => "deleted",
-            Self::Lost => "lost",
-        }
+        self.into()
     }
 
     /// For the caller: after "because".
@@ -162,7 +139,7 @@ mod tests {
 
     #[test]
     fn each_end_has_the_name_that_it_has_in_json() {
-        for end in SessionEnd::ALL {
+        for end in SessionEnd::ALL.iter().copied() {
             assert_eq!(serde_json::to_value(end).unwrap(), end.as_str());
             assert_eq!(SessionEnd::parse(end.as_str()), Some(end));
         }

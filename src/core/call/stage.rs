@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The pipeline's stages in order. The names appear in receipts, errors and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     Find,
     Limits,
@@ -21,28 +24,10 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Self; 8] = [
-        Self::Find,
-        Self::Limits,
-        Self::Validate,
-        Self::Policy,
-        Self::Budget,
-        Self::Breaker,
-        Self::Execute,
-        Self::Accept,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Find => "find",
-            Self::Limits => "limits",
-            Self::Validate => "validate",
-            Self::Policy => "policy",
-            Self::Budget => "budget",
-            Self::Breaker => "breaker",
-            Self::Execute => "execute",
-            Self::Accept => "accept",
-        }
+        self.into()
     }
 }
 

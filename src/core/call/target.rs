@@ -1,7 +1,8 @@
 //! The target of a call that is not for a tool.
 
 /// The kind of target. Part of the policy input contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CallKind {
     Tool,
     /// The contents of a resource, or notifications of its changes.
@@ -13,12 +14,7 @@ pub enum CallKind {
 
 impl CallKind {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Resource => "resource",
-            Self::Prompt => "prompt",
-            Self::Completion => "completion",
-        }
+        self.into()
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Metrics;
 
 /// What became of an approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ApprovalEvent {
     Asked,
     Approved,
@@ -16,18 +17,10 @@ pub enum ApprovalEvent {
 }
 
 impl ApprovalEvent {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Asked, Self::Approved, Self::Denied, Self::Expired, Self::Used, Self::Unknown];
+    pub(super) const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Used => "used",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 

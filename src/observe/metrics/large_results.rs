@@ -3,7 +3,8 @@
 use super::Metrics;
 
 /// What became of a large result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum LargeResultOutcome {
     Stored,
     /// It is larger than what is stored.
@@ -17,16 +18,10 @@ pub enum LargeResultOutcome {
 }
 
 impl LargeResultOutcome {
-    pub(super) const ALL: [Self; 5] = [Self::Stored, Self::TooLarge, Self::NoKey, Self::NotReadable, Self::Unavailable];
+    pub(super) const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stored => "stored",
-            Self::TooLarge => "too_large",
-            Self::NoKey => "no_key",
-            Self::NotReadable => "not_readable",
-            Self::Unavailable => "unavailable",
-        }
+        self.into()
     }
 }
 

@@ -25,7 +25,8 @@ pub struct SandboxMetrics {
 }
 
 /// How a sandboxed run ended: the values of the label `end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RunEnd {
     Exited,
     Exception,
@@ -38,37 +39,19 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
-    const ALL: [Self; 8] = [
-        Self::Exited,
-        Self::Exception,
-        Self::Timeout,
-        Self::Memory,
-        Self::Output,
-        Self::Trap,
-        Self::Cancelled,
-        Self::WorkerDied,
-    ];
+    const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     fn as_str(self) -> &'static str {
-        match self {
-            Self::Exited => "exited",
-            Self::Exception => "exception",
-            Self::Timeout => "timeout",
-            Self::Memory => "memory",
-            Self::Output => "output",
-            Self::Trap => "trap",
-            Self::Cancelled => "cancelled",
-            Self::WorkerDied => "worker_died",
-        }
+        self.into()
     }
 }
 
 impl SandboxMetrics {
     pub(super) fn new(families: &Families) -> Self {
-        for end in RunEnd::ALL {
+        for end in RunEnd::ALL.iter().copied() {
             families.sandbox_runs.with_label_values(&[end.as_str()]);
         }
-        for end in SessionEnd::ALL {
+        for end in SessionEnd::ALL.iter().copied() {
             families.sandbox_sessions_ended.with_label_values(&[end.as_str()]);
         }
         Self {

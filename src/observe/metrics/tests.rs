@@ -281,7 +281,7 @@ fn a_tool_that_is_not_offered_any_more_leaves_no_labels_behind() {
     let metrics = Metrics::new("ns").unwrap();
     let call_all = |tool: &ToolMetrics| {
         metrics.record(Some(tool), &success(&call()));
-        ErrorCode::ALL.into_iter().for_each(|code| refuse(&metrics, tool, code, Stage::Limits));
+        ErrorCode::ALL.iter().copied().for_each(|code| refuse(&metrics, tool, code, Stage::Limits));
     };
     for name in ["calculator", "renamed"] {
         call_all(&metrics.for_tool(name));

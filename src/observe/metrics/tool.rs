@@ -120,10 +120,10 @@ impl ToolMetrics {
 /// Removes all metrics of a tool.
 pub(super) fn forget(families: &Families, name: &str) {
     // Each fails only for a metric that was not made.
-    for status in Status::ALL {
+    for status in Status::ALL.iter().copied() {
         let _ = families.tool_executions.remove_label_values(&[name, status.as_str()]);
     }
-    for code in ErrorCode::ALL {
+    for code in ErrorCode::ALL.iter().copied() {
         let _ = families.tool_errors.remove_label_values(&[name, code.as_str()]);
     }
     for counters in [
@@ -144,7 +144,9 @@ impl Counted {
     fn new(families: &Families, name: &str) -> Self {
         let label = [name];
         Self {
-            executions: Status::ALL.map(|status| families.tool_executions.with_label_values(&[name, status.as_str()])),
+            executions: std::array::from_fn(|at| {
+                families.tool_executions.with_label_values(&[name, Status::ALL[at].as_str()])
+            }),
             duration: families.tool_duration.with_label_values(&label),
             cost: families.tool_cost.with_label_values(&label),
             cancellations: families.tool_cancellations.with_label_values(&label),
