@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
+
 #[path = "../src/core/checkout.rs"]
 mod checkout;
 
@@ -217,6 +219,52 @@ fn a_banned_phrase_is_found() {
 fn has_banned_phrase(line: &str) -> bool {
     let line = line.to_lowercase();
     BANNED_PHRASES.iter().any(|phrase| line.contains(phrase))
+}
+
+/// Forms of sentences that a reader has to parse twice where a noun says the same, as regular expressions, with their maximum in the
+/// comments of `src` and in `docs`. The count may only fall: lower the number when you lower the count.
+const COUNTED_FORMS: [(&str, usize); 3] = [
+    (r"(?i)\bwhat (it|they|is|was|are|were|has|have|a|the)\b", 807),
+    (r"(?i)\b(that|those) of\b", 238),
+    (r"(?i)\balone\b", 92),
+];
+/// How far a count may be below its maximum.
+const COUNT_SLACK: usize = 5;
+
+#[test]
+fn forms_that_are_parsed_twice_only_become_fewer() {
+    let (mut sources, mut pages) = (Vec::new(), Vec::new());
+    collect(&checkout().join("src"), &mut sources);
+    collect(&checkout().join("docs"), &mut pages);
+    let has_extension = |path: &Path, wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
+    sources.retain(|path| has_extension(path, "rs"));
+    pages.retain(|path| has_extension(path, "md"));
+    let read_all =
+        |paths: &[PathBuf]| paths.iter().map(|path| std::fs::read_to_string(path).unwrap() + "\n").collect::<String>();
+    let text = comments_of(&read_all(&sources)) + &read_all(&pages);
+    for (form, maximum) in COUNTED_FORMS {
+        let count = count_of(form, &text);
+        assert!(count <= maximum, "{form} is there {count} times, of at most {maximum}: write the noun");
+        assert!(count + COUNT_SLACK >= maximum, "{form} is there {count} times: lower its number, {maximum}");
+    }
+}
+
+#[test]
+fn forms_are_counted_in_comments() {
+    let text =
+        "/// What it has, and those of\n// somewhat it.\nlet what_is = \"what is alone\"; // alone\n    //! Alone.\n";
+    let comments = comments_of(text);
+    assert_eq!(COUNTED_FORMS.map(|(form, _)| count_of(form, &comments)), [1, 1, 1]);
+}
+
+/// The lines of a source that are comments as a whole.
+fn comments_of(source: &str) -> String {
+    let comments = source.lines().filter(|line| line.trim_start().starts_with("//"));
+    comments.flat_map(|line| [line, "\n"]).collect()
+}
+
+fn count_of(form: &str, text: &str) -> usize {
+    Regex::new(form).unwrap().find_iter(text).count()
 }
 
 #[test]

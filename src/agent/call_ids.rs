@@ -12,7 +12,7 @@ use super::Message;
 use super::message::RequestedCall;
 use sekisho_config::AgentProfile;
 
-/// The length of the ids that Mistral's models accept, of letters and digits alone
+/// The length of the ids that Mistral's models accept, which have only letters and digits
 /// (<https://docs.mistral.ai/capabilities/function_calling>). All other providers accept them too.
 const SHORT_ID: usize = 9;
 
@@ -38,9 +38,9 @@ pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
     format!("{} {place}", profile.provider().as_str()).into()
 }
 
-/// The conversation as it is sent to an API: each call has the id that this API gave it, else a short one, and what another API
-/// would refuse goes only to the one that it came from: thoughts, and a call's extras. No id is sent twice, since strict
-/// providers refuse duplicates.
+/// The conversation as it is sent to an API: each call has the id that this API gave it, else a short one. Thoughts and
+/// a call's extras, which another API would refuse, go only to the API that they came from. No id is sent twice, since
+/// strict providers refuse duplicates.
 pub(super) fn for_provider(mut messages: Vec<Message>, api: &str) -> Vec<Message> {
     let mut used = HashSet::new();
     // Our id → the id sent. A client's transcript may repeat an id: the latest call counts.

@@ -1,4 +1,4 @@
-//! What agents are made of: tenants, models, skills and types of sub-agents, of the configuration and of the store.
+//! The resources of agents: tenants, models, skills and types of sub-agents, of the configuration and of the store.
 
 mod resources;
 
@@ -16,7 +16,7 @@ use sekisho_gateway::{Gateway, limits_of_tenant};
 
 pub use self::resources::{NewResource, Page, Resource, Shown, Viewer};
 
-/// Finds them by name. What the configuration defines hides what is stored under the same name.
+/// Finds them by name. A resource of the configuration hides a stored resource of the same name.
 ///
 /// Each run asks the store anew, so that a change by another process of a database counts from the next run on. A tenant and its
 /// skills took 44 µs together from a SQLite file, in a build without optimization: nothing is cached.
@@ -28,10 +28,10 @@ pub struct Catalog {
     subagents: BTreeMap<String, SubAgentType>,
 }
 
-/// Skills that an agent is told of.
+/// Maximum skills in the prompt of an agent.
 const MAX_SKILLS: usize = 100;
 
-/// In place of a model's name: that of the agent that starts a sub-agent.
+/// In place of a model's name: the model of the agent that starts a sub-agent.
 pub const INHERIT: &str = "inherit";
 
 /// A tenant, and its settings.
@@ -61,7 +61,7 @@ impl Catalog {
         Ok(Self { gateway: Arc::clone(gateway), skills, subagents })
     }
 
-    /// The settings of a tenant. One without settings may use everything.
+    /// The settings of a tenant. A tenant without settings may use everything.
     ///
     /// # Errors
     /// `internal` if the store fails.
@@ -112,7 +112,7 @@ impl Catalog {
                 Ok(ResolvedModel { name: name.into(), profile: Arc::new(profile) })
             }
             None => {
-                // Clients of model APIs show the message alone.
+                // Clients of model APIs show only the message.
                 let names = self.models(tenant).await?;
                 let message = format!("there is no model {:?} for this tenant, only {}", shown(name), names.join(", "));
                 Err(invalid(message).with_alternatives(names))
@@ -120,8 +120,8 @@ impl Catalog {
         }
     }
 
-    /// The profile for a sub-agent with the model of that name; without a name, with the one for all sub-agents
-    /// (`agent.subagents.model`), or that of the agent that starts it.
+    /// The profile for a sub-agent with the model of that name. Without a name, the profile for all sub-agents
+    /// (`agent.subagents.model`), or the profile of the agent that starts it.
     ///
     /// # Errors
     /// As [`Catalog::model`].
@@ -267,7 +267,7 @@ fn default_model<'a>(config: &'a AgentConfig, tenant: &'a TenantConfig) -> &'a s
     first.filter(|_| !tenant.has_model(&config.default_profile)).unwrap_or(&config.default_profile)
 }
 
-/// The file that defines what the configuration defines.
+/// The file that defines the resources of the configuration.
 fn file_of(config: &Config) -> String {
     config.file.as_ref().map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string())
 }

@@ -1,6 +1,6 @@
 //! Runs that are paused until their client has run its own tools, or a person has decided about calls. The client's
-//! transcript does not show what the agent did before; it is stored, and restored when the client sends its results, or
-//! the calls for which the run paused.
+//! transcript does not show the earlier work of the agent. That work is stored, and restored when the client sends its
+//! results, or the calls for which the run paused.
 //!
 //! A run is found by the unguessable ids of the calls that the client received, for the same caller and after the
 //! same messages. Everything else in a transcript is used unchanged.
@@ -32,12 +32,12 @@ struct PausedRun {
     transcript: String,
     /// Ids of the calls that the client runs.
     expected_calls: Vec<String>,
-    /// What the run added, as the store has messages.
+    /// The messages that the run added, in the store's form.
     messages: Vec<String>,
 }
 
-/// Stores the messages that a run added to its client's transcript, if its last turn has calls without an answer: those of
-/// the client, and those for which the run paused.
+/// Stores the messages that a run added to its client's transcript, if its last turn has calls without an answer: calls
+/// of the client's tools, and calls for which the run paused.
 ///
 /// # Errors
 /// The store cannot be used.
@@ -80,8 +80,8 @@ pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMe
 /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
 ///
 /// # Errors
-/// The store cannot be used: without what the run did, the model would do it again. `unknown_session`: the client continues a
-/// run that is not kept.
+/// The store cannot be used: without the messages of the run, the model would do its work again. `unknown_session`: the
+/// client continues a run that is not kept.
 pub(super) async fn restore(
     store: &Store,
     caller_key: &str,
@@ -198,7 +198,7 @@ fn has_paused_calls_of_client(message: &Message) -> bool {
     message.as_assistant().is_some_and(|turn| is_of_client(turn) && turn.paused_calls().next().is_some())
 }
 
-/// Whether a turn is as a client sent it. Others are those of responses that the gateway keeps.
+/// Whether a turn is as a client sent it. Others belong to responses that the gateway keeps.
 fn is_of_client(turn: &AssistantTurn) -> bool {
     turn.api.is_none()
 }

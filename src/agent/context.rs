@@ -33,7 +33,8 @@ struct Vendor {
     windows: HashMap<u64, Vec<String>>,
 }
 
-/// The window of a profile's model in tokens: its `context_tokens`, or that of the list; `None` if neither has it.
+/// The window of a profile's model in tokens: its `context_tokens`, or the window in the list; `None` if neither has
+/// it.
 pub(super) fn window_of(profile: &AgentProfile) -> Option<u64> {
     profile.context_tokens.or_else(|| find(LIST.as_ref().ok()?, profile.model()))
 }

@@ -124,13 +124,13 @@ impl ConversationRuns {
         Ok(StartedRun { run, log, ended })
     }
 
-    /// The ten steps of a run (C1). The first one is the API's; the second one, the checks of what the request names, is that
-    /// of [`start`](Self::start), before there is a run.
+    /// The ten steps of a run (C1). The API does the first one. [`start`](Self::start) does the second one, the checks
+    /// of the names in the request, before there is a run.
     async fn run(&self, request: RunRequest, live: Arc<LiveRun>, log: &EventLog) -> Result<Ended, CallError> {
         // 3: the lock of the conversation.
         let lock = self.lock(&request, &live, log).await?;
         failpoint::reach("run.locked");
-        // 4: the context, with what was said before.
+        // 4: the context, with the earlier messages.
         let mut context = self.context(request, live, log, &lock).await?;
         let outcome = match self.answer_open_calls(&mut context).await {
             // 5: the options: prompt, tools, limits. 6: the agent.
@@ -145,7 +145,7 @@ impl ConversationRuns {
             }
             Err(error) => Outcome::refused(error),
         };
-        // 9 and 10: what it leaves is stored in one transaction, which gives the lock back.
+        // 9 and 10: its results are stored in one transaction, which gives the lock back.
         let ended = self.finish(context, outcome, &lock).await;
         lock.release().await;
         failpoint::reach("run.released");
@@ -192,7 +192,7 @@ impl ConversationRuns {
     /// Stops the earlier runs of a conversation in this process, also those that wait for its lock.
     fn stop_earlier(&self, conversation: &str, own: &str) {
         for other in &self.live {
-            // Ids are in the order of the requests: of several that interrupt, the last one goes on.
+            // Ids are in the order of the requests: the last one of several that interrupt goes on.
             if other.conversation == conversation && *other.id < *own {
                 other.stop(StopCause::LaterRun);
             }
@@ -204,7 +204,7 @@ impl ConversationRuns {
         self.logs.find(caller_key, run)
     }
 
-    /// Ends a run soon, in whatever process it is; what it has so far is stored.
+    /// Ends a run soon, in whatever process it is; its results so far are stored.
     ///
     /// # Errors
     /// `unknown_result` if the caller has no such run.
@@ -243,7 +243,7 @@ impl ConversationRuns {
     }
 }
 
-/// Turns the loop's events into those of the conversation (C16), until the run has ended.
+/// Turns the loop's events into events of the conversation (C16), until the run has ended.
 async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
     let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
     // A plan has no time limit of its own: each of its parts has this one.

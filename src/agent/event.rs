@@ -78,7 +78,7 @@ pub enum Event {
         /// The provider's id.
         model: String,
     },
-    /// A piece of what a sub-agent says.
+    /// A piece of a sub-agent's text.
     SubAgentText {
         /// The call that started it.
         tool_use_id: String,
@@ -90,7 +90,7 @@ pub enum Event {
         subagent_type: String,
         model: String,
         success: bool,
-        /// With that of its own sub-agents.
+        /// With the usage of its own sub-agents.
         usage: RunUsage,
     },
     /// The plan of an agent that plans, as it is made or changed.
@@ -104,7 +104,7 @@ pub enum Event {
         step: Step,
         attempt: u32,
     },
-    /// What the evaluation of the current step said.
+    /// The result of the current step's evaluation.
     Evaluation {
         passed: bool,
         reason: String,

@@ -18,13 +18,13 @@ use sekisho_core::share::{HeldBytes, Share};
 /// Maximum bytes of kept events of one run; the oldest are dropped first.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Bytes that a log takes at once of those for all.
+/// Bytes that a log takes at once of the memory for all logs.
 const UNIT_BYTES: usize = 64 * 1024;
 
 /// Units for the logs of all callers together, who share them fairly: 64 MiB.
 const UNITS: u64 = 1_024;
 
-/// What an event takes beside its data.
+/// The size of an event beside its data.
 const EVENT_BYTES: usize = 64;
 
 /// Maximum runs with kept events: of all callers, and of one.
@@ -62,11 +62,11 @@ struct Log {
     /// Id of the last event so far.
     last: u64,
     closed: Option<Instant>,
-    /// What it takes of the memory for all logs; `None` for one outside of them.
+    /// Its share of the memory for all logs; `None` for one outside of them.
     memory: Option<HeldBytes>,
 }
 
-/// What follows an event.
+/// The next step after an event.
 enum Next {
     Event(Arc<LoggedEvent>),
     NotYet,
@@ -147,7 +147,8 @@ impl Log {
         self.last
     }
 
-    /// Whether the memory for all logs has what the events need. An event that is larger than the log is not counted in full.
+    /// Whether the memory for all logs has room for the events. An event that is larger than the log is not counted in
+    /// full.
     fn has_memory(&mut self) -> bool {
         let wanted = self.bytes.min(MAX_BYTES);
         self.memory.as_mut().is_none_or(|memory| memory.hold(wanted))
@@ -168,7 +169,7 @@ impl Log {
     }
 }
 
-/// The logs of runs by their ids: of those that are on, and of those that ended in the last ten minutes.
+/// The logs of runs by their ids: of runs that are on, and of runs that ended in the last ten minutes.
 #[derive(Debug)]
 pub struct EventLogs {
     logs: PerOwner<Arc<str>, (Arc<str>, EventLog)>,
@@ -198,7 +199,7 @@ impl EventLogs {
         Ok(log)
     }
 
-    /// A new log for a run that goes on: its ids follow `last`, that of the last event before.
+    /// A new log for a run that goes on: its ids follow `last`, the id of the last event before.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -214,8 +215,8 @@ impl EventLogs {
         self.logs.with(&run.into(), |(owner, log)| (**owner == *key).then(|| log.clone())).flatten()
     }
 
-    /// Removes logs of runs of a caller that have ended, the least recently read first, while those of all callers take more
-    /// than half of the memory: the rest is for runs that are on.
+    /// Removes logs of runs of a caller that have ended, the least recently read first, while the logs of all callers
+    /// take more than half of the memory: the rest is for runs that are on.
     fn leave_half(&self, owner: &Owner) {
         while self.memory.used() > self.memory.capacity() / 2
             && self.logs.remove_oldest_that(owner, |_, (_, log)| log.is_closed()).is_some()
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(live[0].log.lock().events.len(), 16, "the contract of a run");
         live.iter().for_each(EventLog::close);
         drop(live);
-        // Those that ended make space for a run of their caller.
+        // Logs of ended runs make space for a run of their caller.
         let next = open("ann", 80);
         assert_eq!(next.log.lock().events.len(), 16);
         assert!(logs.memory.used() <= UNITS / 2 + 16 && logs.find("ann", "ann 0").is_none());

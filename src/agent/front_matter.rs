@@ -34,7 +34,7 @@ pub(super) fn read<T: DeserializeOwned>(file: &Path) -> Result<(T, String), Unus
 }
 
 /// # Errors
-/// What is wrong with the text.
+/// The problem of the text.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, String), String> {
     const FORM: &str = "it must begin with front matter: YAML between two lines of `---`";
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");

@@ -83,13 +83,13 @@ pub struct RunInput {
     pub options: ModelOptions,
     /// Ends the run at once, with a `status` event.
     pub abort: CancellationToken,
-    /// Counts what the run uses and charges its account.
+    /// Counts the usage of the run and charges its account.
     pub meter: Arc<Meter>,
     /// Parent span of the run's trace.
     pub span: Span,
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,
-    /// Whether it pauses for calls that a person must approve: whoever stores what it did lets a later run make them.
+    /// Whether it pauses for calls that a person must approve: whoever stores its messages lets a later run make them.
     pub pauses: bool,
 }
 

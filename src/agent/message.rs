@@ -57,7 +57,7 @@ impl Message {
     }
 }
 
-/// What the user sent, in its order.
+/// The user's text, images and files, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UserMessage {
     pub parts: Vec<UserPart>,
@@ -170,7 +170,7 @@ impl AssistantTurn {
         })
     }
 
-    /// Those for which a run paused, whether or not they have an answer by now.
+    /// The calls for which a run paused, whether or not they have an answer by now.
     pub fn paused_calls(&self) -> impl Iterator<Item = &RequestedCall> {
         self.calls().filter(|call| call.approval.is_some())
     }
@@ -187,7 +187,7 @@ impl AssistantTurn {
         self.parts.retain(|part| !matches!(part, TurnPart::Call(call) if !keep(call)));
     }
 
-    /// Removes what only the API that generated the turn accepts.
+    /// Removes the parts that only the API that generated the turn accepts.
     pub(super) fn remove_foreign(&mut self) {
         self.parts.retain(|part| !matches!(part, TurnPart::Thought(_)));
         self.calls_mut().for_each(|call| call.extras.clear());
@@ -285,7 +285,7 @@ impl TryFrom<StoredThought> for Thought {
     }
 }
 
-/// Where servers with OpenAI's API put what the model thought.
+/// The fields in which servers with OpenAI's API put the model's thoughts.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Fields of a provider's own, which it requires back.
@@ -319,7 +319,7 @@ impl RequestedCall {
         Self { id, tool, arguments, provider_id: None, extras: Extras::new(), approval: None }
     }
 
-    /// A call for which a run paused, as a client sends it back: what the run stored has the rest of it.
+    /// A call for which a run paused, as a client sends it back: the stored messages of the run have the rest of it.
     pub fn paused(id: String, tool: String, approval: impl Into<Arc<str>>) -> Self {
         Self { approval: Some(approval.into()), ..Self::new(id, tool, "{}".to_owned()) }
     }

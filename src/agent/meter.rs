@@ -1,4 +1,4 @@
-//! Counts what a run uses, and charges it to the caller's budget.
+//! Counts the usage of a run, and charges it to the caller's budget.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Meter {
     used: Mutex<RunUsage>,
     account: Option<Account>,
     agent: Arc<str>,
-    /// Where the usage is added beside: by model, and with that of sub-agents.
+    /// Where the usage is added beside: by model, and with the usage of sub-agents.
     by_agent: UsageByAgent,
 }
 
@@ -56,7 +56,7 @@ struct TurnCharge<'a> {
     hold: Option<Hold>,
     /// Estimated.
     prompt_tokens: u64,
-    /// Of its answer, at most.
+    /// Maximum tokens of its answer.
     max_tokens: u64,
     said_bytes: usize,
     settled: bool,
@@ -71,7 +71,7 @@ impl Meter {
         Self { account: Some(account), ..Self::default() }
     }
 
-    /// Adds the usage to that of a run, as this agent's.
+    /// Adds the usage to the usage of a run, as this agent's.
     pub(super) fn of_agent(self, agent: &Arc<str>, by_agent: &UsageByAgent) -> Self {
         Self { agent: Arc::clone(agent), by_agent: by_agent.clone(), ..self }
     }
@@ -85,7 +85,7 @@ impl Meter {
         change(&mut self.used.lock());
     }
 
-    /// Adds what is not counted turn by turn: the numbers of turns and calls, and the duration.
+    /// Adds the numbers that are not counted turn by turn: of turns and calls, and the duration.
     pub(super) fn complete(&self, model: &str) {
         let RunUsage { turns, tool_calls, duration_ms, .. } = self.used();
         let counts = RunUsage { turns, tool_calls, duration_ms, ..RunUsage::default() };
@@ -161,7 +161,7 @@ impl Model for MeteredModel<'_> {
 }
 
 impl TurnCharge<'_> {
-    /// Where the charges of the run are stored with it, stores what the turn may cost before it is sent.
+    /// Where the charges of the run are stored with it, stores the maximum cost of the turn before it is sent.
     ///
     /// # Errors
     /// The store does not take it.

@@ -107,9 +107,9 @@ pub struct ModelRequest {
     pub purpose: Purpose,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolDescription>,
-    /// What is asked of the answer. Its `max_tokens` are in the field beside it.
+    /// The options of the answer. Its `max_tokens` are in the field beside it.
     pub options: ModelOptions,
-    /// Maximum tokens of the turn, with those of its thinking.
+    /// Maximum tokens of the turn, thinking included.
     pub max_tokens: u32,
 }
 
@@ -132,7 +132,7 @@ impl ModelRequest {
     }
 }
 
-/// What a request is for: scripts select their answer by it, and traces report it.
+/// The purpose of a request: scripts select their answer by it, and traces report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// The next turn of a conversation.
@@ -203,7 +203,7 @@ impl StopReason {
     }
 }
 
-/// Why a turn failed. What the provider wrote about it is passed on without the key.
+/// Why a turn failed. The provider's text is passed on without the key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ModelError {
     /// HTTP 529 (A65).
@@ -242,7 +242,7 @@ impl ModelError {
         Self::Garbled("it violates the provider's protocol".into())
     }
 
-    /// Without the secrets in what the provider wrote.
+    /// Without the secrets in the provider's text.
     fn redacted(mut self, secrets: &SentSecrets) -> Self {
         if let Self::OutOfQuota(text)
         | Self::Unavailable(text)

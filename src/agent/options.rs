@@ -1,5 +1,5 @@
-//! What a client asks of its answer, beside the profile. A provider that cannot keep it is not asked: the client's request
-//! is refused with the name of the option.
+//! The options of a client for its answer, beside the profile. A provider that cannot keep one is not asked: the
+//! client's request is refused with the name of the option.
 
 use super::models::sampling;
 use super::output_format::OutputFormat;
@@ -14,7 +14,7 @@ pub struct ModelOptions {
     pub presence_penalty: Option<f64>,
     pub frequency_penalty: Option<f64>,
     pub seed: Option<i64>,
-    /// Tokens of one turn, at most those of the profile.
+    /// Tokens of one turn, at most the maximum of the profile.
     pub max_tokens: Option<u32>,
     /// The turn ends before any of these texts.
     pub stop: Vec<String>,
@@ -27,11 +27,11 @@ pub struct ModelOptions {
     pub without_thinking: bool,
     /// The form of the run's answer.
     pub output: Option<OutputFormat>,
-    /// What of a plan the run is for: scripts select their turns by it.
+    /// The part of a plan that the run is for: scripts select their turns by it.
     pub part_of_plan: Option<PartOfPlan>,
 }
 
-/// What a run does for a plan; numbers begin at 1.
+/// The part of a plan that a run does; numbers begin at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartOfPlan {
     /// Makes or changes the plan.

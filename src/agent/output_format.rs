@@ -7,7 +7,7 @@ use serde_json::Value;
 use sekisho_calls::tool::schema::{InvalidSchema, OutputSchema};
 use sekisho_core::json;
 
-/// Most violations that a model, or a client, is told.
+/// Maximum violations in a message for a model or a client.
 const MAX_TOLD: usize = 5;
 
 /// The form of an answer. Providers that have a mode for it are asked for it; the others find it in the system prompt. The

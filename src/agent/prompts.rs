@@ -149,8 +149,8 @@ impl Prompts {
         &self.evaluator
     }
 
-    /// What an agent that carries out a step is told after its own prompt; `error_mark` begins the result of a step that
-    /// cannot be done.
+    /// The text for an agent that carries out a step, after its own prompt; `error_mark` begins the result of a step
+    /// that cannot be done.
     pub fn plan_step(&self, error_mark: &str) -> String {
         self.plan_step.replace("{error_mark}", error_mark)
     }

@@ -66,7 +66,7 @@ enum Ending {
 struct CheckedCall {
     call: RequestedCall,
     arguments: Result<Arguments, String>,
-    /// What was corrected in it.
+    /// The corrections of the call.
     corrections: Vec<Coercion>,
     on_approval: OnApproval,
 }
@@ -85,7 +85,7 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
         let RunInput { messages, client_tools, options, abort, meter, span, observer, pauses } = input;
         let profile = &*agent.profile;
         let mut progress = Progress::new(messages, client_tools, options, meter, profile, pauses);
-        // A deadline beyond what the clock can represent is no deadline.
+        // A deadline that the clock cannot represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
             let mut work = pin!(turns(&agent, &mut progress, (&span, observer.as_ref()), end));

@@ -1,4 +1,4 @@
-//! Records what a run used in the store, the metrics and the trace, also where the run was cut off.
+//! Records the usage of a run in the store, the metrics and the trace, also where the run was cut off.
 
 use std::fmt;
 use std::sync::Arc;

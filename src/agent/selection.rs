@@ -14,9 +14,6 @@ use super::toolbox::{ToolDescription, ToolboxCall};
 use sekisho_config::AgentProfile;
 
 /// The calls that the model makes, if their tools were offered and their arguments are an object.
-///
-/// # Errors
-/// The model's failure.
 pub async fn select(
     model: &dyn Model,
     profile: &AgentProfile,

@@ -282,7 +282,8 @@ impl AgentService {
         Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(self.catalog.models(tenant).await?))
     }
 
-    /// The conversation so far: the client's messages, and what its paused runs did; documents as far as the model reads them.
+    /// The conversation so far: the client's messages, and the messages of its paused runs; documents as far as the
+    /// model reads them.
     async fn history(&self, request: &AgentRequest) -> Result<Vec<Message>, CallError> {
         let (store, messages) = (self.gateway.store(), request.messages.clone());
         let mut history = client_calls::restore(store, &request.caller.key, messages).await?;
@@ -339,7 +340,7 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
     }
 }
 
-/// Tokens and cost of the whole run are those of its sub-agents too; turns and calls are its own.
+/// Tokens and cost of the whole run include its sub-agents; turns and calls are its own.
 fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
     let Event::Usage(own) = event else { return event };
     let RunUsage { turns, tool_calls, duration_ms, .. } = own;

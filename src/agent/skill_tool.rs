@@ -19,7 +19,7 @@ use sekisho_tools::builtin::Workspaces;
 /// A toolbox with the tool `Skill`.
 pub(super) struct WithSkills {
     pub(super) offered: Arc<dyn Toolbox>,
-    /// Those of the caller's tenant, by name.
+    /// The skills of the caller's tenant, by name.
     pub(super) skills: BTreeMap<String, Skill>,
     /// Where the files of a loaded skill go; without one the tool reads them.
     pub(super) workspace: Option<SkillWorkspace>,

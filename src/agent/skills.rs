@@ -43,7 +43,7 @@ struct FrontMatter {
 }
 
 impl Skill {
-    /// What is wrong with it, as sentences.
+    /// Its problems, as sentences.
     pub fn problems(&self, name: &str) -> Vec<String> {
         let is_name = (1..=MAX_NAME).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')

@@ -39,11 +39,11 @@ pub(super) struct SubAgents {
     /// Names of models that `Task` may name.
     models: Vec<String>,
     parent: Parent,
-    /// What happens beside the calls' results.
+    /// The events beside the calls' results.
     events: UnboundedSender<Event>,
 }
 
-/// What a sub-agent has of the agent that starts it.
+/// The settings that a sub-agent has from the agent that starts it.
 struct Parent {
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
@@ -129,8 +129,8 @@ impl SubAgents {
         Ok(answer)
     }
 
-    /// The type's prompt, tools and limits, and the model: that of the call, the type's, the one for all sub-agents, or that of
-    /// the agent that starts it.
+    /// The type's prompt, tools and limits, and the model: the call's, the type's, the one for all sub-agents, or the
+    /// model of the agent that starts it.
     async fn profile(&self, kind: &SubAgentType, asked: Option<&str>) -> Result<AgentProfile, CallError> {
         let parent = &*self.parent.profile;
         let named = asked.or(kind.model.as_deref()).filter(|name| !name.is_empty());
@@ -170,7 +170,7 @@ impl Toolbox for SubAgents {
     }
 }
 
-/// The events of a run, with those of its sub-agents as they happen.
+/// The events of a run, with the events of its sub-agents as they happen.
 pub(super) fn merged(
     run: impl Stream<Item = Event> + Send + 'static,
     mut started: Option<UnboundedReceiver<Event>>,

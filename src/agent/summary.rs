@@ -1,5 +1,5 @@
-//! Summaries by a model: of the tool calls of a reply (A73), of a thread (A42), of what a model cannot read any more, and in
-//! a title (C32).
+//! Summaries by a model: of the tool calls of a reply (A73), of a thread (A42), of messages that a model cannot read
+//! any more, and in a title (C32).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,9 +37,6 @@ pub struct CompletedCall<'a> {
 }
 
 /// The new summary of a thread, from its old one and the latest exchange.
-///
-/// # Errors
-/// The model's failure.
 pub async fn of_thread(
     model: &dyn Model,
     profile: &AgentProfile,
@@ -54,9 +51,6 @@ pub async fn of_thread(
 }
 
 /// The summary of the older part of a conversation, from its old one and the messages since.
-///
-/// # Errors
-/// The model's failure.
 pub async fn of_context(
     model: &dyn Model,
     profile: &AgentProfile,
@@ -71,9 +65,6 @@ pub async fn of_context(
 }
 
 /// The summary of a reply's calls, in a few items.
-///
-/// # Errors
-/// The model's failure.
 pub async fn of_calls(
     model: &dyn Model,
     profile: &AgentProfile,
@@ -92,9 +83,6 @@ pub async fn of_calls(
 }
 
 /// The title of a conversation; `None` if the model wrote none.
-///
-/// # Errors
-/// The model's failure.
 pub async fn title(
     model: &dyn Model,
     profile: &AgentProfile,

@@ -46,7 +46,7 @@ struct Case {
     client_tools: Vec<String>,
     #[serde(default)]
     toolbox_unreachable: bool,
-    /// What the run's model may cost, as `budget` of the configuration.
+    /// The maximum cost of the run's model, as `budget` of the configuration.
     budget: Option<BudgetConfig>,
     /// The run is aborted after so many seconds.
     abort_after_seconds: Option<f64>,

@@ -67,17 +67,17 @@ pub struct ToolboxCall {
     pub id: String,
     pub tool: String,
     pub arguments: Arguments,
-    /// What was corrected in the model's call, for its receipt.
+    /// The corrections of the model's call, for its receipt.
     pub corrections: Vec<Coercion>,
     /// Bytes of a result that the model reads at once.
     pub max_result_bytes: usize,
     pub on_approval: OnApproval,
     pub record: RecordedCall,
-    /// What the tool may call in turn.
+    /// The tools that the tool may call in turn.
     pub nested_scope: NestedScope,
 }
 
-/// What becomes of a call that a person must approve.
+/// The treatment of a call that a person must approve.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OnApproval {
     /// It waits for the decision, for a time.
@@ -96,13 +96,13 @@ impl OnApproval {
         match self {
             Self::Wait => None,
             Self::Pause => Some(needed),
-            // Another one is needed by now: the model is told, and asks for it if it makes the call again.
+            // Another approval is needed by now: the model learns it, and asks for it if it makes the call again.
             Self::Resume(id) => Some(needed).filter(|needed| needed.id == *id),
         }
     }
 }
 
-/// What a journal adds to a call that it records.
+/// The journal's additions to a call that it records.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedCall {
     /// The `Idempotency-Key` for the API behind the tool: the same one when the call is sent again.

@@ -1,4 +1,4 @@
-//! What a run and everything that it started used, by agent and model (C27, C28).
+//! The usage of a run and everything that it started, by agent and model (C27, C28).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::event::RunUsage;
 use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 
-/// What one agent used of one model.
+/// The usage of one model by one agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentUsage {
     /// The name of the run's agent, or the type of the sub-agent.
@@ -17,12 +17,12 @@ pub struct AgentUsage {
     pub used: RunUsage,
 }
 
-/// The usage of a run. Clones share it: it grows while the run lives, and is complete when the run's stream has ended or was
-/// dropped. Its costs sum to what was charged.
+/// The usage of a run. Clones share it: it grows while the run lives, and is complete when the run's stream has ended
+/// or was dropped. Its costs sum to the charges.
 #[derive(Debug, Clone, Default)]
 pub struct UsageByAgent {
     rows: Arc<Mutex<Vec<AgentUsage>>>,
-    /// That of the run that started this one.
+    /// The usage of the run that started this one.
     of_parent: Option<Arc<UsageByAgent>>,
     /// The charges for it, where they are stored with its rows.
     charges: Option<Arc<DeferredCharges>>,
@@ -34,12 +34,13 @@ impl UsageByAgent {
         Self { charges: Some(charges), ..Self::default() }
     }
 
-    /// That of a sub-agent: what is added to it is added to this one at once.
+    /// The usage of a sub-agent: every addition to it is added to this one at once.
     pub(super) fn of_sub_agent(&self) -> Self {
         Self { of_parent: Some(Arc::new(self.clone())), charges: self.charges.clone(), ..Self::default() }
     }
 
-    /// That of a part of the run, whose charges are stored with its own rows unless those of the run are.
+    /// The usage of a part of the run. Its charges are stored with its own rows unless the charges of the run are
+    /// stored.
     pub(super) fn of_part(&self, charges: impl FnOnce() -> Arc<DeferredCharges>) -> Self {
         let charges = Some(self.charges.clone().unwrap_or_else(charges));
         Self { charges, ..self.of_sub_agent() }
@@ -59,7 +60,8 @@ impl UsageByAgent {
         self.charges.as_ref()
     }
 
-    /// The rows, and the charges since they were last taken: of no turn are there those without the rows.
+    /// The rows, and the charges since they were last taken. Both at once: no turn's charges are there without its
+    /// rows.
     pub(super) fn take_charges(&self) -> (Vec<AgentUsage>, Option<TakenCharges>) {
         let rows = self.rows.lock();
         (rows.clone(), self.charges.as_ref().map(|charges| charges.take()))
@@ -81,7 +83,7 @@ impl UsageByAgent {
         self.add_charged(agent, model, used, || {});
     }
 
-    /// Adds what `charge` charges, both at once for whoever takes the charges.
+    /// Adds the usage and runs `charge`, both at once for whoever takes the charges.
     pub(super) fn add_charged(&self, agent: &Arc<str>, model: &str, used: &RunUsage, charge: impl FnOnce()) {
         match &self.of_parent {
             // The outermost one with these charges is where they are taken.

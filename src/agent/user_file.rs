@@ -37,7 +37,7 @@ pub struct UserFile {
     document: Option<Arc<str>>,
     /// Where it is in the workspace of the run's session.
     pub path: Option<String>,
-    /// What is to be written to the workspace.
+    /// The content that is to be written to the workspace.
     #[serde(skip)]
     pub unwritten: Option<Vec<u8>>,
 }
@@ -89,7 +89,7 @@ impl UserFile {
         self.text.is_some()
     }
 
-    /// What the model reads in its place.
+    /// The text that the model reads in its place.
     pub fn description(&self) -> String {
         let media_type = self.media_type.as_deref().map(|kind| format!("{kind}, ")).unwrap_or_default();
         let mut description =

@@ -1,7 +1,7 @@
-//! A backup of what a gateway with the embedded store keeps on disk: one ZIP archive.
+//! A backup of the files of a gateway with the embedded store: one ZIP archive.
 //!
-//! The gateway may run meanwhile. The database is copied first, then the audit trail, then the files of sessions: of
-//! each call that the database knows, the trail has the line.
+//! The gateway may run meanwhile. The database is copied first, then the audit trail, then the files of sessions: the
+//! trail has the line of each call that the database knows.
 
 mod error;
 mod restore;
@@ -38,11 +38,11 @@ pub struct StatePlaces {
     /// The segment of the audit trail that is written.
     pub audit: PathBuf,
     pub workspaces: PathBuf,
-    /// What `sekisho mcp add` writes.
+    /// The file of `sekisho mcp add`.
     pub mcp_servers: PathBuf,
 }
 
-/// What a backup has.
+/// The contents of a backup, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BackupContents {
     pub audit_lines: u64,
@@ -58,7 +58,7 @@ struct Manifest {
     sekisho: String,
     /// RFC 3339.
     created_at: String,
-    /// The name of the trail's file, from which those of its segments derive.
+    /// The name of the trail's file; the names of its segments derive from it.
     audit_file: String,
     audit_lines: u64,
 }
@@ -78,7 +78,7 @@ impl StatePlaces {
     }
 }
 
-/// Writes a new archive, readable by this user alone. `database` is a copy of the database, if there is one.
+/// Writes a new archive that only this user can read. `database` is a copy of the database, if there is one.
 ///
 /// # Errors
 /// [`BackupError`]; nothing is left then.

@@ -1,8 +1,8 @@
 //! The hash chain of lines.
 //!
-//! `hash` is the SHA-256, in hex, over `prev` and then the line as it reads without its hash:
-//! `{"seq":1,…,"prev":"…"}`. The first line's `prev` is 64 zeros, as is that of a line that starts a new chain. `seq`
-//! counts the lines of all segments, and of all chains of the trail.
+//! `hash` is the SHA-256, in hex, over `prev` and then the line as it reads without its hash: `{"seq":1,…,"prev":"…"}`.
+//! `prev` is 64 zeros in the first line, and in a line that starts a new chain. `seq` counts the lines of all segments,
+//! and of all chains of the trail.
 
 use std::fmt;
 use std::time::SystemTime;

@@ -13,7 +13,7 @@ use super::segments::{folder, head_path, lock_path, next_path};
 pub(super) trait Disk: Send + 'static {
     /// The path of the segment that is written.
     fn path(&self) -> &Path;
-    /// What is at that path.
+    /// The state of that path.
     fn found(&self) -> io::Result<Found>;
     /// Appends `text`.
     fn append(&mut self, text: &[u8]) -> io::Result<()>;
@@ -23,12 +23,12 @@ pub(super) trait Disk: Send + 'static {
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
     /// Replaces the head as a whole.
     fn write_head(&mut self, head: &Chain) -> io::Result<()>;
-    /// Continues in a new file that begins with `text`. What was at the path gets the name `keep_as`. After an error
+    /// Continues in a new file that begins with `text`. The file at the path gets the name `keep_as`. After an error
     /// nothing has changed.
     fn start_file(&mut self, text: &[u8], keep_as: &Path) -> io::Result<()>;
 }
 
-/// What is found at the path of the trail.
+/// The state of the path of the trail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// The file that is written, with this length.
@@ -58,7 +58,7 @@ pub(super) struct TrailFile {
 }
 
 impl TrailFile {
-    /// Locks the trail, and opens its file; creates what does not exist.
+    /// Locks the trail, and opens its file; creates missing files.
     pub(super) fn open(path: PathBuf) -> Result<Self, AuditError> {
         fs::create_dir_all(folder(&path)).map_err(AuditError::unusable(&path))?;
         let locked = lock_path(&path);
@@ -144,7 +144,7 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-/// A file with this text, on the disk. Replaces what a crash may have left.
+/// A file with this text, on the disk. Replaces a file that a crash may have left.
 fn create_next(path: &Path, text: &[u8]) -> io::Result<File> {
     if let Err(problem) = fs::remove_file(path)
         && problem.kind() != io::ErrorKind::NotFound

@@ -1,4 +1,4 @@
-//! What is sent to the writer, and the fields of a call's line.
+//! The messages to the writer, and the fields of a call's line.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -146,14 +146,14 @@ pub(super) struct Line<'a> {
     arguments_sha256: Hash,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<&'a RawValue>,
-    /// Of arguments that are too large for a line.
+    /// The size of arguments that are too large for a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_bytes: Option<usize>,
     /// Rules of suspected prompt injections in the tool's texts.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     flags: &'a [Box<str>],
     policy_version: Option<&'a str>,
-    /// Of the registrations that replicas share.
+    /// The version of the registrations that replicas share.
     #[serde(skip_serializing_if = "Option::is_none")]
     registry_version: Option<i64>,
     cost_usd: Decimal,

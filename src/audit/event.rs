@@ -1,4 +1,4 @@
-//! What the trail says beside calls: who could not be authenticated, and what administrators changed.
+//! The events of the trail beside calls: failed authentications, and changes by administrators.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use super::chain::{Chain, Hash, micros};
 use sekisho_core::call::{Caller, ClientRequest, TraceParent};
 use sekisho_core::record::shortened;
 
-/// What happened.
+/// The kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -35,7 +35,7 @@ pub enum EventKind {
     LockApplied,
     /// An administrator changed `tools.lock` over HTTP, or `sekisho lock approve` did while no gateway ran.
     LockApproved,
-    /// An administrator gave back what a lost replica leased.
+    /// An administrator gave back the leases of a lost replica.
     LeasesReleased,
     /// An administrator created a managed key.
     KeyCreated,
@@ -69,9 +69,9 @@ pub struct AuditEvent {
     pub success: bool,
     /// The server, collection or file that it is about.
     pub subject: Option<String>,
-    /// What changed, or why it was refused.
+    /// The change, or the reason of the refusal.
     pub detail: Option<String>,
-    /// Of an administrator's request.
+    /// The caller of an administrator's request.
     pub caller: Option<Arc<Caller>>,
     pub request: Option<Arc<ClientRequest>>,
     pub trace_id: Option<[u8; 16]>,

@@ -100,7 +100,7 @@ pub struct AuditSlot {
 #[must_use]
 pub struct RepeatedLine {
     slot: AuditSlot,
-    /// Of the first.
+    /// The entry of the first call.
     entry: Entry,
     repeated: Repeated,
 }
@@ -291,7 +291,7 @@ impl Durable {
     /// Waits until the line is on the disk, if the trail is strict.
     ///
     /// # Errors
-    /// `internal` when the disk fails: what the line is about was done, but the line may be lost.
+    /// `internal` when the disk fails: the action of the line was done, but the line may be lost.
     pub async fn wait(self) -> Result<(), CallError> {
         match self.0 {
             None => Ok(()),

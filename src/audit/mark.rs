@@ -1,4 +1,4 @@
-//! The lines of a trail about itself: where a segment or a new chain begins, and what is missing. Lines of calls have
+//! The lines of a trail about itself: the beginning of a segment or a new chain, and missing lines. Lines of calls have
 //! no field `event`.
 
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chain::{Chain, Hash, micros};
 
-/// What a line about the trail says.
+/// A line about the trail.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Mark {
@@ -41,7 +41,7 @@ impl SegmentsRemoved {
 /// The start of a new chain after damage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewChain {
-    /// What was found.
+    /// The problem that was found.
     pub reason: String,
     /// The number of the last line that is known to have been written. The new chain begins with the next one.
     pub last_line: u64,
@@ -84,7 +84,7 @@ impl<'a> MarkLine<'a> {
     }
 }
 
-/// What the first line of a segment says about its place in the trail.
+/// The fields of a segment's first line about its place in the trail.
 #[derive(Debug, Deserialize)]
 pub(super) struct FirstLine {
     seq: u64,
@@ -117,7 +117,7 @@ impl FirstLine {
         self.event.as_deref() == Some("new_chain")
     }
 
-    /// The end of what comes before the line.
+    /// The end of the chain before the line.
     pub(super) fn before(&self) -> Chain {
         Chain { lines: self.seq.saturating_sub(1), bytes: 0, hash: self.prev }
     }

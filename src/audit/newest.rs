@@ -22,7 +22,7 @@ const BLOCK: u64 = 256 << 10;
 /// Lines between two readings of the clock.
 const LINES_PER_CLOCK_READ: usize = 64;
 
-/// Which calls are wanted: those that fit each criterion that is set.
+/// The calls that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryFilter {
     pub tenant: Option<String>,
@@ -81,7 +81,7 @@ pub struct PastCall {
     pub calls: Option<u64>,
 }
 
-/// What is looked at of every line.
+/// The fields that are read of every line.
 #[derive(Deserialize)]
 struct Probe<'a> {
     seq: u64,
@@ -96,8 +96,8 @@ struct Probe<'a> {
     code: Option<Cow<'a, str>>,
 }
 
-/// The newest calls that are wanted, at most `limit`. After `within` it ends with what was found so far, and the place to go on
-/// from. The trail may be in use; a line that cannot be read is passed over. Verifies nothing.
+/// The newest calls that fit the filter, at most `limit`. After `within` it ends with the calls found so far, and the
+/// place to continue from. The trail may be in use; a line that cannot be read is passed over. Verifies nothing.
 ///
 /// # Errors
 /// There is no trail, or it cannot be read.

@@ -1,5 +1,5 @@
-//! Opens a trail where it ended: checks the end against the head, removes what a crash left incomplete, and starts a new
-//! chain where the end is damaged.
+//! Opens a trail where it ended: checks the end against the head, removes an incomplete line that a crash left, and
+//! starts a new chain where the end is damaged.
 
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
@@ -45,7 +45,7 @@ struct End {
     head_missing: bool,
 }
 
-/// Why the end of a trail is not what its head says, and the last line that is known.
+/// Why the end of a trail differs from its head, and the last line that is known.
 struct Damage {
     error: AuditError,
     last: Chain,
@@ -153,7 +153,7 @@ fn find_end(path: &Path, file: &File) -> Result<End, Damage> {
     let first = first_line_of(file).map_err(|problem| early(AuditError::unusable(path)(problem)))?;
     let closed = files.len();
     if length > 0 {
-        // What is no line of a trail is found when it is followed.
+        // A text that is no line of a trail is found when the trail is followed.
         let number = first.as_ref().map_or_else(|| head.map_or(0, |head| head.lines) + 1, FirstLine::number);
         files.push((number, path.to_owned()));
     }
@@ -190,7 +190,7 @@ fn find_end(path: &Path, file: &File) -> Result<End, Damage> {
     Ok(End { chain, unfinished_bytes, first, head_missing })
 }
 
-/// The end of what comes before the last file.
+/// The end of the chain before the last file.
 fn before(files: &[(u64, PathBuf)]) -> Result<Chain, AuditError> {
     let Some((_, path)) = files.last() else { return Ok(Chain::EMPTY) };
     let file = File::open(path).map_err(AuditError::unusable(path))?;

@@ -14,7 +14,7 @@ use super::lines::{Lines, Next};
 use super::segments::closing_time;
 use super::verify::files;
 
-/// Which lines are wanted: those that fit each criterion that is set.
+/// The lines that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
 pub struct LineFilter {
     pub tool: Option<String>,
@@ -35,7 +35,7 @@ pub struct FoundLine<'a> {
     /// RFC 3339, UTC.
     #[serde(borrow)]
     pub time: Cow<'a, str>,
-    /// Of a line that is not about a call.
+    /// The event of a line that is not about a call.
     pub event: Option<Cow<'a, str>>,
     pub success: Option<bool>,
     pub subject: Option<Cow<'a, str>>,

@@ -39,7 +39,7 @@ pub(super) fn next_path(file: &Path) -> PathBuf {
     with_suffix(file, ".next")
 }
 
-/// `<file>.id`, the id of the trail among those of other replicas.
+/// `<file>.id`, the id of the trail among the trails of all replicas.
 pub(super) fn id_path(file: &Path) -> PathBuf {
     with_suffix(file, ".id")
 }

@@ -1,4 +1,4 @@
-//! Closed segments in object storage: what is where, and whether the trails of all replicas are whole there.
+//! Closed segments in object storage: their places, and whether the trails of all replicas are whole there.
 //!
 //! Below `audit/TRAIL` each segment has two objects: its lines (`.jsonl`), and a record of them (`.json`), which is written
 //! after the lines. A trail keeps its id (`<file>.id`) over restarts, while a replica gets another one.
@@ -18,7 +18,7 @@ use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, MAX_OBJECT_BYTES};
 /// The folder of all trails.
 const FOLDER: &str = "audit";
 
-/// What the storage has of a segment.
+/// The storage's record of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SegmentRecord {
     pub(super) first_line: u64,
@@ -26,7 +26,7 @@ pub(super) struct SegmentRecord {
     /// The hash of its last line.
     pub(super) head: Hash,
     pub(super) bytes: u64,
-    /// Of the whole segment, in hex.
+    /// SHA-256 of the whole segment, in hex.
     pub(super) sha256: String,
     /// RFC 3339, UTC.
     pub(super) closed_at: String,
@@ -73,7 +73,7 @@ pub(super) fn folder(trail: &str) -> BlobKey {
     BlobKey::of([FOLDER, trail])
 }
 
-/// Verifies the closed segments of all trails. What was not copied yet is not missing.
+/// Verifies the closed segments of all trails. A segment that was not copied yet is not missing.
 ///
 /// # Errors
 /// The storage cannot be listed.

@@ -105,7 +105,7 @@ async fn a_trail_goes_on_where_it_ended() {
     assert_eq!(verify(&file).unwrap(), Verified { lines: 4, segments: 1, ..Verified::default() });
 }
 
-/// What is done to a trail of five lines, and the line that `verify` names.
+/// A change to a trail of five lines, and the line that `verify` names.
 type Tampering = (&'static str, fn(&mut Vec<String>), Option<u64>);
 
 const TAMPERINGS: &[Tampering] = &[
@@ -189,7 +189,7 @@ async fn a_head_that_does_not_fit_is_found() {
     assert!(matches!(open(&file, Durability::Relaxed), Err(AuditError::Refused { .. })), "the whole trail is gone");
 }
 
-/// As after a restore of the trail alone.
+/// As after a restore of only the trail.
 #[tokio::test]
 async fn a_trail_without_its_head_goes_on_and_says_so() {
     for damaged in [None, Some("{")] {

@@ -1,5 +1,5 @@
-//! Copies closed segments to object storage, in their order. What was not copied is copied later, also after a restart, and
-//! is not removed before (`audit.retention_days`).
+//! Copies closed segments to object storage, in their order. A segment that was not copied is copied later, also after
+//! a restart, and is not removed before (`audit.retention_days`).
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -29,7 +29,8 @@ pub struct SegmentUploads {
     /// The replica that copies, and its host.
     replica: String,
     host: String,
-    /// The names of the segments that the storage had when they were listed, without those in `done`; `None` until then.
+    /// The names of the segments that the storage had when they were listed, without the names in `done`; `None` until
+    /// then.
     stored: Option<BTreeSet<String>>,
     /// Segments that are there, whose file was looked at. They are forgotten with their files.
     done: BTreeSet<PathBuf>,
@@ -113,14 +114,15 @@ impl SegmentUploads {
         let text = blocking(move || fs::read(&path).map_err(AuditError::unusable(&path))).await?;
         (record.bytes, record.sha256) = (text.len() as u64, hex::encode(Sha256::digest(&text)));
         let record = serde_json::to_vec(&record).map_err(|error| AuditError::unusable(&segment.path)(error.into()))?;
-        // The record last: what it is about is there then.
+        // The record last: its lines are there then.
         self.blobs.put(&self.folder.child(&format!("{name}.jsonl")), Bytes::from(text)).await?;
         self.blobs.put(&self.folder.child(&format!("{name}.json")), Bytes::from(record)).await?;
         tracing::info!(segment = name, "a segment of the audit trail was copied to object storage");
         Ok(last.seq)
     }
 
-    /// The segments of which it knows that the storage has them, and those of them whose files are here.
+    /// The segments that the storage has, as far as this process knows, and among them the segments whose files are
+    /// here.
     #[cfg(test)]
     pub(super) fn known(&self) -> (usize, usize) {
         (self.stored.as_ref().map_or(0, BTreeSet::len) + self.done.len(), self.done.len())

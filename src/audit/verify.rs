@@ -97,7 +97,7 @@ pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
     Ok(opened)
 }
 
-/// What was verified so far.
+/// The lines verified so far.
 pub(super) struct Walk {
     chain: Chain,
     head: Option<Chain>,
@@ -107,7 +107,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Of closed segments, without the head of their trail.
+    /// A walk over closed segments, without the head of their trail.
     pub(super) fn of_segments() -> Self {
         Self { chain: Chain::EMPTY, head: None, removed_through: 0, verified: Verified::default() }
     }
@@ -202,7 +202,7 @@ impl Walk {
         Ok(self.verified)
     }
 
-    /// What is not there was removed by the rule for retention.
+    /// The rule for retention has removed the missing lines.
     fn check_beginning(&self) -> Result<(), AuditError> {
         if self.removed_through < self.verified.removed_lines {
             return Err(AuditError::BeginningMissing { line: 1, found: self.verified.removed_lines + 1 });

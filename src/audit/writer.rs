@@ -176,7 +176,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// What others did to the file, which should have one of these lengths.
+    /// The damage that others did to the file, which should have one of these lengths.
     fn damage(&self, length: &RangeInclusive<u64>) -> io::Result<Option<String>> {
         let path = self.disk.path().display();
         Ok(match self.disk.found()? {
@@ -285,8 +285,8 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-/// Whether a segment with these bytes, begun then, is closed now. One that begins in the future is not: the clock was
-/// set back.
+/// Whether a segment with these bytes, begun then, is closed now. A segment that begins in the future is not: the clock
+/// was set back.
 pub(super) fn is_full(bytes: u64, began: SystemTime, now: SystemTime) -> bool {
     bytes >= MAX_SEGMENT_BYTES || now.duration_since(began).is_ok_and(|age| age >= MAX_SEGMENT_AGE)
 }

@@ -1,4 +1,4 @@
-//! Slows down who guesses keys: of each address, failed attempts spend a budget.
+//! Slows down who guesses keys: the failed attempts of each address spend a budget.
 //!
 //! Credentials that were accepted before are never slowed, whatever others send from their address. While the budget of an
 //! address is spent, further credentials are checked after [`SLOWED`], and few at a time: a right one still works, and a
@@ -41,11 +41,11 @@ pub(super) struct Attempts {
     accepted: BoundedCache<SecretDigest, Instant>,
 }
 
-/// Of one address.
+/// The budget of one address.
 #[derive(Debug)]
 struct Budget {
     left: u32,
-    /// Since when `left` is what is left.
+    /// Since when `left` is this number.
     since: Instant,
     slowed: u32,
 }
@@ -104,7 +104,7 @@ impl Attempts {
         let mut addresses = self.addresses.lock();
         addresses.evict_for(address, |_, budget| (budget.slowed == 0).then_some(budget.since));
         let new = || Budget { left: MAX_FAILURES, since: Instant::now(), slowed: 0 };
-        // It is full only of addresses whose credentials wait.
+        // It is full only if the credentials of all addresses wait.
         if let Some(budget) = addresses.get_or_try_insert_with(Arc::clone(address), new) {
             budget.refill();
             budget.left = budget.left.saturating_sub(1);

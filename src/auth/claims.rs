@@ -1,4 +1,4 @@
-//! What a verified token says: for whom it is, until when, and what it allows.
+//! The claims of a verified token: its caller, its end, and its rights.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What an issuer publishes about itself: OpenID Connect Discovery 1.0, and OAuth 2.0 Authorization Server Metadata (RFC 8414).
+//! The metadata of an issuer: OpenID Connect Discovery 1.0, and OAuth 2.0 Authorization Server Metadata (RFC 8414).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Last {
     until: Instant,
 }
 
-/// What is used of an issuer's metadata.
+/// The fields of an issuer's metadata that are used.
 #[derive(Debug, Deserialize)]
 pub(super) struct IssuerMetadata {
     issuer: String,
@@ -45,7 +45,7 @@ pub(super) struct IssuerMetadata {
     jwks_uri: Option<Url>,
     #[serde(default)]
     introspection_endpoint: Option<Url>,
-    /// Texts: an issuer that signs nobody in may write what is no address.
+    /// Texts: an issuer that signs nobody in may write something that is no address.
     #[serde(default)]
     authorization_endpoint: Option<String>,
     #[serde(default)]
@@ -70,9 +70,6 @@ impl Discovery {
     }
 
     /// The key set.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(super) async fn keys(&self) -> Result<Vec<u8>, IssuerError> {
         let metadata = self.metadata().await?;
         let url = metadata.jwks_uri.clone().ok_or_else(|| IssuerError::wrong("its metadata has no `jwks_uri`"))?;
@@ -81,9 +78,6 @@ impl Discovery {
     }
 
     /// Where the issuer is asked about tokens, and whether that address is as trusted as its own.
-    ///
-    /// # Errors
-    /// Why that is not known.
     pub(super) async fn introspection(&self) -> Result<(Url, Trust), IssuerError> {
         let metadata = self.metadata().await?;
         let url = metadata.introspection_endpoint.clone();
@@ -93,9 +87,6 @@ impl Discovery {
     }
 
     /// Where the issuer signs people in.
-    ///
-    /// # Errors
-    /// Why that is not known.
     pub(super) async fn sign_in(&self) -> Result<SignInEndpoints, IssuerError> {
         let metadata = self.metadata().await?;
         let endpoint = |name: &str, text: Option<&String>| {
@@ -154,7 +145,7 @@ impl Discovery {
     }
 }
 
-/// The addresses of an issuer's metadata; none of what is no address.
+/// The addresses of an issuer's metadata; none if the issuer is no address.
 fn addresses(issuer: &str) -> Vec<Url> {
     let Ok(issuer) = Url::parse(issuer) else { return Vec::new() };
     let path = issuer.path().trim_end_matches('/');

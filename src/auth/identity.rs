@@ -8,7 +8,7 @@ use sekisho_core::call::Caller;
 const LONGEST: usize = 256;
 
 /// # Errors
-/// What is invalid, starting with the name of the part.
+/// The invalid part, beginning with its name.
 pub(super) fn checked(caller: Caller) -> Result<Arc<Caller>, &'static str> {
     let Caller { id, tenant, .. } = &caller;
     let anonymous = Caller::anonymous();

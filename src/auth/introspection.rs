@@ -1,4 +1,4 @@
-//! Tokens that only their issuer can read: it is asked what they are (token introspection, RFC 7662).
+//! Tokens that only their issuer can read: the gateway asks the issuer about them (token introspection, RFC 7662).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) const ANSWER_TTL: Duration = Duration::from_secs(30);
 /// Maximum time that a request waits for the issuer, and for its turn to ask.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Questions under way at once. Whoever sends made-up tokens delays only what the same client sends.
+/// Questions under way at once. A client that sends made-up tokens delays only its own requests.
 const MAX_QUESTIONS: u64 = 16;
 
 /// Failures are logged once in this time: each request with an unknown token may cause one.
@@ -71,7 +71,7 @@ impl Introspection {
         Ok(Turn { _lease: lease, until })
     }
 
-    /// What the issuer says of an active token.
+    /// The issuer's answer about an active token.
     ///
     /// # Errors
     /// The token is not active, or nobody knows.
@@ -128,7 +128,7 @@ pub(super) fn check(claims: &Claims, config: &JwtConfig) -> Result<(), Refusal> 
         return Err(Refusal("the token is not a bearer token (`token_type`)"));
     }
     let (now, leeway) = (now(), config.leeway_seconds);
-    // What is there and is no moment is refused.
+    // A claim that is there and is no moment is refused.
     let moment = |name: &str| present(name).map(|claim| claims::seconds(Some(claim)));
     if moment("exp").is_some_and(|exp| exp.is_none_or(|exp| exp.saturating_add(leeway) <= now)) {
         return Err(refusal(&ErrorKind::ExpiredSignature));

@@ -1,4 +1,4 @@
-//! Requests to the issuers of tokens: for their metadata, their keys, and what a token is.
+//! Requests to the issuers of tokens: for their metadata, for their keys, and about a token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,9 +23,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Sends requests to issuers. The gateway's HTTP client implements it.
 pub trait IssuerClient: Send + Sync {
     /// The body of a successful answer, of at most 1 MiB.
-    ///
-    /// # Errors
-    /// Why there is none.
     fn ask(&self, request: IssuerRequest) -> BoxFuture<'_, Result<Vec<u8>, IssuerError>>;
 }
 
@@ -35,15 +32,15 @@ pub struct IssuerRequest {
     pub url: Url,
     /// Whether the operator chose the address.
     pub trust: Trust,
-    /// What is posted; otherwise it is a GET.
+    /// The form to post; without it the request is a GET.
     pub question: Option<TokenQuestion>,
 }
 
-/// The question what a token is (RFC 7662 §2.1).
+/// The question about a token (RFC 7662 §2.1).
 pub struct TokenQuestion {
     authorization: HeaderValue,
     form: String,
-    /// What the issuer may repeat in an error.
+    /// Secrets that the issuer may repeat in an error.
     secrets: Arc<[String]>,
 }
 
@@ -63,7 +60,7 @@ pub struct IssuerError {
     pub cause: String,
 }
 
-/// What callers learn of it: no address, and no text of the issuer.
+/// The error for callers: no address, and no text of the issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssuerFailure {
     NoConnection,

@@ -42,7 +42,7 @@ impl Issuers {
         }
     }
 
-    /// Removes what is known of tokens that have expired.
+    /// Removes the cached data of expired tokens.
     pub(super) fn forget_expired_tokens(&self) {
         self.0.iter().for_each(Tokens::forget_expired);
     }
@@ -75,7 +75,7 @@ impl Issuers {
         }
     }
 
-    /// That of the console's sign-in.
+    /// The issuer of the console's sign-in.
     pub(super) fn first(&self) -> Option<&Tokens> {
         self.0.first()
     }

@@ -72,7 +72,7 @@ struct Fetches {
     next: Option<Instant>,
     /// Consecutive failures.
     failures: u32,
-    /// Of the last fetch, if it failed.
+    /// The error of the last fetch, if it failed.
     failure: Option<IssuerFailure>,
 }
 

@@ -1,5 +1,6 @@
-//! The tokens of one issuer. Of a JSON Web Token (RFC 7519) signature, issuer, audience and expiry are always checked, the
-//! algorithm comes from our list and from the key, never from the token alone (RFC 8725). About any other token the issuer is asked.
+//! The tokens of one issuer. For a JSON Web Token (RFC 7519) signature, issuer, audience and expiry are always checked.
+//! The algorithm comes from our list and from the key, never only from the token (RFC 8725). About any other token the
+//! issuer is asked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,20 +31,20 @@ pub(super) struct Tokens {
     /// Others may have the same subjects.
     is_one_of_several: bool,
     keys: Arc<IssuerKeys>,
-    /// Of an issuer that is an address.
+    /// The metadata of an issuer that is an address.
     discovery: Option<Arc<Discovery>>,
     introspection: Option<Introspection>,
     seen: SeenTokens,
 }
 
-/// A problem of an issuer's configuration: its place within the settings of the issuer, and what it is.
+/// A problem of an issuer's configuration: its place within the settings of the issuer, and its text.
 type Problem = (&'static str, String);
 
 /// Clocks that differ by more must be corrected.
 const MAX_LEEWAY_SECONDS: u64 = 3_600;
 
 impl Tokens {
-    /// `index`: of the issuer in `auth.jwt`.
+    /// `index`: the issuer's place in `auth.jwt`.
     pub(super) async fn new(
         auth: &AuthConfig,
         index: usize,
@@ -94,7 +95,7 @@ impl Tokens {
         &self.config.issuer
     }
 
-    /// What the issuer publishes about itself.
+    /// The issuer's metadata.
     pub(super) fn discovery(&self) -> Option<&Discovery> {
         self.discovery.as_deref()
     }
@@ -149,8 +150,9 @@ impl Tokens {
         Ok(self.remember(token, *digest, caller, &claims, Basis::Answer(Instant::now() + ANSWER_TTL)))
     }
 
-    /// The caller of an ID token for this client (OpenID Connect Core 1.0 §3.1.3.7), and until when its sign-in counts: the
-    /// token itself says only when the caller signed in. It has no scopes: they are for what clients do, and the console is ours.
+    /// The caller of an ID token for this client (OpenID Connect Core 1.0 §3.1.3.7), and until when its sign-in counts:
+    /// the token itself says only when the caller signed in. It has no scopes: they restrict clients, and the console
+    /// is ours.
     pub(super) async fn verify_id_token(
         &self,
         token: &str,
@@ -236,8 +238,7 @@ impl Tokens {
         }
     }
 
-    /// The caller of an earlier request with the token.
-    /// Removes what is known of tokens that have expired.
+    /// Removes the cached data of expired tokens.
     pub(super) fn forget_expired(&self) {
         self.seen.forget_expired();
     }

@@ -72,7 +72,7 @@ pub struct SignedIn {
     proof: Proof,
 }
 
-/// By what a caller signed in.
+/// The method by which a caller signed in.
 #[derive(Debug, Clone)]
 enum Proof {
     Key(SecretDigest),
@@ -148,7 +148,7 @@ impl Authenticator {
         })
     }
 
-    /// Removes what is known of tokens that have expired; run every minute.
+    /// Removes the cached data of expired tokens; run every minute.
     pub fn forget_expired_tokens(&self) {
         self.issuers.iter().for_each(Issuers::forget_expired_tokens);
     }
@@ -215,10 +215,10 @@ impl Authenticator {
         Ok(SignedIn { caller, proof })
     }
 
-    /// Where the first issuer signs people in. What it publishes is kept for minutes.
+    /// Where the first issuer signs people in. Its metadata is kept for minutes.
     ///
     /// # Errors
-    /// `upstream_error`: it does not answer, or publishes what cannot be used.
+    /// `upstream_error`: the issuer does not answer, or its metadata cannot be used.
     pub async fn sign_in_endpoints(&self) -> Result<SignInEndpoints, CallError> {
         let unusable = |cause: String| {
             let message = "the metadata of the sign-in provider (`auth.jwt.issuer`) cannot be used";

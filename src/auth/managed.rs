@@ -1,4 +1,5 @@
-//! Keys that administrators manage: a copy in memory of those in the store. Requests are authenticated by the copy alone.
+//! Keys that administrators manage: a copy in memory of the keys in the store. Requests are authenticated only by the
+//! copy.
 //!
 //! Where replicas change keys too, the copy counts for [`MAX_AGE`] after the database said that it is current: a key that was
 //! revoked elsewhere is not accepted for longer while the database is away.
@@ -39,18 +40,18 @@ pub struct ManagedKeys {
     /// When the database last said that the copy is current, in milliseconds of the [`boot_clock`]. `None`: nobody else changes
     /// keys.
     confirmed: Option<AtomicU64>,
-    /// That by which they expire.
+    /// The clock by which they expire.
     clock: Arc<DatabaseClock>,
 }
 
 type Known = HashMap<Arc<str>, Arc<ManagedKey>>;
 
-/// A key, with the caller whose it is.
+/// A key, with its caller.
 pub struct ManagedKey {
     pub caller: Arc<Caller>,
     pub expires: Option<Timestamp>,
     digest: SecretDigest,
-    /// Of the token before the last rotation, and until when it is accepted.
+    /// The digest of the token before the last rotation, and until when it is accepted.
     previous: Option<(SecretDigest, Timestamp)>,
     is_revoked: bool,
     use_of: Arc<LastUse>,
@@ -64,7 +65,7 @@ struct LastUse {
     stored: AtomicI64,
 }
 
-/// A token in the form of those of managed keys.
+/// A token in the form of a managed key.
 #[derive(Clone, Copy)]
 pub(super) struct ManagedToken<'a> {
     pub(super) id: &'a str,
@@ -97,7 +98,7 @@ pub fn new_token(id: &str) -> (Secret, Secret) {
 }
 
 /// # Errors
-/// What no caller may have, and characters that a person does not see: with them one name reads as another.
+/// Values that no caller may have, and characters that a person does not see: with them one name reads as another.
 pub fn check_identity(person: &str, tenant: &str, roles: &[String]) -> Result<(), &'static str> {
     identity::checked(Caller::new(person, tenant, roles.to_vec()))?;
     match [person, tenant].into_iter().chain(roles.iter().map(String::as_str)).all(is_visible) {
@@ -217,7 +218,7 @@ impl ManagedKeys {
 }
 
 impl ManagedKey {
-    /// Only who knows a token learns what became of it.
+    /// Only who knows a token learns its state.
     fn check(&self, digest: &SecretDigest, now: DatabaseTime) -> Result<(), Refusal> {
         let is = |known: &SecretDigest| bool::from(known.ct_eq(digest));
         let until = match &self.previous {
@@ -255,7 +256,7 @@ impl fmt::Debug for ManagedKeys {
     }
 }
 
-/// The key, with what is known of its use; `None`, and a line in the log, if no caller can be like this.
+/// The key, with the known part of its use; `None`, and a line in the log, if no caller can be like this.
 fn known_of(stored: &StoredKey, before: &Known) -> Option<(Arc<str>, Arc<ManagedKey>)> {
     match read(stored, before) {
         Ok(key) => Some((Arc::clone(key.caller.key_id.as_ref()?), Arc::new(key))),

@@ -27,8 +27,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of the provider's token response.
 const MAX_BYTES: usize = 256 << 10;
 
-/// A sign-in whose browser is at the provider: what must come back with it, and what the provider is told then. It is a secret of
-/// the browser and the gateway.
+/// A sign-in whose browser is at the provider: the values that must come back with the browser, and the values for the
+/// provider then. It is a secret of the browser and the gateway.
 #[derive(Serialize, Deserialize)]
 pub struct PendingSignIn {
     state: String,
@@ -38,7 +38,7 @@ pub struct PendingSignIn {
     redirect: String,
 }
 
-/// With what the browser comes back.
+/// The parameters with which the browser comes back.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ProviderReply {
@@ -65,8 +65,8 @@ type ProviderClient = Client<
     BasicRevocationErrorResponse,
 >;
 
-/// Begins a sign-in: the address at the provider for the browser, and what belongs to it. `redirect` is the address that
-/// the browser comes back to.
+/// Begins a sign-in: the address at the provider for the browser, and the pending sign-in. `redirect` is the address
+/// that the browser comes back to.
 ///
 /// # Errors
 /// `internal`: `redirect` is no address.
@@ -98,12 +98,12 @@ impl PendingSignIn {
         reply.state.as_bytes().ct_eq(self.state.as_bytes()).into()
     }
 
-    /// A name of this sign-in alone.
+    /// A name that no other sign-in has.
     pub fn id(&self) -> [u8; 32] {
         Sha256::digest(&self.state).into()
     }
 
-    /// Ends a sign-in with what the browser brought back. `endpoints`: those of the issuer at which it began.
+    /// Ends a sign-in with the parameters of the returned browser. `endpoints`: of the issuer at which it began.
     ///
     /// # Errors
     /// `unauthenticated`: it is of another sign-in, or the provider or the ID token says no; `upstream_error`: the provider
@@ -167,7 +167,7 @@ fn client(config: &OidcConfig) -> ProviderClient {
     }
 }
 
-/// A request to the token endpoint. What it sends is in no error.
+/// A request to the token endpoint. Errors do not contain the sent values.
 async fn send(request: HttpRequest, outbound: &Outbound) -> Result<HttpResponse, CallError> {
     let (head, body) = request.into_parts();
     let url = Url::parse(&head.uri.to_string()).map_err(CallError::internal)?;

@@ -19,7 +19,7 @@ struct Seen {
     until: u64,
 }
 
-/// By what a token was verified.
+/// The key or the answer by which a token was verified.
 #[derive(Clone, Copy)]
 pub(super) enum Basis {
     /// By the keys of this generation.
@@ -38,7 +38,7 @@ impl Default for SeenTokens {
 }
 
 impl SeenTokens {
-    /// The caller of a token, if what it was verified by still counts. `generation`: of the current keys.
+    /// The caller of a token, if the basis of its verification still counts. `generation`: of the current keys.
     pub(super) fn get(&self, digest: &SecretDigest, generation: impl FnOnce() -> u64) -> Option<Arc<Caller>> {
         self.0.get(digest, |seen| {
             let counts = match seen.basis {

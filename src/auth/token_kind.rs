@@ -13,7 +13,7 @@ const ACCESS_TOKEN: &str = "at+jwt";
 /// Claims that only ID tokens have (OpenID Connect Core 1.0 §2 and §3.3.2.11).
 const OF_ID_TOKENS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
 
-/// What Keycloak writes as the claim `typ` of tokens that are no access tokens.
+/// The values that Keycloak writes as the claim `typ` of tokens that are no access tokens.
 const OTHER_KINDS: [&str; 4] = ["ID", "Refresh", "Offline", "Logout"];
 
 /// # Errors
@@ -26,7 +26,7 @@ pub(super) fn check_type(header: &Header) -> Result<(), Refusal> {
 }
 
 /// # Errors
-/// The claims are those of a token of another kind.
+/// The claims belong to a token of another kind.
 pub(super) fn check_claims(header: &Header, claims: &Claims) -> Result<(), Refusal> {
     let kind = claims.get("typ").and_then(Value::as_str).unwrap_or_default();
     // Security event tokens (RFC 8417), of which logout tokens are one.
@@ -36,7 +36,7 @@ pub(super) fn check_claims(header: &Header, claims: &Claims) -> Result<(), Refus
     if OTHER_KINDS.contains(&kind) {
         return Err(Refusal("the token is no access token: its claim `typ` says that it is of another kind"));
     }
-    // Keycloak before version 24 put the nonce into access tokens too, and says what they are.
+    // Keycloak before version 24 put the nonce into access tokens too, and states their kind.
     let is_stated = media_type(header).as_deref() == Some(ACCESS_TOKEN) || kind == "Bearer";
     if !is_stated && OF_ID_TOKENS.iter().any(|claim| claims.contains_key(*claim)) {
         return Err(Refusal(
@@ -104,7 +104,7 @@ mod tests {
             (Some("JWT"), json!({"typ": "Logout"}), false),
             (Some("JWT"), json!({"events": logout}), false),
             (Some("at+jwt"), json!({"events": logout}), false),
-            // What says that it is an access token is one.
+            // A token that is declared as an access token is one.
             (Some("at+jwt"), json!({"nonce": "n"}), true),
             (Some("JWT"), json!({"typ": "Bearer", "nonce": "n"}), true),
             (Some("JWT"), json!({"typ": "ID", "nonce": "n"}), false),

@@ -88,8 +88,8 @@ impl Default for MemoryConfig {
 }
 
 impl AgentConfig {
-    /// The profile that summarizes threads: the same with `memory.summary_model`. The prices in a profile are those
-    /// of its own model; another model has those of a profile with that model.
+    /// The profile that summarizes threads: the same with `memory.summary_model`. The prices in a profile are for its
+    /// own model; another model has the prices of a profile with that model.
     pub fn summary_profile(&self, profile: &AgentProfile) -> AgentProfile {
         let Some(model) = self.memory.summary_model.as_deref().filter(|model| *model != profile.model()) else {
             return profile.clone();

@@ -162,7 +162,7 @@ pub struct ApiKeyConfig {
 }
 
 impl ApiKeyConfig {
-    /// Of the key, in hexadecimal digits.
+    /// SHA-256 of the key, in hexadecimal digits.
     pub(super) fn hash(&self) -> Option<String> {
         let of_key = self.key.as_ref().map(|key| hex::encode(Sha256::digest(key.expose())));
         of_key.or_else(|| self.key_sha256.clone())

@@ -35,7 +35,7 @@ impl ClusterConfig {
         self.address.zip(self.secret.as_ref()).filter(|_| self.enabled)
     }
 
-    /// What of it applies at a start alone.
+    /// The settings that apply only at a start.
     pub fn without_secrets(&self) -> Self {
         Self { secret: None, accepted_secret: None, ..self.clone() }
     }

@@ -26,7 +26,7 @@ pub struct ConsoleRoles {
     pub admin: Vec<String>,
 }
 
-/// What a caller is in the console.
+/// The role of a caller in the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ConsoleRole {

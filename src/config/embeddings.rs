@@ -1,4 +1,4 @@
-//! The provider of embeddings, by which plans also find what they remember.
+//! The provider of embeddings, with which plans also search their memory.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl EmbeddingsConfig {
         Duration::try_from_secs_f64(self.timeout_seconds).unwrap_or(Duration::MAX)
     }
 
-    /// OpenAI's key is for OpenAI alone.
+    /// Only OpenAI gets OpenAI's key.
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         if self.base_url.is_none() {
             environment.apply("OPENAI_API_KEY", "agent.embeddings.api_key", &mut self.api_key);

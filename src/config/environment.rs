@@ -1,4 +1,4 @@
-//! The environment: the process's variables, and as a fallback those of a `.env` file (E78).
+//! The environment: the process's variables, and as a fallback the variables of a `.env` file (E78).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,9 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The process's variables, and as a fallback those of a `.env` file: the one beside the configuration file,
-    /// otherwise the one in the working directory. The process takes precedence. Without `HOME`, it is the home folder
-    /// of the user.
+    /// The process's variables, and as a fallback the variables of a `.env` file: the one beside the configuration
+    /// file, otherwise the one in the working directory. The process takes precedence. Without `HOME`, it is the home
+    /// folder of the user.
     ///
     /// # Errors
     /// A `.env` file that cannot be read or parsed.

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use super::{ClusterConfig, Config, ServerConfig};
 
 impl Config {
-    /// The topics, each with a digest of its settings. Not included: where a gateway listens and what it logs, which
-    /// matter to no command; the state directory, by which processes find each other; when a change is applied; and the values of secrets.
+    /// The topics, each with a digest of its settings. Not included: the address on which a gateway listens and its
+    /// log, which matter to no command; the state directory, by which processes find each other; the time at which a
+    /// change is applied; and the values of secrets.
     pub fn fingerprint(&self) -> BTreeMap<String, String> {
         let Self {
             file: _,

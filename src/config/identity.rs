@@ -48,7 +48,7 @@ pub enum ExchangeGrant {
 }
 
 impl ExchangeSettings {
-    /// Checks what `identity` needs; `setting` is the path of these settings.
+    /// Checks the conditions of `identity`; `setting` is the path of these settings.
     pub(super) fn check(&self, identity: Identity, setting: &str, findings: &mut Findings) {
         let mut require = |key: &str, is_set: bool| {
             if !is_set {

@@ -127,7 +127,7 @@ pub struct Config {
     /// The file that it was loaded from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// What the file and the environment set.
+    /// The values that the file and the environment set.
     #[serde(skip)]
     pub set: SetValues,
     /// The files and programs that it names values of.
@@ -170,14 +170,15 @@ impl Config {
     /// are relative to the working directory.
     ///
     /// # Errors
-    /// All errors found: first those of types; checks of values run only when every type is right.
+    /// All errors found: first errors of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         let config = Self::from_document(document, environment, None)?;
         Ok(Self { file: file.map(Path::to_owned), ..config })
     }
 
-    /// Itself, unless its file sets nothing: one that was cut off would open what it had closed, at a start as after a change.
+    /// Itself, unless its file sets nothing: a file that was cut off would open everything that it had closed, at a
+    /// start as after a change.
     ///
     /// # Errors
     /// The file is empty, or has only comments.
@@ -216,12 +217,12 @@ impl Config {
         self.findings().into_iter().map(place).collect()
     }
 
-    /// What is wrong with a tenant that is in no file, as sentences.
+    /// The problems of a tenant that is in no file, as sentences.
     pub fn problems_of_tenant(name: &str, tenant: &TenantConfig) -> Vec<String> {
         sentences(name, |findings| tenant.check(name, findings))
     }
 
-    /// What is wrong with a model that is in no file, as sentences.
+    /// The problems of a model that is in no file, as sentences.
     pub fn problems_of_model(name: &str, model: &ModelConfig) -> Vec<String> {
         sentences(name, |findings| model.check(name, findings))
     }
@@ -350,7 +351,7 @@ impl Config {
     /// Secure by default: a server that other machines can reach requires authentication, unless configured
     /// otherwise.
     fn check_exposure(&self, findings: &mut Findings) {
-        // With `never` the keys of `sekisho keys create` are accepted alone.
+        // With `never`, only the keys of `sekisho keys create` are accepted.
         let is_deliberate = self.auth.anonymous != AnonymousAccess::Loopback;
         if !self.server.is_loopback() && !self.auth.has_credentials() && !is_deliberate {
             findings.add(

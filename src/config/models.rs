@@ -33,7 +33,7 @@ impl ModelConfig {
     /// The profile with this model.
     pub fn over(&self, profile: &AgentProfile) -> AgentProfile {
         let model = self.model.as_deref().unwrap_or(profile.model());
-        // The prices and the window of a profile are those of its own model.
+        // The prices and the window of a profile are for its own model.
         let own = (model == profile.model()).then_some(profile);
         let (prompt, completion) = (self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens);
         AgentProfile {

@@ -16,10 +16,10 @@ use super::yaml::error::ConfigError;
 use sekisho_core::nearest_name::{misspelled_name, nearest_name};
 use sekisho_core::tool_scope::fits;
 
-/// Separates the name of a source from that of its tool.
+/// Separates the name of a source from the name of its tool.
 const SEPARATOR: &str = "__";
 
-/// What a name stands for.
+/// The kind of object that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameKind {
     /// A tool, by the name that its source gives it, before `tools.overrides` renames it.
@@ -40,7 +40,7 @@ pub enum NameKind {
     Adapter,
     /// An operation of a document, by its id, or by method and path.
     Operation,
-    /// An operation of a document, by its id alone.
+    /// An operation of a document, only by its id.
     OperationId,
     Path,
     Tag,
@@ -63,7 +63,7 @@ pub struct NameReference {
     pub kind: NameKind,
     /// The MCP server, collection or adapter whose names are meant; empty for names of the whole gateway.
     pub of: String,
-    /// Of tools and paths, a `*` stands for any text.
+    /// In tools and paths, a `*` stands for any text.
     pub name: String,
 }
 
@@ -71,7 +71,8 @@ pub struct NameReference {
 #[derive(Debug, Default)]
 pub struct ExistingNames {
     sets: BTreeMap<(NameKind, String), BTreeSet<String>>,
-    /// Beginnings of the names of tools that may exist: those of sources that are not loaded. An empty one is that of any tool.
+    /// Beginnings of the names of tools that may exist: the tools of sources that are not loaded. An empty one fits any
+    /// tool.
     pending: BTreeSet<String>,
 }
 
@@ -81,7 +82,7 @@ pub struct UnknownName {
     pub setting: String,
     pub message: String,
     pub advice: Option<String>,
-    /// It is the name of a guard, and misspells that of a tool: the configuration is refused.
+    /// It is the name of a guard, and misspells the name of a tool: the configuration is refused.
     pub is_error: bool,
 }
 
@@ -119,7 +120,7 @@ impl NameKind {
 }
 
 impl NameReference {
-    /// Whether a guard depends on it: a limit, or what `tools.overrides` requires.
+    /// Whether a guard depends on it: a limit, or a requirement of `tools.overrides`.
     fn is_of_guard(&self) -> bool {
         self.setting.starts_with("tools.overrides.") || self.setting.starts_with("limits.")
     }
@@ -148,7 +149,7 @@ impl ExistingNames {
         self.pending.insert(beginning.into());
     }
 
-    /// What is wrong with a name, if anything is.
+    /// The problem of a name, if there is one.
     pub fn judge(&self, reference: &NameReference) -> Option<UnknownName> {
         let known = self.sets.get(&(reference.kind, reference.of.clone()))?;
         if known.iter().any(|name| reference.matches(name)) || self.may_be_pending(reference) {
@@ -192,7 +193,7 @@ fn nearest_pattern(pattern: &str, known: &BTreeSet<String>) -> Option<String> {
 }
 
 impl UnknownName {
-    /// What is wrong, in a line.
+    /// The problem, in a line.
     pub fn sentence(&self) -> String {
         self.advice.iter().fold(self.message.clone(), |message, advice| format!("{message}; {advice}"))
     }
@@ -206,7 +207,7 @@ impl Config {
         read.filter_map(|reference| existing.judge(&reference)).collect()
     }
 
-    /// Those of them for which the configuration is refused, with their places.
+    /// The unknown names for which the configuration is refused, with their places.
     pub fn name_errors(&self, unknown: &[UnknownName]) -> Vec<ConfigError> {
         let mut findings = Findings::default();
         for UnknownName { setting, message, advice, .. } in unknown.iter().filter(|unknown| unknown.is_error) {

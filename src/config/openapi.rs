@@ -112,7 +112,7 @@ pub struct CollectionSettings {
     pub vendor_adapter: Option<String>,
     /// Whether and how one call fetches the further pages of a list.
     pub pagination: PaginationSettings,
-    /// Whose it is. What the configuration has is shared.
+    /// Its owner. Collections of the configuration are shared.
     #[serde(skip)]
     pub owner: Ownership,
 }

@@ -1,8 +1,9 @@
-//! What a changed configuration opens that the one in force keeps closed.
+//! The parts that a changed configuration opens and that the one in force keeps closed.
 //!
-//! Each topic takes every struct apart without `..`, so that a further field does not compile before it is said here whether a
-//! change of it opens. A field that is `_` opens nothing: it is a text, a time, a secret, or takes effect at the next start. What is
-//! new under a name of its own is no change of something that is in force; what is unclear counts as opening.
+//! Each topic takes every struct apart without `..`, so that a further field does not compile before it is said here
+//! whether a change of it opens. A field that is `_` opens nothing: it is a text, a time, a secret, or takes effect at
+//! the next start. A new entry under a name of its own is no change of something that is in force; an unclear change
+//! counts as opening.
 
 mod agents;
 mod callers;
@@ -48,7 +49,8 @@ impl fmt::Display for Opening {
 }
 
 impl Config {
-    /// What this configuration opens that `before`, which is in force, keeps closed. Empty: it may be applied by itself.
+    /// The parts that this configuration opens and that `before`, which is in force, keeps closed. Empty: it may be
+    /// applied by itself.
     pub fn opens(&self, before: &Self) -> Vec<Opening> {
         let Self {
             file: _,
@@ -113,7 +115,8 @@ impl Config {
     }
 }
 
-/// Compares the settings below one key. `was` is in force, `is` would be. No `Debug`: it holds what it found.
+/// Compares the settings below one key. `was` is in force, `is` would be. No `Debug`: it holds the values that it
+/// compares.
 struct Comparison<'a> {
     at: String,
     found: &'a mut Vec<Opening>,
@@ -146,7 +149,7 @@ impl Comparison<'_> {
         self.add_if(was != is, key, was, is);
     }
 
-    /// Any change of what was set opens.
+    /// Any change of a set value opens.
     fn replaced<T: Shown + PartialEq>(&mut self, key: &str, was: &Option<T>, is: &Option<T>) {
         self.add_if(was.is_some() && was != is, key, was, is);
     }
@@ -156,7 +159,7 @@ impl Comparison<'_> {
         self.add_if(was.is_some() && is.is_some() && was != is, key, was, is);
     }
 
-    /// Any change opens of what is not shown.
+    /// Any change opens; the values are not shown.
     fn altered(&mut self, key: &str, is_changed: bool) {
         if is_changed {
             self.add(key, "as it is", "changed");
@@ -188,7 +191,7 @@ impl Comparison<'_> {
         self.add_if(opens, key, was, is);
     }
 
-    /// A further entry of a list of what is permitted.
+    /// A further entry of a list of permissions.
     fn wider<T: Shown + PartialEq>(&mut self, key: &str, was: &Vec<T>, is: &Vec<T>) {
         self.add_if(has_more(was, is), key, was, is);
     }
@@ -204,7 +207,7 @@ impl Comparison<'_> {
         self.add_if(opens, key, was, is);
     }
 
-    /// An entry that is gone from a list of what is excluded or marked.
+    /// An entry that is gone from a list of exclusions or marks.
     fn fewer<T: Shown + PartialEq>(&mut self, key: &str, was: &Vec<T>, is: &Vec<T>) {
         self.add_if(has_more(is, was), key, was, is);
     }
@@ -219,7 +222,7 @@ impl Comparison<'_> {
         self.add_if(!was && is, key, &was, &is);
     }
 
-    /// Entries of both by name. What is new opens nothing, and neither does what is gone.
+    /// Entries of both by name. A new entry opens nothing, and neither does a removed one.
     fn in_both<V>(
         &mut self,
         was: &BTreeMap<String, V>,

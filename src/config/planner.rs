@@ -71,7 +71,7 @@ pub struct Branch {
     pub then: Move,
 }
 
-/// What may hold after an evaluation.
+/// A condition after an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -155,7 +155,7 @@ impl PlannerConfig {
     /// The branches of the file, or of the preset.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The problem of the file.
     pub fn read_branches(&self) -> Result<Vec<Branch>, String> {
         match &self.branches {
             Some(file) => read_file(file),

@@ -11,7 +11,7 @@ use super::yaml::error::ConfigError;
 
 const SETTINGS: &str = "python_tools.settings";
 
-/// Longest name of a file of tools, in characters: that of a tool begins with it.
+/// Longest name of a file of tools, in characters: the name of a tool begins with it.
 const MAX_NAME: usize = 40;
 
 /// Tools that are written as Python functions.
@@ -47,11 +47,11 @@ impl PythonToolsConfig {
     }
 }
 
-/// What [`is_tool_file`] requires.
+/// The rule of [`is_tool_file`].
 pub const TOOL_FILE_RULE: &str =
     "begin with a letter, and use at most 40 letters, digits and single `_`, which is not the last character";
 
-/// Whether a file of tools may have this name, without its `.py`. Then `FILE__FUNCTION` is the name of one tool alone.
+/// Whether a file of tools may have this name, without its `.py`. Then `FILE__FUNCTION` is the name of only one tool.
 pub fn is_tool_file(name: &str) -> bool {
     let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());

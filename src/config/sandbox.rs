@@ -217,7 +217,7 @@ impl SandboxConfig {
         }
     }
 
-    /// Each file is under `/input` by its name alone: one of two with the same name would be hidden.
+    /// Each file is under `/input` only by its name: one of two with the same name would be hidden.
     fn check_data_files(&self, findings: &mut Findings) {
         for (index, path) in self.data_files.iter().enumerate() {
             let setting = format!("sandbox.data_files[{index}]");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Config;
 
-/// JSON Schema 2020-12 of the configuration file; descriptions and defaults are those of the code.
+/// JSON Schema 2020-12 of the configuration file; descriptions and defaults come from the code.
 pub fn json_schema() -> Value {
     let generator = SchemaSettings::draft2020_12().with_transform(AsRead).into_generator();
     generator.into_root_schema_for::<Config>().to_value()

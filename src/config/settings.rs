@@ -41,7 +41,7 @@ pub enum SettingSource {
     Environment,
 }
 
-/// What the file and the environment set, as it was read. It may contain secrets.
+/// The values that the file and the environment set, as they were read. It may contain secrets.
 #[derive(Clone, Default)]
 pub struct SetValues(Arc<Read>);
 
@@ -84,7 +84,7 @@ impl SetValues {
     /// Whether the text of a setting may be shown: no variable, file or program gave a part of it, which may be a secret.
     pub(super) fn may_show(&self, setting: &str, text: &str) -> bool {
         let Some(document) = &self.0.document else { return true };
-        // A server of another file: what is a secret there is not known here.
+        // A server of another file: the secrets there are not known here.
         let server = setting.strip_prefix("mcp.servers.").and_then(|rest| rest.split('.').next());
         let is_here = |name: &str| document.find(&format!("mcp.servers.{name}")).is_some_and(|(_, is_exact)| is_exact);
         if server.is_some_and(|name| !is_here(name)) {
@@ -103,20 +103,22 @@ impl SetValues {
         self.0.document.as_ref().is_some_and(|document| matches!(document.root.content, Content::Null))
     }
 
-    /// Whether a value of a topic is not known: that of a variable, a file or a program, in a text that is only checked.
+    /// Whether a value of a topic is not known: the value of a variable, a file or a program, in a text that is only
+    /// checked.
     pub fn has_unread(&self, topic: &str) -> bool {
         let found = self.0.document.as_ref().and_then(|document| document.find(topic));
         found.is_some_and(|(node, is_exact)| is_exact && node.has_unread())
     }
 
-    /// Whether the value of a setting is known: it does not stand for that of a variable, a file or a program, in a text that is only
-    /// checked.
+    /// Whether the value of a setting is known: it does not stand for the value of a variable, a file or a program, in
+    /// a text that is only checked.
     pub(super) fn is_read(&self, setting: &str) -> bool {
         let found = self.0.document.as_ref().and_then(|document| document.find(setting));
         found.is_none_or(|(node, _)| !matches!(node.content, Content::Unread(_)))
     }
 
-    /// Whether a finding is about what is known: not about a value that was not read, or the lack of a setting beside one.
+    /// Whether a finding is about known values: not about a value that was not read, or the lack of a setting beside
+    /// one.
     pub(super) fn is_known(&self, finding: &Finding) -> bool {
         match self.0.document.as_ref().and_then(|document| document.find(&finding.setting)) {
             Some((node, true)) => !node.has_unread(),
@@ -232,7 +234,7 @@ fn text_of(content: &Content) -> Option<String> {
     }
 }
 
-/// An address without what often is a secret in it.
+/// An address without the parts that often are secret.
 pub(super) fn shown(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -249,7 +251,7 @@ fn is_secret(schema: &Value, key: &str) -> bool {
             return true;
         }
         let found = step_into(schema, at, step);
-        // Fail closed: what the schema does not know is not shown.
+        // Fail closed: a setting that the schema does not know is not shown.
         let Some(found) = found else { return true };
         at = found;
     }

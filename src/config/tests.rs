@@ -311,7 +311,7 @@ telemetry: {metrics_namespace: '${SECRET}'}
     assert!(config.set.has_unread("secrets") && !config.set.has_unread("policy") && !config.set.has_unread("store"));
     let shown = format!("{:?}{:?}", config.set.with_defaults(), config);
     assert!(!shown.contains(HIDDEN), "{shown}");
-    // What is known is checked all the same.
+    // The known values are checked all the same.
     for (wrong, says) in [
         ("limits: {max_queued: many, parallelism: '${PORT}'}", "limits.max_queued"),
         ("limits: {parallelism: '${UNSET}'}", "UNSET is not set"),

@@ -20,18 +20,18 @@ const MAX_READINGS: usize = 10;
 
 type Fingerprint = [u8; 32];
 
-/// Watches files and whole folders: those that are read as one, and others.
+/// Watches files and whole folders: files that are read as one, and others.
 #[derive(Debug)]
 pub struct Watcher {
     read: Vec<PathBuf>,
     others: Vec<PathBuf>,
-    /// The contents last reported, or those at the start.
+    /// The contents last reported, or the contents at the start.
     known: FileState,
     /// The contents at the last check.
     seen: FileState,
 }
 
-/// What the files were at one moment.
+/// The state of the files at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileState {
     read: Fingerprint,
@@ -70,7 +70,7 @@ impl Watcher {
         }
     }
 
-    /// Waits until two readings of the files, an interval apart, agree. What they are then counts as reported. Returns
+    /// Waits until two readings of the files, an interval apart, agree. This state then counts as reported. Returns
     /// `false` where they do not come to rest.
     pub async fn settle(&mut self) -> bool {
         for _ in 0..MAX_READINGS {
@@ -112,7 +112,7 @@ fn fingerprint(paths: &[PathBuf]) -> Fingerprint {
     hasher.finalize().into()
 }
 
-/// Of files alone: in a folder, the content of its files counts.
+/// Only of files: for a folder, the content of its files counts.
 fn times(paths: &[PathBuf]) -> Fingerprint {
     let mut hasher = Sha256::new();
     for path in paths {

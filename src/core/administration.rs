@@ -1,5 +1,5 @@
-//! Who may change what: administrators what is of their tenant, those of the tenant `default` what all tenants share, and what is of
-//! any tenant.
+//! Who may change configuration and data. Administrators may change the data of their own tenant; administrators of the
+//! tenant `default` also shared data and the data of every tenant.
 
 use std::sync::Arc;
 
@@ -12,43 +12,44 @@ const ADMINISTRATOR: &str = "admin";
 /// Whose a registration, a model or a skill is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum Ownership {
-    /// All tenants use it: of the configuration, or registered by an administrator of the tenant `default`.
+    /// All tenants use it: it is in the configuration, or an administrator of the tenant `default` registered it.
     #[default]
     Shared,
-    /// Of one tenant, whose callers alone see it.
+    /// Of one tenant. Other tenants do not see it.
     Tenant(Arc<str>),
 }
 
-/// Proof that a caller may change what has an owner. What changes something takes one, and changes what is of [`owner`](Self::owner)
-/// alone, so that no route, form or command can leave the check out.
+/// Proof that a caller may change data that has an owner. Every function that changes such data takes a proof and
+/// changes only data of its [`owner`](Self::owner), so that no route, form or command can leave the check out.
 pub trait AdministratorProof: Sized + Send + Sync + 'static {
-    /// For what the caller adds.
+    /// For data that the caller adds.
     ///
     /// # Errors
     /// `denied`.
     fn of(caller: &Caller) -> Result<Self, CallError>;
 
-    /// For what is there already, and is of this owner.
+    /// For existing data of this owner.
     ///
     /// # Errors
     /// `denied`.
     fn for_owner(caller: &Caller, owner: &Ownership) -> Result<Self, CallError>;
 
-    /// Whose things may be changed.
+    /// The owner whose data may be changed.
     fn owner(&self) -> &Ownership;
 }
 
-/// Proof for servers, collections, models and skills. What an administrator of the tenant `default` adds is shared; what one of
-/// another tenant adds is of that tenant.
+/// Proof for servers, collections, models and skills. An administrator of the tenant `default` adds shared ones; an
+/// administrator of another tenant adds ones of that tenant.
 #[derive(Debug, Clone)]
 pub struct Administrator(Ownership);
 
-/// Proof for what has no tenant: the lock of tools, the records of tenants with their budgets, and the configuration.
+/// Proof for data without a tenant: the lock of tools, the records of tenants with their budgets, and the
+/// configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedAdministrator(());
 
 impl Ownership {
-    /// The owner of what this caller adds.
+    /// The owner of data that this caller adds.
     fn of_additions_by(caller: &Caller) -> Self {
         if caller.is_of_default() { Self::Shared } else { Self::Tenant(Arc::clone(&caller.tenant)) }
     }
@@ -87,7 +88,7 @@ impl AdministratorProof for Administrator {
         match owner.tenant() {
             None => SharedAdministrator::of(caller).map(drop)?,
             Some(tenant) if caller.administers(tenant) => {}
-            // What is of another tenant is not shown to the caller, so that this does not say whose it is.
+            // Data of another tenant is not shown to the caller: the error must not tell which tenant has it.
             Some(_) => return Err(lacks_role()),
         }
         Ok(Self(owner.clone()))
@@ -127,7 +128,7 @@ impl AdministratorProof for SharedAdministrator {
 
 #[cfg(any(test, feature = "test-support"))]
 impl Administrator {
-    /// That of tests of what is changed, for what is of this owner.
+    /// A proof for tests of changes to data of this owner.
     pub const fn of_tests(owner: Ownership) -> Self {
         Self(owner)
     }
@@ -135,24 +136,25 @@ impl Administrator {
 
 #[cfg(any(test, feature = "test-support"))]
 impl SharedAdministrator {
-    /// That of tests of what is changed.
+    /// A proof for tests of changes.
     pub const fn of_tests() -> Self {
         Self(())
     }
 }
 
 impl Caller {
-    /// Whether this is an administrator of the tenant: of the own one, or of the tenant `default`, who are administrators of all.
+    /// Whether this is an administrator of the tenant: of the own one, or of the tenant `default`, whose administrators
+    /// administer all.
     pub fn administers(&self, tenant: &str) -> bool {
         self.has_role(ADMINISTRATOR) && (*self.tenant == *tenant || self.is_of_default())
     }
 
-    /// Whether this is an administrator of what all tenants share.
+    /// Whether this is an administrator of the data that all tenants share.
     pub fn administers_shared(&self) -> bool {
         self.has_role(ADMINISTRATOR) && self.is_of_default()
     }
 
-    /// Whether this caller is of the tenant `default`, whose operators and administrators see what is of all tenants.
+    /// Whether this caller is of the tenant `default`, whose operators and administrators see the data of all tenants.
     pub fn is_of_default(&self) -> bool {
         *self.tenant == *DEFAULT_TENANT
     }

@@ -1,4 +1,4 @@
-//! The states of an approval, and what one may cover.
+//! The states of an approval, and the calls that one may cover.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! A clock that goes on while the machine is suspended: what is lent for a time ends then, too.
+//! A clock that goes on while the machine is suspended, so that a lease for a time ends then, too.
 
 use std::time::Duration;
 

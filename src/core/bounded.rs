@@ -1,5 +1,5 @@
-//! Collections that cannot pass their bound: what inserts makes room or refuses, in the same call. Between a check and an
-//! insertion that are two calls, other threads insert.
+//! Collections that cannot pass their bound: an insertion makes room or refuses, in the same call. Between a check and
+//! an insertion that are two calls, other threads insert.
 //!
 //! [`Ring`] and [`BoundedMap`] have no lock of their own. State beside them, as a counter, is kept under the same lock.
 
@@ -121,7 +121,7 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
         self.entries.retain(keep);
     }
 
-    /// Gives memory back, if it has four times what its keys need.
+    /// Gives memory back, if it has four times the need of its keys.
     pub fn shrink(&mut self) {
         shrink(&mut self.entries);
     }
@@ -181,7 +181,8 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
         self.entries.insert(key, value);
     }
 
-    /// Where it is full for this key, removes and returns the entry with the lowest rank. One without a rank may not go.
+    /// Where it is full for this key, removes and returns the entry with the lowest rank. An entry without a rank may
+    /// not go.
     pub fn evict_for<R: Ord>(&mut self, key: &K, rank: impl Fn(&K, &V) -> Option<R>) -> Option<(K, V)>
     where
         K: Clone,
@@ -200,7 +201,7 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
     }
 }
 
-/// Gives memory of a map back, if it has more than four times what its keys need: it may have been much larger.
+/// Gives memory of a map back, if it has more than four times the need of its keys: it may have been much larger.
 pub fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 4 * map.len().max(MIN_OF_PART) {
         map.shrink_to(2 * map.len());
@@ -223,20 +224,20 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         Self { parts: (0..parts).map(|_| part()).collect(), hasher: RandomState::new() }
     }
 
-    /// What is read of the entry of a key. Others that read the same part do not wait, and those that insert do: it must
-    /// not take long.
+    /// What `read` returns for the entry of a key. Readers of the same part of the cache do not wait; writers do, so
+    /// `read` must not take long.
     pub fn get<R>(&self, key: &K, read: impl FnOnce(&V) -> Option<R>) -> Option<R> {
         self.part(key).read().get(key).and_then(read)
     }
 
-    /// Adds an entry, or replaces that of the same key. Where its part is full for a new key, the entries of the part go
-    /// that are over; where none is, all of the part.
+    /// Adds an entry, or replaces the entry of the same key. Where the part of the cache is full for a new key, the
+    /// entries for which `is_over` is true are removed; without any, all entries of the part.
     pub fn insert(&self, key: K, value: V, is_over: impl FnMut(&V) -> bool) {
         self.part(&key).write().insert_or_clear(key, value, is_over);
     }
 
-    /// Adds an entry, or replaces that of the same key. Where its part is full for a new key, the entries of the part go that
-    /// may. False: none may.
+    /// Adds an entry, or replaces the entry of the same key. Where the part of the cache is full for a new key, the
+    /// entries for which `may_go` is true are removed. False: there was none.
     pub fn try_insert(&self, key: K, value: V, may_go: impl FnMut(&K, &V) -> bool) -> bool {
         self.part(&key).write().insert_after(key, value, may_go).is_ok()
     }
@@ -289,7 +290,7 @@ impl<F: Future> BoundedFutures<F> {
         Ok(())
     }
 
-    /// What the next one that is ready returned. `None` while there is none under way.
+    /// The output of the next future that is ready. `None` while no future is under way.
     pub async fn next(&mut self) -> Option<F::Output> {
         self.all.next().await
     }

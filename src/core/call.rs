@@ -1,4 +1,4 @@
-//! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
+//! The types of a call: its caller, its request, its deadline, and the result of a tool.
 
 mod charge;
 mod context;
@@ -93,7 +93,7 @@ impl Via {
     }
 }
 
-/// The budget scopes that a caller names. Without an id a scope is this call alone.
+/// The budget scopes that a caller names. Without an id, a scope is only this call.
 #[derive(Debug, Clone, Default)]
 pub struct BudgetScopes {
     /// `X-Request-Id` as sent by the caller, or `session_context.request_id`.
@@ -149,13 +149,13 @@ impl TraceParent {
     }
 }
 
-/// What a circuit breaker guards.
+/// The destination that a circuit breaker guards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {
     /// `scheme://host:port`, or `mcp:<server>`.
     pub name: Arc<str>,
-    /// The caller who chose the address; `None` for one of the configuration. What callers choose never closes the way
-    /// to an upstream of the configuration.
+    /// The caller who chose the address; `None` for one of the configuration. A caller's choice never closes the way to
+    /// an upstream of the configuration.
     pub chosen_by: Option<Owner>,
 }
 

@@ -1,4 +1,4 @@
-//! The identity of a caller, and who owns what is held for it.
+//! The identity of a caller, and the owner of resources that are held for it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use super::token_scopes::TokenScopes;
 use super::tool_scope::ToolScope;
 
-/// The caller. Created by `auth` alone (and by tests).
+/// The caller. Only `auth` (and tests) creates one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
     pub id: Arc<str>,
@@ -23,7 +23,7 @@ pub struct Caller {
     pub key_id: Option<Arc<str>>,
     /// The tools that its key, and the endpoint of its request, leave to it.
     pub tools: ToolScope,
-    /// What its token's scopes leave out.
+    /// The tools that its token's scopes leave out.
     pub scopes: TokenScopes,
     /// Who uses the credentials, where that is configured.
     pub person: Option<Arc<str>>,
@@ -47,7 +47,7 @@ pub struct SubjectToken {
     pub expires: u64,
 }
 
-/// Who holds units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
+/// The holder of units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
 /// address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
@@ -122,7 +122,8 @@ impl Caller {
         Self { token: CallerToken(Some(Arc::new(token))), ..self }
     }
 
-    /// The same caller without the token that it sent: what is kept of a caller for longer than its call need not have that.
+    /// The same caller without the token that it sent. Data about a caller that outlives its call need not have the
+    /// token.
     #[must_use]
     pub fn without_token(self: &Arc<Self>) -> Arc<Self> {
         match self.token.get() {
@@ -226,7 +227,7 @@ impl fmt::Debug for CallerToken {
 }
 
 impl Owner {
-    /// A peer without credentials. Of an IPv6 address, the first 64 bits count: its user chooses the rest.
+    /// A peer without credentials. The first 64 bits of an IPv6 address count: its user chooses the rest.
     pub fn of_address(address: IpAddr) -> Self {
         let network = match address.to_canonical() {
             IpAddr::V4(address) => address.into(),

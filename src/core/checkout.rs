@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-/// The root of the workspace whose tests run: above the package's folder as cargo names it to them, or above the current one. Not that
-/// of the build: another checkout may have built them, into a folder that both use.
+/// The root of the workspace whose tests run: above the package's folder as cargo names it to them, or above the
+/// current one. Not the root of the build: another checkout may have built them, into a folder that both use.
 pub fn checkout() -> PathBuf {
     let named = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let folder = named.unwrap_or_else(|| std::env::current_dir().expect("a current folder"));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What log and audit trail say about a request.
+/// The fields of a request for log and audit trail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientRequest {
     /// The address of the client; `None` if it did not come over a network.

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::boot_clock;
 
-/// A moment of the clock by which all processes of a store agree. Only [`DatabaseClock`] and the store make one, so that
-/// no moment of a machine's own clock can be stored, or compared with what is stored.
+/// A moment of the clock by which all processes of a store agree. Only [`DatabaseClock`] and the store make one, so
+/// that no moment of a machine's own clock can be stored, or compared with a stored moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DatabaseTime(Timestamp);
 

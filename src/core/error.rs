@@ -1,8 +1,8 @@
 //! Errors of a call, for the caller to read and act on.
 //!
-//! Every refusal and failure of a tool call, at any stage and over any transport, is one [`CallError`] with a code
-//! from the closed list of the specification. What the caller sees (`message`, `details`) is separate from what only
-//! the log contains (`cause`). HTTP status codes are assigned by the server.
+//! Every refusal and failure of a tool call, at any stage and over any transport, is one [`CallError`] with a code from
+//! the closed list of the specification. The text for the caller (`message`, `details`) is separate from the text for
+//! the log (`cause`). HTTP status codes are assigned by the server.
 
 mod code;
 mod needed;
@@ -75,7 +75,7 @@ struct Inner {
     approval: Option<NeededApproval>,
     sign_in: Option<Box<NeededSignIn>>,
     run: Option<Arc<str>>,
-    /// What a token must allow for the call to pass.
+    /// The scopes that a token must have for the call to pass.
     scopes: Vec<String>,
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
@@ -148,7 +148,7 @@ impl CallError {
         self
     }
 
-    /// What the caller could use instead: mostly names of tools.
+    /// Alternatives for the caller: mostly names of tools.
     #[must_use]
     pub fn with_alternatives(mut self, alternatives: Vec<String>) -> Self {
         self.0.alternatives = alternatives;
@@ -188,7 +188,7 @@ impl CallError {
         self
     }
 
-    /// What the failed call is still charged.
+    /// The charge that remains for the failed call.
     #[must_use]
     pub fn costing(mut self, cost_usd: Decimal) -> Self {
         self.0.cost_usd = cost_usd;
@@ -265,7 +265,8 @@ impl CallError {
         self
     }
 
-    /// Changes what the error repeats of a tool's answer: message, output and result as one answer, and each further text.
+    /// Changes the parts of the error that repeat a tool's answer: message, output and result as one answer, and each
+    /// further text.
     pub fn change_answer(&mut self, change: impl FnOnce(&mut ToolOutput), change_text: impl FnMut(&mut String)) {
         let Inner { message, cause, details, output, mcp, .. } = &mut *self.0;
         let has_output = output.is_some();

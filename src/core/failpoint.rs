@@ -1,4 +1,4 @@
-//! Points at which tests kill this process, to see what its work leaves.
+//! Points at which tests kill this process, to see the remains of its work.
 
 use std::fmt;
 

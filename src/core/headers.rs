@@ -1,4 +1,4 @@
-//! What several readers of HTTP headers need.
+//! Functions that several readers of HTTP headers need.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName};

@@ -51,7 +51,7 @@ pub struct InvalidJson {
     pub kind: InvalidJsonKind,
 }
 
-/// What is wrong with it.
+/// The reason why a text is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidJsonKind {
     /// Not JSON, a duplicate key, or another form than expected.
@@ -129,8 +129,8 @@ pub fn parse_answer(text: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
     .map(|value| (value, paths))
 }
 
-/// Reads a text of a tool that is JSON, whatever else this module refuses: of members with one name the last counts. Integers beyond
-/// 64 bits become strings of their digits.
+/// Reads a text of a tool that is JSON, whatever else this module refuses: the last of several members with one name
+/// counts. Integers beyond 64 bits become strings of their digits.
 ///
 /// # Errors
 /// It is no JSON, or nested beyond [`MAX_DEPTH`].

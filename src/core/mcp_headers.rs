@@ -15,7 +15,7 @@ pub const PARAMETER: &str = "mcp-param-";
 const BASE64_PREFIX: &str = "=?base64?";
 const BASE64_SUFFIX: &str = "?=";
 
-/// The parameter whose value `Mcp-Name` repeats: what a request of this method addresses.
+/// The parameter whose value `Mcp-Name` repeats: the name or address of the object of this method.
 pub fn name_parameter(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),

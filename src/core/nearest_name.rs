@@ -13,8 +13,8 @@ pub fn nearest_name<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -
     (likeness >= ALIKE).then_some(name)
 }
 
-/// The known name of which another is probably a typing error: with one other, missing, added or swapped character, or two in a
-/// long name. Names that differ in digits alone are those of a series.
+/// The known name of which another is probably a typing error: with one other, missing, added or swapped character, or
+/// two in a long name. Names that differ only in digits are members of a series.
 pub fn misspelled_name<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = |name: &str| name.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>();
     let (lower, without_digits) = (wrong.to_lowercase(), letters(wrong));

@@ -1,4 +1,4 @@
-//! Files that only our user can access, in folders that only our user can access, and replaced atomically. Those that
+//! Files that only our user can access, in folders that only our user can access, and replaced atomically. Files that
 //! are read may also belong to root, and be readable by others: an image may contain them for any user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -87,7 +87,7 @@ pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
 /// interruption leaves no file under its name.
 ///
 /// # Errors
-/// Those of `fill`, and those of writing, as on a full disk; no part of the file remains.
+/// Errors of `fill`, and errors of writing, as on a full disk. No part of the file remains.
 pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
     let unfinished = path.with_added_extension(format!("{}.new", std::process::id()));
     let written = write_new(&unfinished, fill).and_then(|()| Ok(fs::rename(&unfinished, path)?));
@@ -99,9 +99,6 @@ pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Re
 }
 
 /// An existing file is never opened: it may belong to another process.
-///
-/// # Errors
-/// Those of creating it.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
@@ -110,7 +107,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// called where another one has it.
 ///
 /// # Errors
-/// Those of opening and locking the file, which is made if it is missing.
+/// Errors of opening and locking the file. A missing file is created.
 pub fn lock(path: &Path, waits: impl FnOnce()) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
@@ -147,9 +144,6 @@ fn is_trusted(found: &fs::Metadata) -> bool {
 }
 
 /// The SHA-256 sum of the reader's content, in lower-case hexadecimal.
-///
-/// # Errors
-/// I/O errors of reading.
 pub fn sum_of(mut content: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];

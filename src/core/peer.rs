@@ -18,9 +18,9 @@ use super::caller::Owner;
 /// How long a client may take to answer a question; a person may have to read it.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a running call may send to its client and ask it.
+/// The messages and questions that a running call may send to its client.
 pub trait ClientPeer: fmt::Debug + Send + Sync {
-    /// The owner of what is held for the client.
+    /// The owner of resources that are held for the client.
     fn owner(&self) -> &Owner;
 
     /// The protocol's `ClientCapabilities`: the kinds of questions that [`ClientPeer::ask`] may send.
@@ -76,7 +76,7 @@ pub struct Question {
     pub params: Value,
 }
 
-/// What a server may ask of a client.
+/// The questions that a server may ask a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuestionMethod {
     #[serde(rename = "elicitation/create")]

@@ -26,7 +26,7 @@ pub struct PerOwner<K, V> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotAdded<K, V> {
     pub value: V,
-    /// What went for it before. It is not in the map any more.
+    /// The entries that were removed for it. They are not in the map any more.
     pub gone: Vec<(K, V)>,
 }
 
@@ -71,8 +71,8 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         self.max_of_caller.store(max.max(1), Ordering::Relaxed);
     }
 
-    /// Adds an entry, or replaces that of the same key. Returns the entries that went for it: those for which `may_go`
-    /// is true.
+    /// Adds an entry, or replaces the entry of the same key. Returns the entries that were removed for it: those for
+    /// which `may_go` is true.
     ///
     /// # Errors
     /// [`NotAdded`], when the map is full and nothing may go.
@@ -86,7 +86,8 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         self.insert_into(&mut self.state.lock(), owner, key, value, may_go)
     }
 
-    /// Marks the entry as used and returns what is read of it. Without an entry, or if nothing is read, adds the value.
+    /// Marks the entry as used and returns the value that `find` reads from it. Without an entry, or if `find` returns
+    /// nothing, adds the value.
     ///
     /// # Errors
     /// The value, as [`PerOwner::insert`].
@@ -184,8 +185,8 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         entries.into_iter().map(|entry| entry.value.clone()).collect()
     }
 
-    /// Reads the entry that would go for a new one of the owner, of those for which `may_go` is true. `None` also while
-    /// there is space.
+    /// Reads the entry that a new one of the owner would replace, among the entries for which `may_go` is true. `None`
+    /// also while there is space.
     pub fn next_for_entry<R>(
         &self,
         owner: &Owner,

@@ -1,4 +1,5 @@
-//! What a program read that is not the same in each run. Its journal has it, and the worker that runs it records it.
+//! The values that a program read and that differ between runs. Its journal has them; the worker that runs the program
+//! records them.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,8 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// About as many bytes as it is written with. Of random bytes also what a short one takes in memory, so that many of them
-    /// are bounded.
+    /// About its bytes in the journal. For random bytes, also the memory of a short value, so that many of them are
+    /// bounded.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Random(bytes) => bytes.len() + 32,

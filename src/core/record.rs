@@ -74,17 +74,17 @@ pub struct CallRecord<'a> {
     pub arguments_digest: [u8; 32],
     /// The arguments, for a tool whose arguments the audit trail has.
     pub arguments: Option<&'a KeptArguments>,
-    /// The trace that the call belongs to: that of its span, or without traces the caller's.
+    /// The trace that the call belongs to: the trace of its span, or without traces the caller's.
     pub trace_id: Option<[u8; 16]>,
     /// Suspected prompt injections in the tool's texts.
     pub flags: &'a [Detail],
-    /// Of the registrations that replicas share.
+    /// The version of the registrations that replicas share.
     pub registry_version: Option<i64>,
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<&'a Arc<str>>,
     /// The output did not match its schema, and this tool only reports that.
     pub output_schema_violation: bool,
-    /// What rules of `tools.transform` changed.
+    /// The changes by rules of `tools.transform`.
     pub transforms: &'a [TransformFinding],
 }
 
@@ -144,10 +144,10 @@ pub struct RunUsage {
     /// With those that the provider read from its cache or wrote to it.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// Of the prompt's: read from the provider's cache.
+    /// The part of the prompt's tokens that was read from the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cached_tokens: u64,
-    /// Of the prompt's: written to the cache.
+    /// The part of the prompt's tokens that was written to the cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u64,
     /// The model's price by the profile; tools are charged separately.
@@ -157,7 +157,7 @@ pub struct RunUsage {
 }
 
 impl RunUsage {
-    /// Adds what another one counts.
+    /// Adds the counts of another one.
     pub fn add(&mut self, other: &Self) {
         self.turns = self.turns.saturating_add(other.turns);
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
@@ -169,7 +169,7 @@ impl RunUsage {
         self.duration_ms = self.duration_ms.saturating_add(other.duration_ms);
     }
 
-    /// The tokens that the provider had to process: all but those of its cache.
+    /// The tokens that the provider had to process: all but the tokens of its cache.
     pub fn processed_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_sub(self.cached_tokens).saturating_add(self.completion_tokens)
     }

@@ -1,7 +1,7 @@
 //! One session: the state of a caller between calls, owned by tenant and caller.
 //!
-//! It is in memory. A workspace still outlives a restart: its name derives from tenant, caller and id alone, so that
-//! the same session finds its files again.
+//! It is in memory. A workspace still outlives a restart: its name derives only from tenant, caller and id, so that the
+//! same session finds its files again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Session {
         self.state.lock().calls
     }
 
-    /// What those calls cost together.
+    /// The cost of those calls together.
     pub fn cost_usd(&self) -> Decimal {
         self.state.lock().cost_usd
     }

@@ -4,7 +4,7 @@
 //! wait, and a unit that is given back goes to the owner that holds least: first the tenant, then the caller within it.
 //! Those that hold the same take turns, however many requests each has.
 //!
-//! What is held cannot be taken back, so a reserve remains: once a second owner has been seen within [`SEEN`], no owner
+//! Held units cannot be taken back, so a reserve remains: once a second owner has been seen within [`SEEN`], no owner
 //! is given more than three quarters of the capacity, and the rest is left to owners that hold less. Capacities below
 //! [`MIN_RESERVED`] have no reserve.
 
@@ -105,12 +105,13 @@ impl Share {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Remembers that the owner may soon want units: the reserve for others counts it. For who has what it needs without.
+    /// Remembers that the owner may soon want units: the reserve for others counts it. For an owner whose need is met
+    /// without units.
     pub fn see(&self, owner: &Owner) {
         self.state.lock().see(owner, Instant::now());
     }
 
-    /// Whether any owner counts still. One that nobody holds units of and for which this is false can be replaced by a new one.
+    /// Whether any owner counts still. If this is false and nobody holds units, a new share can replace this one.
     pub fn was_seen(&self) -> bool {
         self.state.lock().recent_callers.has_any(Instant::now())
     }
@@ -128,10 +129,7 @@ impl Share {
     }
 
     /// Takes units, after waiting for them if necessary, behind at most `max_waiting` other requests. When there are
-    /// more, the newest request of the owner with the most requests is refused instead of that of an owner with fewer.
-    ///
-    /// # Errors
-    /// [`NoLease`].
+    /// more, the newest request of the owner with the most requests is refused, not one of an owner with fewer.
     pub async fn acquire(
         self: &Arc<Self>,
         owner: &Owner,
@@ -197,7 +195,7 @@ impl Share {
         Ok((Place { share: self, owner: owner.clone(), number }, granted))
     }
 
-    /// Grants free units to the owners that wait. Leases are sent without the lock: one without a receiver is given
+    /// Grants free units to the owners that wait. Leases are sent without the lock: a lease without a receiver is given
     /// back here.
     fn grant(self: &Arc<Self>) {
         let now = Instant::now();
@@ -301,7 +299,7 @@ impl State {
         Some((owner, waiting))
     }
 
-    /// The owner whose turn it is: of those that may be given more, the one that holds least.
+    /// The next owner: of the owners that may be given more, the one that holds least.
     fn next(&self, now: Instant) -> Option<Owner> {
         let candidates = self.callers.iter().filter_map(|(name, caller)| {
             let owner = Owner { tenant: Arc::clone(&caller.tenant), caller: Arc::clone(name) };

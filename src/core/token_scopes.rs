@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::tool_scope::matches;
 
-/// What a caller's token lacks. By default nothing: only tokens of issuers have scopes.
+/// The scopes that a caller's token lacks. By default none: only tokens of issuers have scopes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct TokenScopes {
-    /// Of the scopes that some tool needs.
+    /// The scopes of the token that some tool needs.
     held: Arc<[String]>,
     /// Each with the patterns of the tools that need it.
     lacking: Arc<[(String, Vec<String>)]>,
@@ -44,7 +44,8 @@ impl TokenScopes {
         }
     }
 
-    /// The scopes to ask for, so that the tool can be used too: with those of the token, which a new token would else lack.
+    /// The scopes to ask for, so that the tool can be used too. Includes the scopes of the token, since a new token
+    /// would lack them otherwise.
     pub fn to_ask_for(&self, tool: &str) -> Vec<String> {
         self.held.iter().cloned().chain(self.missing_for(tool).map(str::to_owned)).collect()
     }

@@ -48,7 +48,8 @@ impl ToolScope {
         self.0.iter().flat_map(|lists| lists.iter().map(|list| &**list))
     }
 
-    /// Whether a tool is left. The one that reads stored results always is: it reads those of the caller's own calls alone.
+    /// Whether a tool is left. The tool that reads stored results always is: it reads only results of the caller's own
+    /// calls.
     pub fn admits(&self, name: &str) -> bool {
         let Some(lists) = self.0.as_ref().filter(|_| name != READ_RESULT) else { return true };
         lists.iter().all(|patterns| patterns.iter().any(|pattern| matches(pattern, name)))
@@ -63,8 +64,8 @@ impl ToolScope {
     }
 }
 
-/// What the calls that a tool makes may use: of the tools of its caller, those that an agent's profile and session leave,
-/// and of these those that the tool's own code says it needs. By default all.
+/// The tools that the calls of a tool may use. Of the tools of its caller: the tools that an agent's profile and
+/// session leave, and of these the tools that the tool's own code says it needs. By default all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct NestedScope {
     only: ToolScope,
@@ -83,13 +84,14 @@ impl NestedScope {
         self
     }
 
-    /// The same for code that needs these tools alone. They take the place of what the code that calls it needs.
+    /// The same for code that needs only these tools. They replace the needs of the code that calls it.
     #[must_use]
     pub fn needing(&self, tools: &[String]) -> Self {
         Self { needed: Some(tools.into()), ..self.clone() }
     }
 
-    /// What it admits, as lists of patterns: those that names must fit, and last those that they must not.
+    /// The admitted tools, as lists of patterns: first the patterns that names must fit, and last those that they must
+    /// not.
     pub fn lists(&self) -> impl Iterator<Item = &[String]> {
         self.only.lists().chain(self.needed.as_deref()).chain([&*self.without])
     }

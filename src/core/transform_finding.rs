@@ -1,4 +1,5 @@
-//! What a rule of `tools.transform` changed in a call, for its receipt and the metrics. Never what the rule found.
+//! The change that a rule of `tools.transform` made in a call, for its receipt and the metrics. Never the text that the
+//! rule found.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ pub struct TransformFinding {
     pub part: TransformedPart,
     /// The name of the rule.
     pub rule: Arc<str>,
-    /// The JSONPath as it is configured: the place of what was found may repeat it.
+    /// The JSONPath as it is configured: the exact place of a finding may repeat the finding.
     pub path: Arc<str>,
     pub count: usize,
 }

@@ -1,17 +1,17 @@
-//! How tests wait for what other tasks, threads or processes bring about.
+//! Waits of tests for the work of other tasks, threads or processes.
 
 use std::time::{Duration, Instant};
 
 use crate::slack::slack;
 
-/// Longer than anything takes that tests wait for so.
+/// Longer than any of these waits takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Looks again and again whether it is so, while other tasks run. It must stay so: what is so for a moment may be missed.
-/// Time is that of the real clock, also where the runtime's is paused.
+/// Checks the condition again and again while other tasks run. The condition must stay true: a condition that is true
+/// for a moment may be missed. Time is the time of the real clock, also where the runtime's clock is paused.
 ///
 /// # Panics
-/// When it does not come to be, so that a test fails that would not end.
+/// When the condition is not met in time, so that the test fails instead of waiting for ever.
 pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let end = Instant::now() + slack(TIMEOUT);
     while !is_so().await {

@@ -1,9 +1,9 @@
-//! Text for a person who decides by what it says: no character is invisible, and no two texts look alike because of one.
+//! Text for a person who decides by it: no character is invisible, and no two texts look alike because of one.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Letters of other scripts that look like those of Latin: names that consist of them read as others.
+/// Letters of other scripts that look like Latin ones: names that consist of them read as others.
 const LATIN_LOOKALIKES: &str = "авекмнорстухѕіјһԁԛԝӏьАВЕКМНОРСТУХЅІЈҮԌԚԜӀΑΒΕΖΗΙΚΜΝΟΡΤΥΧοανρυικχτωγ";
 
 /// Whether a character is invisible or displayed out of place: control characters, zero-width characters, directional marks, tags,
@@ -31,8 +31,9 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |character| character.is_control() || is_hidden(character))
 }
 
-/// The name of a member, escaped as [`visible`] does. What could be read as another name is escaped too: letters of several scripts
-/// in one name, those that look like Latin ones, combining marks, and all other characters that are neither ASCII nor letters.
+/// The name of a member, escaped as [`visible`] does. Text that could be read as another name is escaped too: letters
+/// of several scripts in one name, letters that look like Latin ones, combining marks, and all other characters that
+/// are neither ASCII nor letters.
 pub fn visible_name(name: &str) -> Cow<'_, str> {
     let is_plain_script = name.is_ascii() || has_plain_script(name);
     escaped(name, |character| {
@@ -68,7 +69,7 @@ fn escaped(text: &str, hides: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Scripts whose letters are not taken for those of another one.
+/// Scripts whose letters nobody takes for letters of another script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Script {
     Latin,
@@ -81,7 +82,7 @@ enum Script {
     EastAsian,
 }
 
-/// `None` for what is no letter of these scripts, or one that is easily taken for another.
+/// `None` for a character that is no letter of these scripts, or is easily taken for a letter of another.
 fn script_of(character: char) -> Option<Script> {
     Some(match character {
         // With their vowel signs, which are no letters of their own.
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// What was escaped.
+    /// The text before it was escaped.
     fn original(shown: &str) -> String {
         let (mut text, mut rest) = (String::new(), shown);
         while let Some(at) = rest.find('\\') {

@@ -1,4 +1,4 @@
-//! Components and commands that are tools: what is found in their files, what a worker loads of them, and their calls.
+//! Components and commands that are tools: the contents of their files, the parts that a worker loads, and their calls.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{JobId, JobLimits, whole_bytes};
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModuleKind {
     /// A component of WASI 0.2.
@@ -26,11 +26,11 @@ pub struct Examination {
     pub compiles: bool,
 }
 
-/// What was found in a file.
+/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Examined {
     pub kind: ModuleKind,
-    /// Of a component: the functions that can be tools.
+    /// For a component: the functions that can be tools.
     pub functions: Vec<FoundExport>,
     /// Exported functions that cannot be, with the reason.
     pub problems: Vec<(Export, String)>,
@@ -53,12 +53,12 @@ pub struct FoundExport {
 /// The names of an exported function, as the component has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Export {
-    /// None: of the world itself.
+    /// `None` for the world itself.
     pub interface: Option<String>,
     pub function: String,
 }
 
-/// What workers for components load, before they are hardened.
+/// The first message to workers for components, before they are hardened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentsLoad {
     pub components: Vec<ComponentLoad>,
@@ -66,17 +66,17 @@ pub struct ComponentsLoad {
     pub instances: u32,
 }
 
-/// A compiled component or command, and what it may use.
+/// A compiled component or command, and its grants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentLoad {
-    /// Unique among those of a worker; another one once its content or a grant is another.
+    /// Unique among the components of a worker; another one once its content or a grant is another.
     pub id: String,
     pub kind: ModuleKind,
     pub compiled: PathBuf,
     pub grants: ComponentGrants,
 }
 
-/// What a component gets. Clocks, random bytes and HTTP are granted by what it may import at all.
+/// The grants of a component. Clocks, random bytes and HTTP are granted by the list of its permitted imports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentGrants {
     pub environment: Vec<(String, String)>,
@@ -139,7 +139,7 @@ pub enum HttpFailure {
     Failed(String),
 }
 
-/// What the host copies out of a component at once, at most: a byte of a list is a value of some 32 bytes there.
+/// Maximum bytes that the host copies out of a component at once: a byte of a list is a value of some 32 bytes there.
 pub fn max_copied_bytes(limits: &JobLimits) -> u64 {
     const BYTES_OF_VALUE: u64 = 32;
     const LEAST: u64 = 4 << 20;

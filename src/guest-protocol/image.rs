@@ -1,7 +1,7 @@
-//! Images of sessions: what a worker is asked for between the calls of a session, and what it answers.
+//! Images of sessions: the requests to a worker between the calls of a session, and its answers.
 //!
 //! An image has parts, each of which takes about a millisecond to read, so that programs of others run in between. Only
-//! workers know what is in a part; the gateway keeps the parts in their order.
+//! workers know the contents of a part; the gateway keeps the parts in their order.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub enum SessionRequest {
         #[serde(with = "whole_bytes")]
         part: Vec<u8>,
     },
-    /// All parts are there: from now on the session rests. Of a copy the random numbers are seeded anew.
+    /// All parts are there: from now on the session rests. For a copy, the random numbers are seeded anew.
     Restored { session: SessionId, profile: String, is_copy: bool },
 }
 
@@ -39,7 +39,7 @@ pub enum ImageCursor {
     State,
     /// Contents of files.
     Files { node: u64, offset: u64 },
-    /// Pages that differ from those of the profile.
+    /// Pages that differ from the profile's.
     Memory { offset: u64 },
 }
 

@@ -42,14 +42,14 @@ pub type JobId = u64;
 /// From the gateway to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// First, and once: what the worker will run. The reply is [`FromWorker::Ready`].
+    /// First, and once: the interpreter or module that the worker will run. The reply is [`FromWorker::Ready`].
     Load(Box<Load>),
     /// In place of [`Load`](Self::Load): components and commands.
     LoadComponents(Box<ComponentsLoad>),
     /// In place of both: a file that is examined. The reply is [`FromWorker::Examined`], after which the process ends.
     Examine(Box<Examination>),
     Run(Box<Job>),
-    /// A call of a component or a command; the reply is that of a [`Run`](Self::Run).
+    /// A call of a component or a command; the reply is the reply of a [`Run`](Self::Run).
     Call(Box<ComponentCall>),
     /// The client disconnected: the worker stops the job at once and replies with [`End::Cancelled`], after which its
     /// memory is free again.
@@ -58,7 +58,8 @@ pub enum ToWorker {
     Continue(JobId),
     /// The reply to a [`FromWorker::Ask`] of the job.
     Answer(JobId, Box<ToolReply>),
-    /// Ends a session between its calls, or gives up what is restored of it; without a reply, also where there is none.
+    /// Ends a session between its calls, or gives up the part of it that is restored; without a reply, also where there
+    /// is none.
     EndSession(SessionId),
     /// The reply is a [`FromWorker::Session`].
     Session(RequestId, Box<SessionRequest>),
@@ -68,9 +69,9 @@ pub enum ToWorker {
 /// From a worker to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// What is to run is loaded, and the process is hardened.
+    /// The program is loaded, and the process is hardened.
     Ready(Box<Greeting>),
-    /// What was found in a file, or why it cannot be used.
+    /// The contents of a file, or why it cannot be used.
     Examined(Box<Result<Examined, String>>),
     Done(JobId, Box<Outcome>),
     /// The job sleeps. Until it wakes, it uses these bytes of linear memory and no more.
@@ -83,7 +84,7 @@ pub enum FromWorker {
     Session(RequestId, Box<SessionReply>),
 }
 
-/// What a worker says first.
+/// The first message of a worker.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Greeting {
     /// The protections that this kernel does not support.
@@ -92,7 +93,7 @@ pub struct Greeting {
     pub unloadable: Vec<(String, String)>,
 }
 
-/// What a worker needs before it is hardened.
+/// The data that a worker needs before it is hardened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Load {
     pub interpreter: Prepared,
@@ -100,18 +101,18 @@ pub struct Load {
     pub instances: u32,
     /// The operator's data files, which every run finds under `/input`, read-only.
     pub data_files: Vec<GuestFile>,
-    /// What modules see besides the interpreter's files, read-only.
+    /// The packages that modules see besides the interpreter's files, read-only.
     pub packages: Vec<Mount>,
 }
 
-/// One run of an interpreter: a fresh one, or that of a session.
+/// One run of an interpreter: of a fresh one, or of a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
     pub id: JobId,
     /// Name of a profile of the worker's interpreter.
     pub profile: String,
     pub code: String,
-    /// What is done with the code, if it is no program.
+    /// The use of the code, if it is no program.
     pub module: Option<ModuleTask>,
     /// Identifies the packages with which the module was read. Only for the gateway.
     #[serde(skip)]
@@ -123,13 +124,13 @@ pub struct Job {
     pub limits: JobLimits,
     /// The session that it is a call of.
     pub session: Option<JobSession>,
-    /// Of a run that is resumed: what the program reads again.
+    /// For a resumed run: the values that the program reads again.
     pub past: Option<Vec<Reading>>,
-    /// Of a call of a function: the image of its module. Where the worker has it, the module is not executed again.
+    /// For a call of a function: the image of its module. Where the worker has it, the module is not executed again.
     pub image: Option<ModuleImageId>,
 }
 
-/// What a worker runs.
+/// The work of a worker.
 #[derive(Debug)]
 pub enum Work {
     Program(Box<Job>),
@@ -213,7 +214,7 @@ pub struct Outcome {
     /// Figures that the program left open, as PNG.
     pub images: Vec<Vec<u8>>,
     pub usage: Usage,
-    /// Of a session that goes on: the bytes that it holds until its next call.
+    /// For a session that goes on: the bytes that it holds until its next call.
     pub session_bytes: Option<u64>,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::whole_bytes;
 
-/// What is done with the module. The interpreter gets it as JSON.
+/// The use of the module. The interpreter gets it as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModuleTask {
@@ -19,9 +19,9 @@ pub enum ModuleTask {
 /// The result of a [`ModuleTask::Try`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Those of the names that are no functions.
+    /// The names that are no functions.
     pub missing: Vec<String>,
-    /// Whether it left the interpreter's random numbers alone.
+    /// Whether it did not touch the interpreter's random numbers.
     pub is_repeatable: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Tried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModuleImageId(pub [u8; 32]);
 
-/// What a worker is told of images of modules. It answers nothing: a job whose image is missing executes its module.
+/// A message to a worker about images of modules. It has no answer: a job whose image is missing executes its module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModuleImageMessage {
     /// The next part of an image, of an instance of this profile.

@@ -1,4 +1,4 @@
-//! A complete interpreter, as a worker gets it, and what compiled files of workers are named after.
+//! A complete interpreter, as a worker gets it, and the fingerprints that name compiled files of workers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub struct Mount {
 pub struct PreparedProfile {
     pub name: String,
     pub compiled: PathBuf,
-    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of
-    /// them, so that no session can be written down.
+    /// A SHA-256 sum of the initial state of instances; `None` where that state is more than memory and globals, so
+    /// that no session can be written down.
     pub snapshot: Option<String>,
 }
 
@@ -44,8 +44,8 @@ pub enum ModuleKind {
     Command,
 }
 
-/// What the compiled files of a worker depend on: the version of wasmtime, the engine's settings, the processor's features.
-/// The worker's program says it, since only that has an engine.
+/// The dependencies of the compiled files of a worker: the version of wasmtime, the engine's settings, the processor's
+/// features. The worker's program reports them, since only that program has an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineFingerprints {
     pub interpreter: String,

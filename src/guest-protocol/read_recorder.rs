@@ -1,5 +1,6 @@
-//! What a program reads that is not the same in each run: clocks, random bytes, and which of several calls ended first. It
-//! is recorded in its order. A program that is resumed reads the same again, and then goes on with what is new.
+//! The values that a program reads and that differ between runs: clocks, random bytes, and which of several calls ended
+//! first. They are recorded in their order. A program that is resumed reads the same again, and then goes on with new
+//! values.
 
 use std::collections::VecDeque;
 
@@ -12,37 +13,37 @@ use sekisho_core::reading::{MAX_JOURNAL_BYTES, Reading};
 /// Readings of clocks that are recorded.
 pub const MAX_CLOCK_READINGS: u32 = 10_000;
 
-/// What a simulated clock shows first, in nanoseconds since 1970: the year 2026. Each reading is as much later.
+/// The first value of a simulated clock, in nanoseconds since 1970: the year 2026. Each reading adds the step.
 const SIMULATED_START: u64 = 1_767_225_600_000_000_000;
 const SIMULATED_STEP: u64 = 1_000_000;
-/// Of a digest.
+/// The length of a digest.
 const SIMULATED_BYTES: usize = 32;
 
-/// Of one run, from the start of its instance on. By default it records.
+/// The recorder of one run, from the start of its instance on. By default it records.
 #[derive(Debug, Default)]
 pub struct ReadRecorder(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the program has yet to read again.
+    /// The values that the program has yet to read again.
     past: VecDeque<Reading>,
-    /// What it has read since it was last taken.
+    /// The values that it has read since they were last taken.
     recorded: Vec<Reading>,
     clock_readings: u32,
-    /// Of the readings of random bytes.
+    /// The size of the readings of random bytes.
     random_bytes: usize,
     /// Nothing is recorded any more, and why.
     end: Option<ReadStanding>,
-    /// Of the clock that only goes forward.
+    /// The last reading of the clock that only goes forward.
     last_elapsed: u64,
     /// By how much that clock was ahead of the one of this run, when the program had read all again.
     ahead: Option<u64>,
-    /// Of a simulation: how often something was read.
+    /// For a simulation: the number of readings.
     simulated: Option<u64>,
 }
 
 impl ReadRecorder {
-    /// Of a program that reads this again, which counts against the bounds of its run.
+    /// For a program that reads this again, which counts against the bounds of its run.
     pub fn replaying(past: Vec<Reading>) -> Self {
         let clock_readings = past.iter().filter(|reading| reading.is_of_clock()).count();
         let random_bytes = past.iter().filter(|reading| !reading.is_of_clock()).map(Reading::bytes).sum();
@@ -50,13 +51,13 @@ impl ReadRecorder {
         Self(Mutex::new(State { past: past.into(), clock_readings, random_bytes, ..State::default() }))
     }
 
-    /// Of a snapshot, for which clocks and random bytes are simulated: so each machine prepares the same one, and
-    /// sessions of one can go on at another. A program gets random bytes of its own, whatever the snapshot has.
+    /// For a snapshot: clocks and random bytes are simulated, so that each machine prepares the same one, and sessions
+    /// of one can go on at another. A program gets random bytes of its own, whatever the snapshot has.
     pub fn simulated() -> Self {
         Self(Mutex::new(State { simulated: Some(0), ..State::default() }))
     }
 
-    /// Records nothing: no journal has what the program reads.
+    /// Records nothing: no journal has the values of this program.
     pub fn switch_off(&self) {
         self.0.lock().stop(ReadStanding::NotRecorded);
     }
@@ -102,10 +103,7 @@ impl ReadRecorder {
         now
     }
 
-    /// Fills `room` with the bytes that the program has read before, or with those of `fill`.
-    ///
-    /// # Errors
-    /// Those of `fill`.
+    /// Fills `room` with the bytes that the program has read before, or with the bytes of `fill`.
     pub fn random<E>(&self, room: &mut [u8], fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
         let mut state = self.0.lock();
         if let Some(readings) = state.simulate() {
@@ -150,7 +148,7 @@ impl ReadRecorder {
         self.0.lock().diverge();
     }
 
-    /// What the program has read since this was last asked.
+    /// The values that the program has read since the last call of this function.
     pub fn take(&self) -> ReadSoFar {
         let mut state = self.0.lock();
         let standing = match state.end {
@@ -228,7 +226,7 @@ mod tests {
         ]
     }
 
-    /// What a program sees that does these steps, at a moment from which clocks and bytes derive.
+    /// The values that a program with these steps sees, at a moment from which clocks and bytes derive.
     fn run(recorder: &ReadRecorder, steps: &[Step], moment: u64) -> Vec<Vec<u8>> {
         let seen = |(at, step): (u64, &Step)| match step {
             Step::Real => recorder.real(moment + at).to_be_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! What a worker is told of sessions: interpreters that live on between jobs.
+//! Messages to a worker about sessions: interpreters that live on between jobs.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,6 @@ pub enum SessionEntry {
     /// In the interpreter of the jobs before.
     Continue,
     /// There too, and instead of a program our own code lists the variables: as the result. The limit of its memory
-    /// counts beside what the session has.
+    /// counts beside the memory of the session.
     Inspect,
 }

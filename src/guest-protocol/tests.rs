@@ -57,7 +57,7 @@ fn hostile_bytes_as_frames() {
     });
 }
 
-/// What is found in a file, and a request.
+/// The contents of a file, and a request.
 fn of_components() -> [Vec<u8>; 2] {
     let export = Export { interface: Some("my:tools/maths".to_owned()), function: "half".to_owned() };
     let (description, parameters, output) = ("Half.".to_owned(), "{}".to_owned(), Some("true".to_owned()));

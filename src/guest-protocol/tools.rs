@@ -1,4 +1,4 @@
-//! What a program asks of tools while it runs, and what it is answered.
+//! The requests of a program to tools while it runs, and their answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ pub struct ToolRequest {
     pub read: ReadSoFar,
 }
 
-/// What a program has read of clocks, random bytes and waits since its last request.
+/// The clocks, random bytes and waits that a program has read since its last request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadSoFar {
     pub readings: Vec<Reading>,
     pub standing: ReadStanding,
 }
 
-/// Whether what it has read is known.
+/// Whether the values that it has read are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadStanding {
     #[default]
@@ -51,7 +51,7 @@ pub enum ToolQuestion {
     DescribeIdentifier(String),
     /// The tools that fit a task.
     Search { query: String, limit: u32 },
-    /// Of a component: a request over HTTP.
+    /// For a component: a request over HTTP.
     Fetch(Box<HttpRequest>),
 }
 

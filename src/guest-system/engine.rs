@@ -33,7 +33,7 @@ const MAX_TABLES: u32 = 16;
 /// All that 32-bit WebAssembly can address: the limit of a call is separate.
 const COMPONENT_MEMORY_BYTES: usize = 4 << 30;
 
-/// What one process reserves for instances.
+/// The reservation of one process for instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstancePool {
     /// Instances that can exist at once. Each costs address space, not memory.
@@ -52,16 +52,13 @@ impl Default for InstancePool {
 /// An engine with space for the pool's instances.
 ///
 /// # Errors
-/// When the machine cannot reserve the address space, or the processor lacks what compiled code needs.
+/// When the machine cannot reserve the address space, or the processor lacks a feature that compiled code needs.
 pub fn engine(pool: InstancePool) -> wasmtime::Result<Engine> {
     Engine::new(&settings(pool))
 }
 
 /// An engine that compiles a function only once. The profiles of an interpreter are snapshots of one module, which have
 /// the same functions and other data: the second profile takes a tenth of the first one's time.
-///
-/// # Errors
-/// Those of [`engine`].
 pub fn compiling_engine() -> wasmtime::Result<Engine> {
     Engine::new(
         settings(InstancePool::default()).enable_incremental_compilation(Arc::new(CompiledFunctions::default()))?,
@@ -69,17 +66,11 @@ pub fn compiling_engine() -> wasmtime::Result<Engine> {
 }
 
 /// An engine for components and commands, with space for so many calls at once. It compiles on the thread that asks.
-///
-/// # Errors
-/// Those of [`engine`].
 pub fn component_engine(calls: u32) -> wasmtime::Result<Engine> {
     Engine::new(component_settings(calls).parallel_compilation(false))
 }
 
 /// The same for a process that compiles: on all cores.
-///
-/// # Errors
-/// Those of [`engine`].
 pub fn component_compiling_engine() -> wasmtime::Result<Engine> {
     Engine::new(&component_settings(1))
 }
@@ -109,16 +100,13 @@ impl fmt::Debug for CompiledFunctions {
 }
 
 /// An engine that compiles in a third of the time to slower code, for modules that run once.
-///
-/// # Errors
-/// Those of [`engine`].
 pub fn quick_engine() -> wasmtime::Result<Engine> {
     let on_demand = InstanceAllocationStrategy::OnDemand;
     Engine::new(settings(InstancePool::default()).allocation_strategy(on_demand).cranelift_opt_level(OptLevel::None))
 }
 
-/// Identifies what the engine's compiled files depend on: wasmtime's version, its settings, the processor's features.
-/// Files with another fingerprint must be compiled again.
+/// Identifies the dependencies of the engine's compiled files: wasmtime's version, its settings, the processor's
+/// features. Files with another fingerprint must be compiled again.
 pub fn fingerprint(engine: &Engine) -> String {
     // DefaultHasher::new() has fixed keys. Another Rust version may hash differently, which only costs a compilation;
     // wasmtime checks compatibility again when it loads a file.
@@ -154,7 +142,7 @@ fn settings(pool: InstancePool) -> Config {
     config
 }
 
-/// Every call may have the most that one component may consist of, so that no component takes what others need.
+/// Every call may have the maximum of one component, so that no component takes the share of others.
 fn component_settings(calls: u32) -> Config {
     let mut allocation = PoolingAllocationConfig::new();
     allocation

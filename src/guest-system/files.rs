@@ -89,7 +89,7 @@ struct Node {
     /// Open handles; a node without a name is kept while at least one is open.
     handles: u32,
     named: bool,
-    /// Whether it counts in the quota: not what the host has placed.
+    /// Whether it counts in the quota: files that the host has placed do not.
     is_counted: bool,
     /// Whether the caller has its content: the host has placed it, or has returned it, and the guest has not changed it since.
     is_known: bool,
@@ -126,7 +126,7 @@ pub struct FrozenFiles {
 }
 
 impl Node {
-    /// One of the host.
+    /// A node of the host.
     fn placed(kind: Kind, read_only: bool) -> Self {
         Self { kind, read_only, handles: 0, named: true, is_counted: false, is_known: true }
     }

@@ -1,4 +1,4 @@
-//! What a guest finds in its WebAssembly: the engine that runs it, WASI, and a file system in memory.
+//! The surroundings of a guest: the engine that runs its WebAssembly, WASI, and a file system in memory.
 
 pub mod engine;
 pub mod files;

@@ -36,7 +36,7 @@ impl Mounts {
     /// Maps files and reads folders of the host.
     ///
     /// # Errors
-    /// I/O errors, those of [`owner_only_files::open`], and mounts that conflict.
+    /// I/O errors, errors of [`owner_only_files::open`], and mounts that conflict.
     pub fn open(mounts: &[Mount]) -> io::Result<Self> {
         let mut files = Files::new(NOTHING);
         let mut folders = vec![(Arc::from("/"), ROOT)];

@@ -147,7 +147,7 @@ impl Wasi {
         self.has_read_time_or_random
     }
 
-    /// What the program has written to stdout and stderr so far.
+    /// The output of the program on stdout and stderr so far.
     pub fn take_output(&mut self) -> (Captured, Captured) {
         (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
     }
@@ -300,7 +300,7 @@ fn add_waiting<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &m
                     Err(errno) => return code(Err(errno)),
                 };
                 match sleeper {
-                    // What it waited for was long ago.
+                    // The awaited event is long past.
                     _ if poll.wait.is_zero() || is_replaying => tokio::task::yield_now().await,
                     Some(sleeper) => sleeper.sleep(poll.wait, memory_bytes).await,
                     None => tokio::time::sleep(poll.wait).await,

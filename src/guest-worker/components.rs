@@ -1,8 +1,8 @@
 //! Components and commands in a worker: compiled before, linked at the start, and each call in an instance of its own.
 //!
-//! `schema` and `values` are the two sides of types: JSON Schema for those who call, and values. `state` is what the host has
-//! for a call; `folders`, `printed` and `requests` are parts of it without a file or a socket. `examine` finds what is in a
-//! file, in a process of its own.
+//! `schema` and `values` are the two sides of types: JSON Schema for callers, and values. `state` is the host's state
+//! of a call; `folders`, `printed` and `requests` are parts of it without a file or a socket. `examine` reads the
+//! contents of a file, in a process of its own.
 
 mod bounded_json;
 mod commands;
@@ -59,7 +59,7 @@ const SLICE_EPOCHS: u64 = 1;
 const FIRST: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x05\x03\x01\0\x01\
     \x07\x07\x01\x03run\0\0\x0a\x04\x01\x02\0\x0b";
 
-/// Those that a worker has, by their ids: linked, or why one cannot be.
+/// The components of a worker, by their ids: linked, or why one cannot be.
 #[derive(Debug, Default)]
 pub(super) struct Components(HashMap<String, Result<Loaded, String>>);
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Linked {
 
 impl Worker {
     pub(super) async fn load_components(load: ComponentsLoad) -> Result<Self, String> {
-        // One more, which is being reset.
+        // One instance more, which is being reset.
         let engine = component_engine(load.instances.saturating_add(1)).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let components = Components::load(&engine, load).await?;
@@ -106,7 +106,7 @@ impl Worker {
 }
 
 impl Components {
-    /// One that cannot be loaded fails its own calls.
+    /// A component that cannot be loaded fails its own calls.
     ///
     /// # Errors
     /// The engine cannot run anything.

@@ -64,7 +64,7 @@ impl Fibers {
         }
     }
 
-    /// Gives a run what it has asked of tools.
+    /// Gives a run the answer to its request.
     pub(super) fn deliver(&self, id: JobId, reply: ToolReply) {
         if let Some(slot) = self.under_way.get(&id) {
             slot.borrow().link.inbox.deliver(reply);

@@ -76,7 +76,7 @@ impl fmt::Debug for Template {
 pub struct Guest {
     program: oneshot::Sender<Program>,
     run: RunFuture,
-    /// What it has read so far, and will read.
+    /// The values that it has read so far, and will read.
     pub recorder: Arc<ReadRecorder>,
 }
 
@@ -88,7 +88,7 @@ pub struct Ended {
     pub left: Remains,
 }
 
-/// What is left of an instance when a program of it has ended.
+/// The remains of an instance when a program of it has ended.
 #[derive(Debug)]
 pub enum Remains {
     Used(Teardown),
@@ -247,7 +247,7 @@ impl Entered {
         self.ended(stopped, output_bytes, session)
     }
 
-    /// What a program leaves when it has ended or was stopped. Only an instance whose turn has returned can be entered
+    /// The remains of a program that has ended or was stopped. Only an instance whose turn has returned can be entered
     /// again, and one whose harness did not report an end may not run the next program. A session ends with a program
     /// that exceeded a limit.
     fn ended(mut self, stopped: Stopped, output_bytes: u64, session: Option<SessionId>) -> Ended {

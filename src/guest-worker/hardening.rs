@@ -16,7 +16,7 @@ use rustix::thread::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
 
-/// Address space that a worker may use beyond what it reserved for its instances: for files, output and frames of its
+/// Address space that a worker may use beyond the reservation for its instances: for files, output and frames of its
 /// runs.
 const ADDRESS_SPACE_LEFT: u64 = 8 << 30;
 
@@ -39,7 +39,7 @@ pub(super) fn close_inherited() -> io::Result<()> {
 pub(super) fn drop_capabilities() -> Result<(), String> {
     let held = capabilities(None).map_err(text)?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
-        // A later exec could regain those in the bounding set; the kernel may not support all.
+        // A later exec could regain the capabilities in the bounding set; the kernel may not support all.
         let bound = CapabilitySet::all().iter().filter(|one| capability_is_in_bounding_set(*one).unwrap_or_default());
         for capability in bound {
             remove_capability_from_bounding_set(capability).map_err(text)?;

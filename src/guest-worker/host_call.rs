@@ -55,14 +55,14 @@ pub struct HostCall {
     result_bytes: u64,
     result_left: u64,
     image_bytes_left: u64,
-    /// Of all long frames together, so that a program cannot have the host parse without end.
+    /// The bytes of all long frames together, so that a program cannot have the host parse without end.
     frame_bytes_left: u64,
     calls_left: u32,
     tools: Tools,
     session: Option<SessionEntry>,
     module: Option<ModuleTask>,
     reseeds: bool,
-    /// What the run reported.
+    /// The reports of the run.
     pub left: Left,
 }
 
@@ -131,7 +131,8 @@ enum ReportedEnd {
 }
 
 impl HostCall {
-    /// The state for one program. `result_bytes` is the limit of its result, `image_bytes` that of all its pictures.
+    /// The state for one program. `result_bytes` is the limit of its result, `image_bytes` the limit of all its
+    /// pictures.
     pub fn new(code: String, result_bytes: u64, image_bytes: u64, calls: u32) -> Self {
         let mut new = Self {
             code,

@@ -1,4 +1,4 @@
-//! What the gateway asks about sessions between their calls: parts of images, to be kept and to be restored.
+//! The gateway's requests about sessions between their calls: parts of images, to be kept and to be restored.
 
 use std::collections::hash_map::Entry;
 

@@ -64,7 +64,7 @@ pub enum WorkerError {
 const NICER: i32 = 10;
 
 /// Serves the gateway at the other end of standard input until it disconnects. `in_background` makes it a worker of the
-/// second class, which yields the processor to those of the first.
+/// second class, which yields the processor to workers of the first.
 ///
 /// # Errors
 /// When there is no gateway, the interpreter cannot be loaded, or a message is invalid.
@@ -107,7 +107,7 @@ pub fn main(in_background: bool) -> Result<(), WorkerError> {
     })
 }
 
-/// Of the engines of this program.
+/// The fingerprints of the engines of this program.
 ///
 /// # Errors
 /// WebAssembly cannot run on this machine.
@@ -124,7 +124,7 @@ fn connect() -> io::Result<UnixStream> {
     UnixStream::from_std(gateway)
 }
 
-/// What is loaded, and the runs under way: of the interpreter, or of components.
+/// The loaded programs, and the runs under way: of the interpreter, or of components.
 struct Worker {
     profiles: HashMap<String, Profile>,
     components: Components,
@@ -135,16 +135,16 @@ struct Worker {
     /// Messages of programs that sleep, or ask something of tools.
     of_programs: mpsc::UnboundedReceiver<FromWorker>,
     to_gateway: mpsc::UnboundedSender<FromWorker>,
-    /// Of the run that ended last, after its outcome was sent.
+    /// The rest of the run that ended last, after its outcome was sent.
     teardown: Option<Teardown>,
     /// Between their calls.
     sessions: HashMap<SessionId, Box<SessionGuest>>,
-    /// Those that wait for parts of their images.
+    /// The sessions that wait for parts of their images.
     restoring: HashMap<SessionId, Box<RestoringGuest>>,
     module_images: ModuleImages,
 }
 
-/// What becomes of a job that is received.
+/// The outcome of a received job.
 enum Begun {
     Runs(Run),
     /// It cannot run, and its session goes on.
@@ -155,8 +155,9 @@ enum Begun {
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files, packages } = load;
-        // Two more per profile: one that waits for its program, one that is never entered. Those that wait with an image
-        // of a module, and as many that rest while the image of their module is read. And one that is being reset.
+        // Two more instances per profile: one that waits for its program, one that is never entered. Also the instances
+        // that wait with an image of a module, and as many that rest while the image of their module is read. And one
+        // that is being reset.
         let more = interpreter.profiles.len() * 2 + MAX_READY_IMAGES * 2 + 1;
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let pool = InstancePool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };

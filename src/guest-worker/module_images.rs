@@ -16,7 +16,7 @@ pub(super) const MAX_READY_IMAGES: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct ModuleImages {
     held: HashMap<ModuleImageId, HeldImage>,
-    /// Those of the last calls, the latest first.
+    /// The images of the last calls, the latest first.
     recent: Vec<ModuleImageId>,
 }
 
@@ -103,7 +103,7 @@ impl Worker {
         let guest = match (&job.past, held.ready.take()) {
             (None, Some(guest)) => Ok(guest),
             (past, ready) => {
-                // One that is ready has not read what a run that is resumed has.
+                // A ready instance has not read the values that a resumed run has.
                 held.ready = ready;
                 // An instance yields to the clock only while it ticks.
                 self.ticker.run(true);

@@ -4,13 +4,13 @@ use std::io;
 
 use sekisho_guest_protocol::{End, FromWorker, JobId, Outcome, encode};
 
-/// Of a job whose files cannot be where its session has something else.
+/// The end of a job whose files cannot be where its session has something else.
 pub(super) fn not_placed(message: String) -> End {
     let (kind, traceback) = ("FileExistsError".to_owned(), String::new());
     End::Exception { kind, message, traceback, line: None, column: None }
 }
 
-/// An outcome too long for a frame fails that run alone: all others of the process continue.
+/// An outcome too long for a frame fails only that run: all others of the process continue.
 pub(super) fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
     let usage = outcome.usage.clone();
     encode(&FromWorker::Done(id, Box::new(outcome))).or_else(|_| {

@@ -37,7 +37,7 @@ struct GuestEnvironment {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     mounts: Arc<Mounts>,
-    /// Those of modules, with their packages; or why there are none.
+    /// The mounts of modules, with their packages; or why there are none.
     module_mounts: Result<Arc<Mounts>, String>,
     /// Paths and contents.
     data_files: Vec<(String, Bytes)>,
@@ -108,7 +108,7 @@ impl Profile {
     /// A fresh instance that runs the job as soon as it is polled.
     ///
     /// # Errors
-    /// What the job requests that is not available.
+    /// The part of the job's request that is not available.
     pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
         if (job.session.is_some() || job.module.is_some()) && self.environment.kind == ModuleKind::Command {
             return Err("this interpreter runs programs alone: it has no sessions and no modules".to_owned());
@@ -155,7 +155,7 @@ impl Profile {
         let stdin = std::mem::take(&mut job.stdin).into();
         let mut wasi = system.continued(stdin, system_limits(&job.limits)).reading(&link.recorder);
         wasi.sleeper = Some(link.sleeper.clone());
-        // The image has what became of it.
+        // The image has the results of the code.
         job.code = String::new();
         self.environment.counted(guest.run(self.environment.program_with(wasi, job, link)))
     }
@@ -177,10 +177,10 @@ impl Profile {
         }
         let is_inspected = job.session.is_some_and(|session| session.entry == SessionEntry::Inspect);
         if is_inspected {
-            // Of our own code, beside what the session has.
+            // For our own code, beside the memory of the session.
             job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
         }
-        // No journal has what its programs read.
+        // No journal has the readings of its programs.
         link.recorder.switch_off();
         let stdin = std::mem::take(&mut job.stdin).into();
         let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
@@ -221,7 +221,7 @@ impl Profile {
         guest.finish(id, arguments.clone(), environment.clone(), is_copy)
     }
 
-    /// What a session holds until its next call.
+    /// The memory of a session until its next call.
     pub(super) fn session_bytes(&self, guest: &SessionGuest) -> u64 {
         self.environment.session_bytes(guest)
     }
@@ -284,7 +284,7 @@ impl GuestEnvironment {
         }
     }
 
-    /// A run whose outcome says what its session holds afterwards.
+    /// A run whose outcome has the bytes that its session holds afterwards.
     fn counted(self: &Arc<Self>, run: impl Future<Output = Ended> + 'static) -> Run {
         let environment = Arc::clone(self);
         Box::pin(async move {

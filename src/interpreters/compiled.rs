@@ -17,7 +17,7 @@ const SUM_LENGTH: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct CompiledFolder {
     path: PathBuf,
-    /// Of the engine that compiles and loads: wasmtime's version and its settings.
+    /// The fingerprint of the engine that compiles and loads: wasmtime's version and its settings.
     fingerprint: String,
 }
 

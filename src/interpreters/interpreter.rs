@@ -16,8 +16,8 @@ use sekisho_guest_protocol::ModuleKind;
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/finish.py");
 
-/// Version of the guest's folder layout (`guest-system/mounts.rs`), whose descriptors are part of a
-/// snapshot, of the way the host arranges the guest's heap ([`Heap`]), and of what a snapshot exports and has read.
+/// Version of the guest's folder layout (`guest-system/mounts.rs`), whose descriptors are part of a snapshot, of the
+/// way the host arranges the guest's heap ([`Heap`]), and of the values that a snapshot exports and has read.
 const LAYOUT: u64 = 3;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
@@ -39,7 +39,7 @@ pub struct Manifest {
     pub files: Vec<SourceFile>,
     #[serde(default)]
     pub archives: Vec<SourceArchive>,
-    /// What programs can import or open besides: packages of pure Python, and data.
+    /// Further imports and files for programs: packages of pure Python, and data.
     #[serde(default)]
     pub packages: Vec<SourcePackage>,
     /// Changes of the module before snapshots are taken of it.
@@ -64,7 +64,7 @@ pub struct Manifest {
 #[serde(deny_unknown_fields)]
 pub struct InterpreterOrigin {
     pub package: String,
-    /// Of the wheel.
+    /// SHA-256 of the wheel.
     pub sha256: Digest,
 }
 
@@ -99,7 +99,7 @@ pub struct SourceArchive {
 pub struct SourcePackage {
     pub name: String,
     pub version: String,
-    /// Of the wheel.
+    /// SHA-256 of the wheel.
     pub sha256: Digest,
     /// The folder in which the guest sees the files.
     pub guest_path: String,
@@ -107,20 +107,20 @@ pub struct SourcePackage {
     pub only: Option<String>,
 }
 
-/// Of a reactor, a snapshot taken after start-up and imports; of a command, the module itself.
+/// For a reactor, a snapshot taken after start-up and imports; for a command, the module itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     pub name: String,
     /// Code that contains one of these words gets this profile.
     pub imports: Vec<String>,
-    /// Name of the Python file, beside the manifest, that runs before the snapshot, after those of all lighter
+    /// Name of the Python file, beside the manifest, that runs before the snapshot, after the files of all lighter
     /// profiles.
     pub prelude: Option<String>,
 }
 
-/// What the host needs to know of the interpreter's objects to make them immortal (PEP 683), which the interpreter has
-/// no way to. A reference count is at the beginning of its object.
+/// The layout of the interpreter's objects, with which the host makes them immortal (PEP 683); the interpreter has no
+/// way to. A reference count is at the beginning of its object.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heap {

@@ -1,4 +1,4 @@
-//! The interpreters that the sandbox runs: what they are made of, which of it is in the folder of this machine, and the Python inside it.
+//! The interpreters that the sandbox runs: their parts, the parts in the folder of this machine, and the Python inside.
 
 pub mod compiled;
 pub mod interpreter;

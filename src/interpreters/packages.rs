@@ -1,6 +1,6 @@
-//! Packages that functions import besides those of the interpreter: wheels of pure Python, which `requirements.txt` in
-//! the folder of tools names, and `requirements.lock` beside it pins. A command fetches and unpacks them once, beside the
-//! interpreter's files ([`fetch`]). The gateway mounts what is there, for modules alone, and never starts pip.
+//! Packages that functions import besides the interpreter's own: wheels of pure Python, which `requirements.txt` in the
+//! folder of tools names, and `requirements.lock` beside it pins. A command fetches and unpacks them once, beside the
+//! interpreter's files ([`fetch`]). The gateway mounts the unpacked packages, only for modules, and never starts pip.
 
 mod fetch;
 mod requirements;
@@ -39,8 +39,8 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Those that are pinned, were fetched on this machine, and are not too large together. Sizes that are not known yet are
-    /// added.
+    /// The packages that are pinned, were fetched on this machine, and are not too large together. Sizes that are not
+    /// known yet are added.
     pub fn find(tools: &Path, sizes: &mut KnownSizes) -> Self {
         Self::find_in(tools, wheels_folder().as_deref(), sizes)
     }
@@ -73,7 +73,7 @@ impl Packages {
         &self.names
     }
 
-    /// Which ones they cannot import, and what to do.
+    /// The packages that they cannot import, and the remedy.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -99,7 +99,7 @@ fn not_pinned(Requirement { line, text, .. }: &Requirement) -> String {
 /// The folder of an unpacked wheel, which counts as used.
 ///
 /// # Errors
-/// Why it cannot be used, and what to do.
+/// Why it cannot be used, and the remedy.
 fn place_of(pin: &Pin, wheels: Option<&Path>, room: &mut Room<'_>) -> Result<PathBuf, String> {
     let Pin { name, version, sha256, .. } = pin;
     let missing = |reason: &str| {

@@ -1,4 +1,4 @@
-//! The private folder of interpreters: what is in it, and what is missing. Nothing here runs or compiles WebAssembly.
+//! The private folder of interpreters: its contents, and missing files. Nothing here runs or compiles WebAssembly.
 
 mod error;
 mod progress;
@@ -19,7 +19,7 @@ use sekisho_guest_protocol::{Mount, Prepared, PreparedProfile};
 /// The folder with a sum of each snapshot whose state is exported.
 const SNAPSHOT_SUMS: &str = "snapshot_sums";
 
-/// Of a SHA-256 sum in hexadecimal.
+/// The length of a SHA-256 sum in hexadecimal.
 const SUM_LENGTH: u64 = 64;
 
 /// The private folder in which interpreters are set up.
@@ -47,7 +47,7 @@ pub(crate) fn unpack_wheel(path: &Path, content: &[u8], target: &Path) -> Result
 }
 
 impl Interpreters {
-    /// Creates the folder if it is missing. `fingerprint`: of the engine that modules are compiled for.
+    /// Creates the folder if it is missing. `fingerprint`: the engine for which modules are compiled.
     ///
     /// # Errors
     /// When it cannot be created, or is open to other users.
@@ -179,7 +179,7 @@ impl Interpreters {
         }
     }
 
-    /// Of the one process that prepares. Held until it is dropped.
+    /// The lock of the one process that prepares. Held until it is dropped.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -197,7 +197,7 @@ impl Interpreters {
         self.path.join("archives").join(digest.as_str())
     }
 
-    /// Of a profile's snapshot, if its state is exported.
+    /// The sum of a profile's snapshot, if its state is exported.
     pub fn snapshot_sum(&self, sum: &str) -> Option<String> {
         let file = owner_only_files::open(&self.snapshot_sum_path(sum)).ok()?;
         let mut text = String::new();

@@ -72,7 +72,7 @@ struct State {
     granted: Vec<String>,
 }
 
-/// What a server requires before it serves requests.
+/// The requirement of a server before it serves requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Requirement {
     SignIn(Challenge),

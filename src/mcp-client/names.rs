@@ -10,7 +10,7 @@ use sekisho_calls::tool::{ToolName, qualified_name};
 /// The scheme of the resources that MCP Apps are made of. Clients recognize them by it, so it stays.
 const APP_SCHEME: &str = "ui://";
 
-/// Members of `_meta` that name an app's resource: `ui.resourceUri`, the older form of it, and that of the Apps SDK.
+/// Members of `_meta` that name an app's resource: `ui.resourceUri`, its older form, and the form of the Apps SDK.
 const APP_MEMBERS: [&str; 2] = ["ui/resourceUri", "openai/outputTemplate"];
 
 /// The prefix of one server, or none.
@@ -31,7 +31,7 @@ impl Names {
         Self { prefix: prefix.map(str::to_owned), scheme, app_prefix }
     }
 
-    /// What the names of its tools begin with, before the separator.
+    /// The beginning of the names of its tools, before the separator.
     pub(super) fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
@@ -112,7 +112,7 @@ pub(super) fn app_of(meta: &Value) -> Option<&str> {
     [meta.pointer("/ui/resourceUri")].into_iter().chain(named).flatten().find_map(Value::as_str)
 }
 
-/// What follows the prefix. Schemes and the names of servers are case-insensitive (RFC 3986 §3.1).
+/// The rest after the prefix. Schemes and the names of servers are case-insensitive (RFC 3986 §3.1).
 fn strip_prefix<'a>(uri: &'a str, prefix: &str) -> Option<&'a str> {
     let (head, rest) = uri.split_at_checked(prefix.len())?;
     head.eq_ignore_ascii_case(prefix).then_some(rest)

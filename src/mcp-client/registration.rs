@@ -87,7 +87,6 @@ pub struct Function {
 }
 
 impl Registered {
-    /// Whose it is.
     pub fn owner(&self) -> &Ownership {
         match self {
             Self::Server(settings) => &settings.owner,
@@ -98,9 +97,6 @@ impl Registered {
 
 impl McpRegistration {
     /// The secrets are the operator's. A tenant's server would get them, so that it cannot use any.
-    ///
-    /// # Errors
-    /// [`RegistrationError`].
     pub fn read(&self, owner: &Ownership, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationError> {
         let headers = self.headers.iter().map(|(header, written)| {
             let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));

@@ -3,9 +3,9 @@
 //! A failing server affects only its own tools: they stay listed, calls of them fail with the reason, and the gateway
 //! retries the connection with increasing intervals.
 //!
-//! The methods of [`Server`] that begin and keep the sessions of callers are in `caller_sessions`, those that keep the
-//! gateway's own connection in `connection_loop` (or, where each caller signs in on its own, the lists in `user_listing`), and
-//! those for subscriptions in `subscriptions`.
+//! Methods of [`Server`] are in several files: `caller_sessions` begins and keeps the sessions of callers,
+//! `connection_loop` keeps the gateway's own connection (`user_listing` the lists, where each caller signs in on its
+//! own), and `subscriptions` has the subscriptions.
 
 mod caller_sessions;
 mod caller_slots;
@@ -98,7 +98,7 @@ pub struct ServerStatus {
     pub address: String,
     pub state: ServerState,
     pub since: SystemTime,
-    /// What is wrong, also with one that can still be used.
+    /// The problem, also of a server that can still be used.
     pub reason: Option<Arc<str>>,
     /// Whether it takes a user's sign-in.
     pub can_sign_in: bool,
@@ -190,7 +190,7 @@ impl Server {
         &self.connector.events.names
     }
 
-    /// Whether the caller may use what the server has beside its tools.
+    /// Whether the caller may use the parts of the server beside its tools.
     pub(super) fn may_use(&self, caller: &Caller) -> bool {
         let is_left = || caller.tools.admits_all() || operations::are_some_left_to(caller, self, self.settings());
         self.admits(caller) && is_left()
@@ -255,7 +255,7 @@ impl Server {
         }
     }
 
-    /// Connects it again now. One that is being connected goes on.
+    /// Connects it again now. A connection attempt that is under way goes on.
     pub(super) fn reconnect(&self) {
         self.reconnect.notify_waiters();
     }
@@ -322,7 +322,7 @@ impl Server {
     /// The caller of a call who has signed in, with `identity: per_user`.
     ///
     /// # Errors
-    /// `sign_in_required`, and those of the store and the authorization server.
+    /// `sign_in_required`, and errors of the store and the authorization server.
     async fn user_with_token(&self, call: &CallContext) -> Result<Option<User>, CallError> {
         let Some(source) = &self.connector.user_source else { return Ok(None) };
         let user = User::of(&call.caller)?;

@@ -50,7 +50,7 @@ pub struct McpServers {
     retiring: Mutex<Vec<Arc<Server>>>,
     /// Servers that cannot be set up.
     unusable: ArcSwap<BTreeMap<String, UnusableServer>>,
-    /// Servers added at run time; those of the configuration take precedence.
+    /// Servers added at run time; servers of the configuration take precedence.
     added: Mutex<BTreeMap<String, Registered>>,
     /// Single tools added at run time, by name.
     functions: ArcSwap<BTreeMap<String, ToolDefinition>>,
@@ -114,7 +114,7 @@ impl McpServers {
         let (mut running, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let connecting = Arc::new(Semaphore::new(config.mcp.max_connecting));
         for (name, settings) in self.wanted(&config.mcp) {
-            // What another owner had under this name is not shown to this one.
+            // The state that another owner had under this name is not shown to this one.
             let known = before.get(&name).filter(|server| server.settings().owner == settings.owner);
             let limits = (config.mcp.max_tools_per_server, config.limits.mcp_tool_rate_limit);
             if let Some(server) = known.filter(|server| server.runs_as(&settings, limits)) {
@@ -329,7 +329,7 @@ impl Source for McpServers {
             offer.unavailable.extend(catalogue.unavailable.iter().cloned());
             let owner = &server.settings().owner;
             for name in catalogue.prompts.iter().map(name_of) {
-                // One of a tenant hides none from the others.
+                // A prompt of a tenant hides none from the others.
                 let of = |owner| prompts.get(&(name.to_owned(), owner)).copied();
                 match of(owner).or_else(|| of(&Ownership::Shared)) {
                     None => _ = prompts.insert((name.to_owned(), owner), server.name()),
@@ -346,7 +346,7 @@ impl Source for McpServers {
     }
 }
 
-/// A prompt behind that of the same name of the server `first`.
+/// A prompt hidden by a prompt with the same name of the server `first`.
 fn hidden_prompt(server: &Server, name: &str, first: &str) -> Unavailable {
     let reason = format!("callers who may use the MCP server {first} get its prompt of this name; give one a prefix");
     let settings = server.settings();

@@ -18,7 +18,7 @@ pub fn raise_limit() {
     }
 }
 
-/// What an operator should know if the limit is too low for the configured connections.
+/// A warning for an operator if the limit is too low for the configured connections.
 pub fn shortage(config: &Config) -> Option<String> {
     let limit = getrlimit(Resource::Nofile).maximum?;
     // A replica takes as many connections from others, and opens as many to them.

@@ -1,8 +1,8 @@
-//! Figures of the last hour, for the console: how many calls there were, how they ended, what they cost and how long they
-//! took, by tenant and by tool. They are kept in memory of a bounded size.
+//! Figures of the last hour, for the console: the number of calls, their ends, costs and durations, by tenant and by
+//! tool. They are kept in memory of a bounded size.
 //!
-//! A call adds to counters under two locks, of its tenant and of its tool there, that nobody holds for long. Memory is taken
-//! with the first call of a tenant or tool only.
+//! A call adds to counters under two locks, of its tenant and of its tool there, which are held briefly. Only the first
+//! call of a tenant or tool takes memory.
 
 mod periods;
 mod times;
@@ -27,7 +27,8 @@ use sekisho_core::record::{CallRecord, Status, was_executed};
 /// Maximum tenants with figures of their own; calls of further ones count for all tenants together.
 const MAX_TENANTS: usize = 64;
 
-/// Maximum tools with figures of their own, those of each tenant counted; calls of further ones count for their tenant.
+/// Maximum tools with figures of their own; a tool counts once for each tenant. Calls of further tools count for their
+/// tenant.
 const MAX_TOOLS: usize = 2_048;
 
 /// Seconds with figures of their own.
@@ -44,13 +45,13 @@ const PART_SECONDS: u64 = 300;
 #[derive(Debug)]
 pub struct Figures {
     tenants: RwLock<BoundedMap<Arc<str>, TenantFigures>>,
-    /// Of tenants beyond the maximum.
+    /// The figures of tenants beyond the maximum.
     others: TenantFigures,
     /// Tools that have figures, of all tenants.
     tools: AtomicUsize,
 }
 
-/// What calls came to, in one minute or over some.
+/// The outcomes of calls, in one minute or over some.
 #[derive(Debug, Clone)]
 pub struct Totals {
     pub outcomes: Outcomes,
@@ -58,7 +59,7 @@ pub struct Totals {
     codes: [u32; ErrorCode::ALL.len()],
     pub cost_usd: Decimal,
     pub tokens: u64,
-    /// Of calls that were executed.
+    /// The times of calls that were executed.
     pub times: Times,
 }
 
@@ -95,14 +96,14 @@ struct TenantTotals {
     minutes: Periods<Totals>,
 }
 
-/// What counts of a call.
+/// The parts of a call that count.
 struct Sample<'a> {
     second: u64,
     /// A tool that its caller has: any other name is a text of the caller, or one that it must not learn of.
     tool: Option<&'a str>,
     status: Status,
     code: Option<ErrorCode>,
-    /// Of a call that was executed.
+    /// The duration of a call that was executed.
     took: Option<Duration>,
     cost_usd: Decimal,
     tokens: u64,

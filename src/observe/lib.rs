@@ -1,4 +1,4 @@
-//! What operators see of the calls: metrics, logs and traces, readiness, the most recent calls, and figures of them.
+//! The operators' view of the calls: metrics, logs and traces, readiness, the most recent calls, and their figures.
 
 pub mod batch_queue;
 pub mod descriptors;

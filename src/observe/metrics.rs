@@ -76,7 +76,7 @@ pub struct ReplicaState {
     pub id: String,
     pub host: String,
     pub is_live: bool,
-    /// The names of what does not work there.
+    /// The names of the parts that do not work there.
     pub degraded: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 struct Components {
     degraded: BTreeMap<String, Degraded>,
-    /// Of these, those without which every call is refused.
+    /// The components without which every call is refused.
     refusing: BTreeSet<String>,
 }
 
@@ -62,7 +62,8 @@ impl Readiness {
         self.remove(component);
     }
 
-    /// Degrades what is in `now`. What is in `before` alone works again, or is removed where it is not there any more.
+    /// Degrades the parts in `now`. A part that is only in `before` works again, or is removed where it no longer
+    /// exists.
     pub fn replace(
         &self,
         before: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The calls that ended last, for the console: what their receipts say, without arguments and outputs.
+//! The calls that ended last, for the console: their receipts, without arguments and outputs.
 
 use std::mem;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_NAME: usize = 256;
 /// Maximum bytes of the text that says why a call was refused.
 const MAX_REASON: usize = 1_024;
 
-/// All calls together take at most 8 MiB, besides what they share with others.
+/// All calls together take at most 8 MiB, besides memory that they share with others.
 const _: () = assert!((MAX_CALLS + MAX_SPARES) * (size_of::<RecentCall>() + 3 * MAX_NAME + MAX_REASON) <= 8 << 20);
 
 /// One call that has ended. A later call takes over its memory when it has been the oldest: memory that is freed long after
@@ -58,7 +58,7 @@ pub struct RecentCall {
     pub code: Option<ErrorCode>,
     /// The stage that refused the call or failed.
     pub stage: Option<Stage>,
-    /// Why it was refused; `None` where the text could contain arguments or what the tool said.
+    /// The reason of the refusal; `None` where the text could contain arguments or output of the tool.
     pub reason: Option<Box<str>>,
     pub stages: StageTimes,
     pub duration: Duration,
@@ -199,7 +199,7 @@ fn replace(text: &mut String, with: &str) {
     text.push_str(&with[..with.floor_char_boundary(MAX_NAME)]);
 }
 
-/// The text of a refusal. That of a violated schema quotes arguments, and that of a failure what the tool said.
+/// The text of a refusal. The text of a violated schema quotes arguments, and the text of a failure quotes the tool.
 fn reason(error: &CallError) -> Option<Box<str>> {
     let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
     let text = error.message();

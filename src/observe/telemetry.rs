@@ -104,7 +104,7 @@ pub fn tool_span(call: &CallContext) -> Span {
     span
 }
 
-/// The trace that the call belongs to: that of its span, or without traces the caller's.
+/// The trace that the call belongs to: the trace of its span, or without traces the caller's.
 pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
     if span.is_disabled() {
         call.trace.as_ref().map(|parent| parent.trace_id)
@@ -202,7 +202,7 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// Spans are left to the trace layer, so that none is made for the log alone.
+/// Spans are left to the trace layer, so that none is made only for the log.
 fn log_layer<S>(logs: &SinkWriter, json: bool, colours: bool, filter: EnvFilter) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -36,7 +36,7 @@ pub struct Collection {
     pub files: Vec<PathBuf>,
     /// Where its callers' own tokens come from, with `identity: per_user`.
     pub user_source: Option<Arc<UserSource>>,
-    /// What settings may refer to.
+    /// The names that settings may refer to.
     pub names: DocumentNames,
     /// When it was read.
     pub loaded: SystemTime,

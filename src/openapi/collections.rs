@@ -24,7 +24,7 @@ pub struct Collections {
     pub pending: BTreeMap<String, CollectionSettings>,
 }
 
-/// The desired collections: those of the configuration, and those registered over HTTP.
+/// The desired collections: of the configuration, and registered over HTTP.
 #[derive(Debug, Default)]
 pub struct DesiredCollections {
     settings: BTreeMap<String, CollectionSettings>,
@@ -67,7 +67,7 @@ impl DesiredCollections {
 }
 
 impl Collections {
-    /// Loads the desired collections. One that cannot be loaded stays as in `before` if its settings are
+    /// Loads the desired collections. A collection that cannot be loaded stays as in `before` if its settings are
     /// unchanged.
     pub async fn load(
         desired: DesiredCollections,
@@ -138,7 +138,7 @@ impl Collections {
 }
 
 impl Collections {
-    /// The tools of the collections of tenants. [`Source::tools`] has those of the shared ones.
+    /// The tools of the collections of tenants. [`Source::tools`] has the tools of the shared ones.
     pub fn tools_of_tenants(&self) -> SourceTools {
         self.tools_where(|owner| !owner.is_shared())
     }

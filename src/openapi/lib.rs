@@ -1,5 +1,5 @@
-//! Tools from OpenAPI documents: document → operations → tools; request and response at call time;
-//! and a report of what was approximated or lost on the way.
+//! Tools from OpenAPI documents: document → operations → tools; request and response at call time; and a report of the
+//! parts that were approximated or lost on the way.
 
 pub(crate) mod call;
 pub mod collection;

@@ -182,8 +182,8 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The API that a document describes. Its report is that of the tools that it would become, and operations that
-    /// would not become one are left out.
+    /// The API that a document describes. Its report is about the tools that it would become, and operations that would
+    /// not become one are left out.
     ///
     /// # Errors
     /// [`CollectionError`]: the document is unreachable, not allowed, or not an OpenAPI document.
@@ -299,7 +299,7 @@ impl Whole {
     }
 }
 
-/// The parsed document with its overlays applied, and what its flaws and theirs cost.
+/// The parsed document with its overlays applied, and the cost of the flaws of all.
 fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Cost), CollectionError> {
     let budget = Budget::default();
     let mut document = document::parse_within(&text.bytes, &budget)?;

@@ -71,7 +71,7 @@ struct Reader<'d> {
     place: String,
 }
 
-/// What the operations of a path share.
+/// The common members of a path's operations.
 struct PathItem<'d> {
     path: &'d str,
     members: &'d Map<String, Value>,
@@ -153,7 +153,7 @@ impl<'d> Reader<'d> {
         operations
     }
 
-    /// The operations of a path, those of OpenAPI 3.2's `query` and `additionalOperations` included.
+    /// The operations of a path, also in OpenAPI 3.2's `query` and `additionalOperations`.
     fn methods(&mut self, item: &PathItem<'d>) -> Vec<(Method, &'d Value)> {
         let mut found = Vec::new();
         for (key, operation) in item.members {
@@ -252,7 +252,7 @@ fn has_unnamed_template(path: &str) -> bool {
     path.split('{').skip(1).any(|rest| rest.split_once('}').is_none_or(|(name, _)| name.is_empty()))
 }
 
-/// The `x-` members of an operation, and those of its path that it does not override.
+/// The `x-` members of an operation, and the ones of its path that it does not override.
 fn extensions(item: &Map<String, Value>, operation: &Map<String, Value>) -> Map<String, Value> {
     let mut extensions = Map::new();
     for (key, value) in operation.iter().chain(item).filter(|(key, _)| key.starts_with("x-")) {

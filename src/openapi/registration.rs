@@ -66,7 +66,7 @@ pub struct Registration {
     pub max_response_bytes: usize,
 }
 
-/// A registration, and whose it is.
+/// A registration, and its owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnedRegistration {
     pub owner: Ownership,

@@ -193,7 +193,7 @@ pub(super) fn public_document(name: &str) -> Vec<u8> {
     text
 }
 
-/// What a document becomes as a collection called `a`; nothing may be fetched.
+/// The collection `a` of a document; nothing may be fetched.
 async fn load(text: impl Into<String>) -> Result<Collection, CollectionError> {
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
     let loader = Loader::new(outbound, DomainList::parse(&[]).unwrap());

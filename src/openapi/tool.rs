@@ -48,7 +48,7 @@ const LEAST_LISTED_OUTPUT: usize = 512;
 /// Most bytes of the schema of arguments: a model reads it with every request.
 const MAX_INPUT: usize = 64 << 10;
 
-/// The tools of one collection, and the report on what they leave out.
+/// The tools of one collection, and the report on the parts that they leave out.
 ///
 /// A tool's name is `collection__operationId`, or made of method and path where the id is missing or
 /// duplicate; it depends on nothing else, so that it is stable over reloads.
@@ -141,7 +141,7 @@ impl Maker<'_> {
                 format!("its own server {host} gets no credentials; add it to `auth_config.hosts` to send them");
             self.report.needs_credentials(label, reason);
         }
-        // Some services expect their key there; what a document has in its query is no secret.
+        // Some services expect their key there; the query of a document's own address is no secret.
         let configured = self.settings.base_url.iter().flat_map(Url::query_pairs);
         authorization.add_secrets(configured.map(|(_, value)| value.into_owned()));
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
@@ -181,7 +181,7 @@ impl Maker<'_> {
         Some(format!("the schema {name}, which it uses, is approximated: {reason}"))
     }
 
-    /// Whether a server may get the collection's credentials: they are for the configured server, or that of the
+    /// Whether a server may get the collection's credentials: they are for the configured server, or the server of the
     /// whole document; other hosts are not trusted.
     fn is_trusted(&self, server: &Url) -> bool {
         let declared = || self.api.servers.first().map(|server| &server.url);
@@ -270,7 +270,7 @@ impl Maker<'_> {
     }
 }
 
-/// The arguments' schema in a form that can be checked, and a note on what was removed.
+/// The arguments' schema in a form that can be checked, and a note on the removed part.
 ///
 /// # Errors
 /// No part of it can be checked.

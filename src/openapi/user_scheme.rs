@@ -56,7 +56,7 @@ enum Endpoints {
     Discovery(Url),
 }
 
-/// What a provider publishes (OpenID Connect Discovery 1.0 §3).
+/// The metadata of a provider (OpenID Connect Discovery 1.0 §3).
 #[derive(Deserialize)]
 struct Description {
     issuer: Option<String>,

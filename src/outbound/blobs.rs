@@ -1,8 +1,8 @@
-//! Object storage for what replicas share as bytes: a bucket of S3, Google Cloud or Azure, or a shared folder.
+//! Object storage for bytes that replicas share: a bucket of S3, Google Cloud or Azure, or a shared folder.
 //!
-//! Objects are whole and at most [`MAX_OBJECT_BYTES`] long. What the store's tables name is written with its SHA-256
-//! ([`Blobs::add`]) and checked when it is read ([`Blobs::read`]). Requests go over the gateway's own HTTP client
-//! (`http`).
+//! Objects are whole and at most [`MAX_OBJECT_BYTES`] long. An object that the store's tables name is written with its
+//! SHA-256 ([`Blobs::add`]) and checked when it is read ([`Blobs::read`]). Requests go over the gateway's own HTTP
+//! client (`http`).
 
 mod error;
 mod http;
@@ -46,7 +46,7 @@ pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     /// Bucket and prefix, for messages.
     place: Arc<str>,
-    /// The same storage, where it is a folder whose objects this user alone may read.
+    /// The same storage, where it is a folder whose objects only this user may read.
     private: Option<Arc<LocalFileSystem>>,
 }
 
@@ -77,7 +77,7 @@ impl Blobs {
         open::open(config, outbound)
     }
 
-    /// In a folder of this machine, which exists. This user alone can read its objects.
+    /// In an existing folder of this machine. Only this user can read its objects.
     ///
     /// # Errors
     /// It cannot be used.
@@ -149,9 +149,6 @@ impl Blobs {
     }
 
     /// Removes an object; one that is not there is removed already.
-    ///
-    /// # Errors
-    /// [`BlobError`].
     pub async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
         match self.within(Operation::Remove, key, self.store.delete(key.path())).await {
             Err(BlobError::Missing { .. }) => Ok(()),
@@ -160,9 +157,6 @@ impl Blobs {
     }
 
     /// All objects below `folder`, in the order of their keys.
-    ///
-    /// # Errors
-    /// [`BlobError`].
     pub async fn list(&self, folder: &BlobKey) -> Result<Vec<ListedBlob>, BlobError> {
         let listed = self.store.list(Some(folder.path())).map_ok(|found| ListedBlob {
             key: BlobKey::of_path(found.location),

@@ -40,7 +40,7 @@ use sekisho_observe::telemetry::{TRACE_PARENT, TRACE_STATE};
 /// servers run, end one after 5 s. Where that meets a request, nobody knows whether the tool ran.
 const KEPT_IDLE: Duration = Duration::from_secs(4);
 
-/// An encrypted one is dearer, and mostly led to a load balancer; those wait for 60 s and more.
+/// An encrypted connection is dearer, and mostly led to a load balancer; load balancers wait for 60 s and more.
 const KEPT_IDLE_ENCRYPTED: Duration = Duration::from_secs(50);
 
 /// A peer that is silent for this long is asked whether it is still there, and again after as long. An event stream is
@@ -50,7 +50,7 @@ const PROBED_EVERY: Duration = Duration::from_secs(15);
 /// So many such questions without an answer end a connection.
 const PROBES: u32 = 3;
 
-/// What was sent must arrive within this.
+/// Sent data must arrive within this time.
 const RECEIVED_TIMEOUT: Duration = Duration::from_secs(30);
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("sekisho/", env!("CARGO_PKG_VERSION")));
@@ -131,10 +131,10 @@ pub(super) struct Body {
     url: Url,
 }
 
-/// What a connection is encrypted with: the certificates of this machine and of `ca_files` decide who is trusted.
+/// The encryption of connections: the certificates of this machine and of `ca_files` decide who is trusted.
 ///
 /// # Errors
-/// A file without certificates, or the library was built without what TLS needs.
+/// A file without certificates, or a library that was built without a part that TLS needs.
 pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = || ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -154,10 +154,10 @@ pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
     Ok(trusting.with_no_client_auth())
 }
 
-/// The same with a client certificate, and without the sessions of others.
+/// The same with a client certificate, and without the sessions of other clients.
 ///
 /// # Errors
-/// Files that cannot be read, or a key that is not that of the certificate.
+/// Files that cannot be read, or a key that does not belong to the certificate.
 pub(super) fn tls_with_certificate(
     tls: &ClientConfig,
     certificate: &Path,
@@ -173,8 +173,8 @@ pub(super) fn tls_with_certificate(
 }
 
 impl Client {
-    /// `connect_timeout` is that of the look-up, the connection and its encryption together. No connection is kept
-    /// to the listeners of `own`. With a proxy every connection is one to it, and `resolver` only looks up its name.
+    /// `connect_timeout` is for the look-up, the connection and its encryption together. No connection is kept to the
+    /// listeners of `own`. With a proxy every connection is one to it, and `resolver` only looks up its name.
     pub(super) fn new(
         connect_timeout: Duration,
         resolver: GuardedResolver,

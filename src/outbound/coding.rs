@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderValue, Response};
 /// Maximum characters of a coding in an error.
 const MAX_SHOWN: usize = 40;
 
-/// In the answer's extensions: what nobody decodes.
+/// In the answer's extensions: the coding that nobody decodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnknownCoding(pub(super) String);
 
-/// Writes the coding of an answer as the decoder reads it: one of those that were asked for, or none. Any other, and several,
-/// are noted in the extensions.
+/// Writes the coding of an answer as the decoder reads it: one of the codings that were asked for, or none. Any other,
+/// and several, are noted in the extensions.
 pub(super) fn normalize<B>(mut answer: Response<B>) -> Response<B> {
     if !answer.headers().contains_key(CONTENT_ENCODING) {
         return answer;

@@ -111,7 +111,7 @@ impl Failure {
             | Self::Garbled { .. }
             | Self::UnknownCoding { .. }
             | Self::BadRedirect { .. } => ErrorCode::UpstreamError,
-            // What the gateway's own guard stops.
+            // Stopped by the gateway's own guard.
             Self::Scheme { .. }
             | Self::UserInfo
             | Self::NotAllowed { .. }
@@ -149,7 +149,7 @@ impl From<Failure> for CallError {
     }
 }
 
-/// What the proxy did, by the text of the error: its type is private to `hyper-util`.
+/// The action of the proxy, by the text of the error: the error's type is private to `hyper-util`.
 fn proxy_problem(cause: &str, url: &Url) -> Option<&'static str> {
     if cause.contains("tunnel error: proxy authorization required") {
         Some("the proxy requires other credentials; correct `outbound.proxy.url`")

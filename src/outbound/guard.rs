@@ -2,7 +2,7 @@
 //! networks, cloud metadata, …) are refused, so that a tool cannot reach services that only this machine can reach
 //! (server-side request forgery).
 //!
-//! The ranges are those of the IANA special-purpose address registries:
+//! The ranges are from the IANA special-purpose address registries:
 //! <https://www.iana.org/assignments/iana-ipv4-special-registry> and `iana-ipv6-special-registry`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -122,8 +122,8 @@ const NOT_PUBLIC_V4: [Ipv4Net; 16] = [
     v4(240, 0, 0, 0, 4),      // reserved, broadcast
 ];
 
-/// What IANA has given out as global unicast so far. What lies outside is loopback, unique local,
-/// link-local, multicast, discard-only, translation for local use, or nothing yet.
+/// The addresses that IANA has given out as global unicast so far. All others are loopback, unique local, link-local,
+/// multicast, discard-only, translation for local use, or nothing yet.
 const GLOBAL_UNICAST_V6: Ipv6Net = v6(0x2000, 0, 0, 3);
 
 const NOT_PUBLIC_V6: [Ipv6Net; 3] = [

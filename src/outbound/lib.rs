@@ -136,25 +136,25 @@ pub struct OutboundRequest<'a> {
     pub method: Method,
     /// `http` or `https`, any port, no user name or password.
     pub url: Url,
-    /// Dropped when a redirect leaves the origin, except what only describes content. Credentials are marked as
+    /// Dropped when a redirect leaves the origin, except headers that only describe content. Credentials are marked as
     /// sensitive.
     pub headers: HeaderMap,
     /// Credentials outside of the headers.
     pub secrets: Option<Arc<[String]>>,
     pub body: Option<Bytes>,
-    /// For everything together: redirects, the last byte of the body. What a call waits for slots and look-ups is not part of
-    /// it; without a call it is.
+    /// For everything together: redirects, the last byte of the body. The waits of a call for slots and look-ups are
+    /// not part of it; without a call they are.
     pub deadline: Deadline,
     /// Maximum bytes of the body, decompressed.
     pub max_response_bytes: usize,
-    /// What happens to a body with more bytes.
+    /// The treatment of a body with more bytes.
     pub too_long: TooLong,
-    /// Whether of a stream that does not end what came is the response: until the limit of bytes, or until shortly
-    /// before the deadline.
+    /// Whether the part that came of a stream without an end is the response: until the limit of bytes, or until
+    /// shortly before the deadline.
     pub partial_streams: bool,
     /// Maximum redirects; with 0 a redirect is a response like any other.
     pub max_redirects: usize,
-    /// Permitted hosts, including those of redirects.
+    /// Permitted hosts, also for redirects.
     pub allowed: &'a DomainList,
     pub trust: Trust,
     /// Passed on as `traceparent` and `tracestate`.
@@ -186,12 +186,12 @@ impl OutboundRequest<'static> {
     }
 }
 
-/// What to do with a body longer than the limit.
+/// The treatment of a body longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLong {
     /// `output_too_large`.
     Refuse,
-    /// Keep what fits.
+    /// Keep the part that fits.
     Cut,
 }
 
@@ -214,7 +214,7 @@ pub struct OutboundResponse {
 #[derive(Debug, Clone, Default)]
 pub struct SentCredentials {
     pub headers: HeaderMap,
-    /// Of requests that were redirected to another origin.
+    /// Headers of requests that were redirected to another origin.
     left_behind: Vec<HeaderValue>,
     secrets: Option<Arc<[String]>>,
 }
@@ -264,8 +264,8 @@ impl Outbound {
         })
     }
 
-    /// The client of one source, which may reach `networks` in addition to those of `outbound.allow_networks`. `key`
-    /// is the configuration key of the list.
+    /// The client of one source, which may reach `networks` besides the `outbound.allow_networks`. `key` is the
+    /// configuration key of the list.
     ///
     /// # Errors
     /// An entry that is not a network.
@@ -294,7 +294,7 @@ impl Outbound {
     /// requests must go to one server.
     ///
     /// # Errors
-    /// Files that cannot be read, or a key that is not that of the certificate.
+    /// Files that cannot be read, or a key that does not belong to the certificate.
     pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, OutboundError> {
         let dialing =
             Arc::new(self.dialing.with_tls(client::tls_with_certificate(&self.dialing.tls, certificate, key)?));
@@ -339,7 +339,7 @@ impl Outbound {
     /// redirects are not followed.
     ///
     /// # Errors
-    /// Those of [`Outbound::send`], and every status but success.
+    /// Errors of [`Outbound::send`], and every status but success.
     pub async fn fetch_trusted(&self, url: Url, deadline: Deadline, max_bytes: usize) -> Result<Bytes, CallError> {
         let request = OutboundRequest {
             max_response_bytes: max_bytes,
@@ -408,7 +408,7 @@ impl Outbound {
     }
 }
 
-/// What a circuit breaker guards for requests to this URL: `scheme://host:port`.
+/// The key of the circuit breaker for requests to this URL: `scheme://host:port`.
 pub fn upstream_of(url: &Url) -> Upstream {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();

@@ -73,7 +73,7 @@ impl LocalSocket {
         &self.path
     }
 
-    /// The next connection of this user; those of others are closed.
+    /// The next connection of this user; connections of other users are closed.
     ///
     /// # Errors
     /// A connection could not be accepted.

@@ -7,7 +7,7 @@ use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 
-/// A file that has not what is expected of it. Nothing of its content is shown.
+/// A file without the expected content. No content of the file is shown.
 #[derive(Debug, Error)]
 #[error("{file}: {problem}", file = .file.display())]
 pub struct PemFileError {

@@ -84,7 +84,7 @@ impl RemoteGateway {
         };
         let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
         let body = match &answer.body[..] {
-            // What is deleted has no body.
+            // The answer to a deletion has no body.
             [] if answer.status.is_success() => Value::Null,
             body => serde_json::from_slice(body).map_err(|_| "the server is not sekisho".to_owned())?,
         };

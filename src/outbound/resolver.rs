@@ -169,7 +169,7 @@ impl Names {
         cached.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
     }
 
-    /// Caches what a look-up found; nothing, for a name that could not be resolved.
+    /// Caches the result of a look-up; nothing, for a name that could not be resolved.
     pub(super) fn remember(&self, host: String, addresses: Vec<IpAddr>) {
         let mut cached = self.cached.lock();
         cached.evict_for(&host, |_, entry| Some(entry.looked_up));

@@ -24,9 +24,9 @@ pub(super) struct Slots {
 
 #[derive(Debug)]
 struct Origins {
-    /// Only those with a slot held or waited for.
+    /// Only callers with a slot held or waited for.
     used: HashMap<Arc<str>, Arc<Share>>,
-    /// Those that were used before, and since when they are not.
+    /// Shares that were used before, and since when they are not.
     remembered: BoundedMap<Arc<str>, (Arc<Share>, Instant)>,
 }
 

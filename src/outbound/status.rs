@@ -73,8 +73,8 @@ fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
     (!shown.trim().is_empty()).then_some(shown)
 }
 
-/// The text alone where the body has nothing else, otherwise the whole body: a caller corrects its arguments by the
-/// fields that it names.
+/// Only the text where the body has nothing else, otherwise the whole body: a caller corrects its arguments by the
+/// fields that the body names.
 fn explanation(json: &Value) -> Option<String> {
     match json {
         Value::Null => None,

@@ -13,15 +13,15 @@ use super::{Outbound, OutboundRequest, Trust, origin_of};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// Requests of no call whose answers stay open, apart from those of calls: slow calls of a server must not delay the
-/// liveness check.
+/// Open answers to requests of no call. They are apart from the answers to calls: slow calls of a server must not delay
+/// the liveness check.
 pub(super) const MAX_STREAMS: usize = 1_024;
 
-/// Of those, to one origin.
+/// The part of them for one origin.
 pub(super) const MAX_STREAMS_PER_ORIGIN: usize = 256;
 
-/// Of those to addresses of the configuration, in places of their own and to one origin or many: a model's provider
-/// answers all agents at once, and how many of them run is bounded where they begin.
+/// For streams to addresses of the configuration, in places of their own and to one origin or many: a model's provider
+/// answers all agents at once, and the number of running agents is bounded where they begin.
 pub(super) const MAX_STREAMS_OF_OPERATOR: usize = 2_048;
 
 /// An answer whose body is still to come.
@@ -40,9 +40,9 @@ impl fmt::Debug for OutboundStream {
 }
 
 impl Outbound {
-    /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The
-    /// deadline is that of the head, from when the request is sent; the body ends when the answer is dropped, or with `max_response_bytes`
-    /// where it is read [whole](OutboundStream::whole).
+    /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The deadline is
+    /// for the head, from when the request is sent; the body ends when the answer is dropped, or with
+    /// `max_response_bytes` where it is read [whole](OutboundStream::whole).
     ///
     /// # Errors
     /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
@@ -102,7 +102,7 @@ impl OutboundStream {
         Ok(body.freeze())
     }
 
-    /// The body as it arrives, without a limit: the reader limits what it stores.
+    /// The body as it arrives, without a limit: the reader limits the stored bytes.
     pub fn pieces(self) -> impl Stream<Item = Result<Bytes, CallError>> + Send + 'static {
         let Self { mut body, place, .. } = self;
         async_stream::stream! {

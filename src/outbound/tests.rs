@@ -29,7 +29,7 @@ use sekisho_core::call::SentFlag;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{Blame, ErrorCode};
 
-/// What every test may take; nothing should come near it.
+/// The maximum duration of every test; nothing should come near it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn loopback() -> OutboundConfig {

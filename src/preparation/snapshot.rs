@@ -38,7 +38,7 @@ impl<'a> Snapshots<'a> {
     /// Takes a minute and 2.3 GB for CPython with its packages. `prepared` describes the guest's start files.
     ///
     /// # Errors
-    /// What is wrong with the module or the files.
+    /// The problem of the module or the files.
     pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared, layout: Option<&Heap>) -> Result<Self, String> {
         let wizer = Wizer::new();
         let (context, instrumented) = wizer.instrument(wasm).map_err(whole)?;
@@ -106,8 +106,8 @@ pub(super) fn with_exported_state(snapshot: &[u8]) -> Result<Vec<u8>, String> {
     Wizer::new().instrument(snapshot).map(|(_, exported)| exported).map_err(whole)
 }
 
-/// What a snapshot reads of an instance. wasmtime-wizer has the same in its feature `wasmtime`, which turns on wasmtime's
-/// cache, components and shared memories: a tenth of a build's time, and nothing here uses them.
+/// The parts of an instance that a snapshot reads. wasmtime-wizer has the same in its feature `wasmtime`, which turns
+/// on wasmtime's cache, components and shared memories: a tenth of a build's time, and nothing here uses them.
 struct State<'a> {
     store: &'a mut Store<Wasi>,
     instance: Instance,

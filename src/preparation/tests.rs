@@ -139,7 +139,7 @@ fn a_wheel_becomes_an_interpreter_that_can_be_loaded() {
     assert_eq!(fs::read(prepared.mounts[1].host_path.join("fonts/one.ttf")).unwrap(), b"font");
     let compiled = fs::read(&prepared.profiles[0].compiled).unwrap();
     #[expect(unsafe_code, reason = "the file was compiled by this test")]
-    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    // SAFETY: `prepare` wrote it a moment ago, into a folder that only this test uses.
     unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
     assert_eq!(made.interpreters().verify(&made.manifest).unwrap(), prepared);
 }

@@ -1,6 +1,6 @@
 //! Decides which run starts: as many instances and as much memory as are free, shared fairly between callers.
 //!
-//! A run reserves the memory it *may* use, not what it uses, so that no admitted run has to be killed when memory
+//! A run reserves the memory it *may* use, not the memory it uses, so that no admitted run has to be killed when memory
 //! runs out. It takes an instance first and memory second, so that runs with little memory pass a large one that waits.
 //! While it sleeps, it uses no more than it has: the rest is free for others, and is reserved again before it goes on.
 
@@ -23,7 +23,7 @@ use sekisho_observe::metrics::{InFlight, SandboxMetrics};
 pub(crate) struct Admission {
     instances: Arc<Share>,
     memory_bytes: Arc<Share>,
-    /// What sleeping runs hold of the memory.
+    /// The memory that sleeping runs hold.
     sleeping_bytes: Arc<Share>,
     max_queued: usize,
     metrics: SandboxMetrics,
@@ -47,7 +47,7 @@ pub struct SandboxLoad {
 pub(crate) struct Ticket {
     _instance: Lease,
     memory: Lease,
-    /// Of the sleeping runs' memory, while it sleeps with less than it may use.
+    /// Its part of the sleeping runs' memory, while it sleeps with less than its maximum.
     sleeping: Option<Sleeping>,
     admission: Admission,
     owner: Owner,
@@ -58,7 +58,7 @@ pub(crate) struct Ticket {
 #[derive(Debug)]
 struct Sleeping {
     _lease: Lease,
-    /// What it gave back, and needs before it goes on.
+    /// The memory that it gave back, and needs before it goes on.
     missing_bytes: u64,
 }
 
@@ -115,7 +115,7 @@ impl Admission {
         })
     }
 
-    /// What is used of the capacity now.
+    /// The used part of the capacity now.
     pub(crate) fn load(&self) -> SandboxLoad {
         SandboxLoad {
             runs: self.instances.used(),
@@ -135,7 +135,7 @@ impl Admission {
 }
 
 impl Ticket {
-    /// Gives back what a sleeping run does not use, if there is space among those that sleep.
+    /// Gives back the memory that a sleeping run does not use, if there is space among the runs that sleep.
     pub(crate) fn sleep(&mut self, unused_bytes: u64) {
         let held = self.memory.amount();
         let left = held.saturating_sub(unused_bytes);
@@ -148,8 +148,8 @@ impl Ticket {
         }
     }
 
-    /// Reserves again what a run gave back that has slept, in its turn and by its deadline. One that gave nothing back goes on
-    /// at once: those that wait for memory may wait for its end.
+    /// Reserves again the memory that a run gave back while it slept, in its turn and by its deadline. A run that gave
+    /// nothing back goes on at once: others that wait for memory may wait for its end.
     pub(crate) fn missing_memory(&self) -> Option<impl Future<Output = Option<Lease>> + use<>> {
         let missing = self.sleeping.as_ref()?.missing_bytes;
         let (admission, owner, deadline) = (self.admission.clone(), self.owner.clone(), self.deadline);
@@ -165,7 +165,7 @@ impl Ticket {
         })
     }
 
-    /// The run goes on with the memory that it may use.
+    /// The run goes on with its whole memory.
     pub(crate) fn wake(&mut self, missing: Lease) {
         self.memory.extend(missing);
         self.sleeping = None;
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(admission.in_use(), (0, 0));
     }
 
-    /// Of 1 000 MiB, 250 MiB for a run that uses 50 MiB.
+    /// A run that reserves 250 MiB of 1 000 MiB, and uses 50 MiB.
     async fn asleep(admission: &Admission, caller: &str) -> Ticket {
         let mut ticket = admission.enter(&owner(caller), 250 * MIB, soon()).await.unwrap();
         ticket.sleep(200 * MIB);
@@ -307,7 +307,7 @@ mod tests {
     async fn however_many_sleep_each_goes_on_in_its_turn() {
         let admission = admission(100, 1_000, 0);
         let mut sleeping = Vec::new();
-        // Ten of 50 MiB are all that may sleep; the next ones hold what they may use.
+        // Ten of 50 MiB are all that may sleep; the next ones hold their whole memory.
         for caller in (0..12).map(|n| ["ann", "bob"][n % 2]) {
             sleeping.push(asleep(&admission, caller).await);
         }

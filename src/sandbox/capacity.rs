@@ -11,25 +11,26 @@ use sekisho_guest_protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
 pub(crate) struct Capacity {
     /// Running at once, over all workers.
     pub(crate) instances: usize,
-    /// Of all runs together.
+    /// The memory of all runs together.
     pub(crate) memory_bytes: u64,
-    /// Of those that sleep. The rest is more than one run needs to go on, also where an owner has three quarters at
-    /// most, so that they never wait for each other alone.
+    /// The memory of the sleeping runs. The rest is more than one run needs to go on, also where an owner has three
+    /// quarters at most, so that sleeping runs never wait only for each other.
     pub(crate) sleeping_bytes: u64,
-    /// Of all sessions between their calls, in addition.
+    /// The memory of all sessions between their calls, in addition.
     pub(crate) session_bytes: u64,
     /// Runs that may wait.
     pub(crate) max_queued: usize,
 }
 
-/// Of the inputs of one run: what a body can hold.
+/// The bytes of the inputs of one run: as much as a body can hold.
 const UNCOUNTED_BYTES: u64 = 4 << 20;
 
 /// Used where the kernel does not report memory: enough for one run with the default limit.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
 impl Capacity {
-    /// As configured. Without a configured memory limit, half of what is available now, and at least one run's.
+    /// As configured. Without a configured memory limit, half of the memory that is available now, and at least one
+    /// run's.
     pub(crate) fn of(config: &SandboxConfig) -> Self {
         let one_run = (u64::from(config.memory_limit_mb) << 20)
             .saturating_add(u64::from(config.max_file_bytes))
@@ -47,8 +48,8 @@ impl Capacity {
     }
 }
 
-/// What one run may use: its linear memory, and what it is sent and leaves, which is in the worker's memory. Inputs up
-/// to the size of a request's body are not counted.
+/// The maximum memory of one run: its linear memory, and the files and results that are sent to it and that it leaves,
+/// which are in the worker's memory. Inputs up to the size of a request's body are not counted.
 pub(crate) fn memory_of_run(job: &Job) -> u64 {
     let JobLimits { memory_bytes, file_bytes, image_bytes, tool_calls, .. } = job.limits;
     let replies = if tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
@@ -56,7 +57,7 @@ pub(crate) fn memory_of_run(job: &Job) -> u64 {
     [file_bytes, image_bytes, inputs, replies].into_iter().fold(memory_bytes, u64::saturating_add)
 }
 
-/// What is available on the machine, and in our control groups.
+/// The available memory of the machine, and of our control groups.
 fn available_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
     machine.into_iter().chain(control_group::available_memory()).min().unwrap_or(UNKNOWN_MEMORY_BYTES)

@@ -16,8 +16,8 @@ const LONG_STEP: Duration = Duration::from_millis(20);
 /// How long a caller stays in the second class after its last long step.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Callers remembered at once. Beyond, those of the past are forgotten; while there are none, further callers stay in the
-/// first class.
+/// Callers remembered at once. Beyond, callers of the past are forgotten; while there are none, further callers stay in
+/// the first class.
 const MAX_CALLERS: usize = 10_000;
 
 /// The callers of the second class.
@@ -36,7 +36,7 @@ impl Classes {
         self.0.get(caller, |since| Some(since.elapsed() < REMEMBERED)).unwrap_or(false)
     }
 
-    /// Takes in what a run of the caller used.
+    /// Takes in the use of a run of the caller.
     pub(crate) fn record(&self, caller: &Owner, usage: &Usage) {
         if usage.longest_step > LONG_STEP {
             self.0.try_insert(caller.clone(), Instant::now(), |_, since| since.elapsed() >= REMEMBERED);

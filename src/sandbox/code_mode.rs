@@ -1,11 +1,11 @@
 //! Code mode: programs call the tools that their caller may use.
 //!
-//! Each call enters the pipeline as a call of the caller, one level deeper and with the deadline of the call that runs the
-//! program: what the caller may not do, its programs may not either. The program gets values and errors, and no token or
-//! header of the caller.
+//! Each call enters the pipeline as a call of the caller, one level deeper and with the deadline of the call that runs
+//! the program: a program may do nothing that its caller may not do. The program gets values and errors, and no token
+//! or header of the caller.
 //!
-//! What a program asks and gets is in the journal of its run ([`program_run`]). A call that needs approval ends the run,
-//! which can be resumed: the program is executed again, with the answers of before.
+//! The requests of a program and their answers are in the journal of its run ([`program_run`]). A call that needs
+//! approval ends the run, which can be resumed: the program is executed again, with the earlier answers.
 
 mod describe;
 mod errors;
@@ -49,7 +49,7 @@ use sekisho_core::tool_scope::NestedScope;
 use sekisho_guest_protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use sekisho_observe::telemetry;
 
-/// Answers what a program asks of tools.
+/// Answers the requests of a program to tools.
 pub(crate) trait ToolHost: Send + Sync {
     /// `None`: the run of the program is to end. Dropping the future cancels the call that was asked for.
     fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>>;
@@ -59,8 +59,8 @@ pub(crate) trait ToolHost: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct RunIsToEnd;
 
-/// Answers the questions of a program, several at the same time, until it ends. When its run is to end first, what is
-/// under way comes to its end, and nothing new is begun.
+/// Answers the questions of a program, several at the same time, until it ends. When its run is to end first, open
+/// requests come to their end, and nothing new is begun.
 pub(crate) async fn answer_all(
     mut asked: mpsc::Receiver<ToolRequest>,
     tools: &dyn ToolHost,
@@ -100,7 +100,7 @@ pub(crate) struct ProgramTools<'a> {
 }
 
 impl<'a> ProgramTools<'a> {
-    /// None for a program without tools. `max_calls`: of all programs below one call from outside, together.
+    /// `None` for a program without tools. `max_calls`: for all programs below one call from outside, together.
     pub(crate) fn new(
         run: ProgramRun,
         call: &'a CallContext,
@@ -134,10 +134,10 @@ impl<'a> ProgramTools<'a> {
         self.stop.lock().is_some()
     }
 
-    /// What the caller gets when the program has ended, or its run was to end.
+    /// The result for the caller when the program has ended, or its run was to end.
     ///
     /// # Errors
-    /// Those of the outcome, and why the run has ended.
+    /// Errors of the outcome, and why the run has ended.
     pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         match self.journal {
             None => outcome,
@@ -276,8 +276,8 @@ fn json_of(described: Result<Value, CallError>) -> Result<String, String> {
     described.and_then(|value| value_json(&value)).map_err(|error| error_json(&error))
 }
 
-/// All calls of a program are one request: that of the call that runs it, or without one that call, with its price. A run
-/// that is resumed is the request of the call that began it.
+/// All calls of a program are one request: the request of the call that runs it, or without one that call, with its
+/// price. A run that is resumed is the request of the call that began it.
 fn scopes(pipeline: &dyn ToolPipeline, call: &CallContext, journal: Option<&RunJournal>) -> BudgetScopes {
     let mut scopes = call.scopes.clone();
     if scopes.request.is_none() {

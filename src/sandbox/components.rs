@@ -38,10 +38,7 @@ pub trait ComponentHttp: Send + Sync {
 
 /// Examines and runs components: the sandbox, or a substitute in tests.
 pub trait RunComponents: Send + Sync {
-    /// What is in a file, and where its compiled form is.
-    ///
-    /// # Errors
-    /// Why that is not known.
+    /// The contents of a file, and the place of its compiled form.
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
 
     /// The ids of those that a worker cannot load, and why.
@@ -61,7 +58,7 @@ pub trait RunComponents: Send + Sync {
     ) -> Running<'a>;
 }
 
-/// The workers for what is offered now.
+/// The workers for the components that are offered now.
 #[derive(Default)]
 pub(crate) struct ComponentWorkers(Mutex<Option<Offered>>);
 
@@ -89,7 +86,7 @@ impl ComponentWorkers {
         self.0.lock().as_ref().map_or(components.is_empty(), |offered| offered.components == components)
     }
 
-    /// Those of before end once their calls have ended.
+    /// The workers of before end once their calls have ended.
     fn replace(&self, offered: Option<Offered>) {
         let before = std::mem::replace(&mut *self.0.lock(), offered);
         if let Some(before) = before {
@@ -133,7 +130,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// As a worker does that calls run in. That one would start with the tools already offered.
+    /// As a worker for calls does. Such a worker would start with the tools already offered.
     async fn load_once(&self, components: Vec<ComponentLoad>) -> Result<StartedWorker, String> {
         let (program, load) = (worker_setup::program(&self.config)?, load_frame(components, 1)?);
         StartedWorker::new(&program, &load).await.map_err(|error| error.reason)
@@ -168,15 +165,15 @@ fn load_frame(components: Vec<ComponentLoad>, instances: u32) -> Result<Vec<u8>,
     encode(&ToWorker::LoadComponents(Box::new(load))).map_err(|error| error.to_string())
 }
 
-/// As of a run of the interpreter: what a call may use in the component's memory, and in the worker's beside it: its result, as
-/// values and as JSON, and of requests their headers, their bodies, and replies that were not taken.
+/// As of a run of the interpreter: the memory of the component, and the memory beside it in the worker. The latter is
+/// for its result, as values and as JSON, and for the headers, the bodies and the waiting replies of its requests.
 fn memory_of_call(limits: &JobLimits) -> u64 {
     let requests = if limits.tool_calls > 0 { 3 * MAX_HELD_REPLY_BYTES } else { 0 };
     let copied = max_copied_bytes(limits).saturating_mul(2);
     [limits.result_bytes, copied, requests].into_iter().fold(limits.memory_bytes, u64::saturating_add)
 }
 
-/// Where all calls together have less, one runs alone: hardly any call uses the most that it may use beside its memory.
+/// Where all calls together have less, only one runs: hardly any call uses the maximum beside its memory.
 fn memory_to_reserve(limits: &JobLimits, capacity: u64) -> u64 {
     memory_of_call(limits).min(capacity.max(limits.memory_bytes))
 }
@@ -201,7 +198,7 @@ impl RunComponents for Sandbox {
     }
 }
 
-/// Answers what the worker asks for a component: requests over HTTP, and nothing else.
+/// Answers the worker's requests for a component: requests over HTTP, and nothing else.
 struct Requests<'a>(&'a dyn ComponentHttp);
 
 impl ToolHost for Requests<'_> {

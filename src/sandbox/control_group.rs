@@ -1,5 +1,5 @@
-//! The memory limits of the control groups that this process is in: those of a container, of a systemd unit, and of
-//! every group above.
+//! The memory limits of the control groups that this process is in: of a container, of a systemd unit, and of every
+//! group above.
 //!
 //! cgroups(7), <https://docs.kernel.org/admin-guide/cgroup-v2.html> and `cgroup-v1/memory.html` beside it.
 
@@ -30,7 +30,7 @@ const V1: Version = Version {
 const V2: Version =
     Version { folders: &["", "unified"], limit: "memory.max", usage: "memory.current", droppable: "inactive_file" };
 
-/// What this process may still use under the tightest limit, in bytes; `None` without a limit.
+/// The memory that this process may still use under the tightest limit, in bytes; `None` without a limit.
 pub(crate) fn available_memory() -> Option<u64> {
     available_in(Path::new(MOUNT), &fs::read_to_string("/proc/self/cgroup").ok()?)
 }
@@ -39,7 +39,7 @@ fn available_in(mount: &Path, membership: &str) -> Option<u64> {
     membership.lines().flat_map(|line| available_of(mount, line)).min()
 }
 
-/// For a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`: what each group on the way to the root leaves.
+/// For a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`: the memory that each group on the way to the root leaves.
 fn available_of(mount: &Path, line: &str) -> Vec<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
@@ -48,7 +48,7 @@ fn available_of(mount: &Path, line: &str) -> Vec<u64> {
         v1 if v1.split(',').any(|controller| controller == "memory") => V1,
         _ => return Vec::new(),
     };
-    // In a container the path may be that of the host, and the mount the container's own group: then only the root of
+    // In a container the path may be a path of the host, and the mount the container's own group: then only the root of
     // the mount exists.
     let groups: Vec<_> = Path::new(path).ancestors().filter_map(|group| group.strip_prefix("/").ok()).collect();
     let roots = version.folders.iter().map(|folder| mount.join(folder));

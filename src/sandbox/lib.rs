@@ -93,7 +93,7 @@ pub trait RunPython: Send + Sync {
     fn run<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments, job: Job, deadline: Deadline) -> Running<'a>;
 
     /// The same in a session of the caller, which it begins if there is none. Notes the session in the call. Fails with
-    /// `session_lost` when what was stored of it cannot be opened.
+    /// `session_lost` when the stored state of the session cannot be opened.
     fn run_in_session<'a>(
         &'a self,
         call: &'a CallContext,
@@ -122,13 +122,13 @@ pub struct Sandbox {
     components: ComponentWorkers,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
-    /// What calls of programs pass; none where no gateway has been built around the sandbox.
+    /// The pipeline for the calls of programs; none where no gateway has been built around the sandbox.
     pipeline: OnceLock<Weak<dyn ToolPipeline>>,
     found: ArcSwapOption<Found>,
-    /// What modules can import besides the interpreter's own.
+    /// The packages that modules can import besides the interpreter's own.
     packages: ArcSwap<Packages>,
     module_images: ModuleImages,
-    /// Whether a process sets up what the last search lacked.
+    /// Whether a process sets up the part that the last search lacked.
     is_being_set_up: AtomicBool,
     /// Held during the search for the interpreter, so that only one pool is started.
     looking: tokio::sync::Mutex<()>,
@@ -173,7 +173,7 @@ impl Sandbox {
         })
     }
 
-    /// Sets what calls of programs pass, once. It is not kept alive: its tools keep the sandbox.
+    /// Sets the pipeline for the calls of programs, once. It is not kept alive: its tools keep the sandbox.
     pub fn connect(&self, pipeline: &Arc<dyn ToolPipeline>) {
         let _ = self.pipeline.set(Arc::downgrade(pipeline));
     }
@@ -183,7 +183,7 @@ impl Sandbox {
         &self.config
     }
 
-    /// What is used of the capacity now.
+    /// The used part of the capacity now.
     pub fn load(&self) -> SandboxLoad {
         self.admission.load()
     }

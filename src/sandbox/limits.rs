@@ -1,5 +1,5 @@
-//! The limits of a run as the configuration sets them, what it used of them, and what its caller reads when one of them has
-//! ended it.
+//! The limits of a run as the configuration sets them, its use of them, and the message for its caller when one of them
+//! has ended it.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const MAX_OPEN_FILES: u32 = 64;
 /// A generator is seeded with 32 bytes; this is enough for keys and samples without draining the host.
 const MAX_RANDOM_BYTES: u64 = 16 << 20;
 
-/// Of one run, including the harness's own and without those for calls of tools.
+/// Maximum host calls of one run, including the harness's own and without calls of tools.
 const MAX_HOST_CALLS: u32 = 1_000;
 /// A call of a tool is started, and waited for several times where a program does something else meanwhile.
 const HOST_CALLS_PER_CALL: u32 = 10;
 
-/// Of a run that has this time left, with its waits for tools.
+/// The limits of a run that has this time left, with its waits for tools.
 pub fn job_limits(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> JobLimits {
     JobLimits {
         wall_time: left.min(Duration::from_secs(config.timeout_seconds.into())),
@@ -39,7 +39,7 @@ pub fn job_limits(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> 
     }
 }
 
-/// What the run used, as the host measured it.
+/// The use of the run, as the host measured it.
 pub fn usage_metadata(outcome: &Outcome) -> Map<String, Value> {
     let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
     let printed = outcome.stdout.total.saturating_add(outcome.stderr.total);
@@ -54,7 +54,8 @@ pub fn usage_metadata(outcome: &Outcome) -> Map<String, Value> {
     .collect()
 }
 
-/// Why the code was ended by the host; `None` if it came to an end of its own. `note`: what is to be said besides.
+/// Why the code was ended by the host; `None` if it came to an end of its own. `note`: a further sentence of the
+/// message.
 pub fn stop_error(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
     let used = outcome.usage.wall_time.as_secs_f64();
     let (code, message) = match &outcome.end {
@@ -89,7 +90,7 @@ fn max_host_calls(config: &SandboxConfig) -> u32 {
     MAX_HOST_CALLS.saturating_add(max_tool_calls(config).saturating_mul(HOST_CALLS_PER_CALL))
 }
 
-/// Which limit stopped the program, its number, and what to do.
+/// The message for a stopped program: the limit, its number, and the remedy.
 fn at_limit(limit: &str, config: &SandboxConfig) -> String {
     let (result, files) = (config.max_result_bytes, config.max_file_bytes);
     match limit {

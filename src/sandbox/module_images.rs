@@ -1,5 +1,5 @@
-//! Images of modules: what a module does when it is executed is done once, and each call of its functions goes on from
-//! there in a fresh instance. An image is read as that of a session is: what an instance differs in from its profile.
+//! Images of modules: a module is executed once, and each call of its functions goes on from there in a fresh instance.
+//! An image is read like the image of a session: the parts in which an instance differs from its profile.
 //!
 //! ```text
 //! read of a file               gateway                                  worker process
@@ -11,8 +11,8 @@
 //!   |                           | Run(job with the image's id) ---------->| a fresh instance with its pages; the function
 //! ```
 //!
-//! A module is not kept that read the time of day or random bytes, or that seeded or used random numbers: calls would share
-//! what each has of its own otherwise. Its calls execute it, as those of an image that has gone.
+//! A module that read the time of day or random bytes, or that seeded or used random numbers, is not kept: otherwise
+//! calls would share values that must be each call's own. Its calls execute it, as if its image had gone.
 
 mod kept;
 

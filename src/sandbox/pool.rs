@@ -35,7 +35,7 @@ pub(crate) struct Start {
     pub(crate) workers: usize,
     /// Its name in `/readyz`.
     pub(crate) component: &'static str,
-    /// Whether the metric of ready workers counts them: those of the first class.
+    /// Whether the metric of ready workers counts them: workers of the first class.
     pub(crate) is_counted: bool,
     pub(crate) metrics: SandboxMetrics,
     pub(crate) readiness: Arc<Readiness>,
@@ -62,7 +62,7 @@ struct Standing {
 /// In `/readyz`: the sandbox.
 pub(crate) const COMPONENT: &str = "sandbox";
 
-/// In `/readyz`: protections of the worker processes that this kernel does not support. The second name is that of
+/// In `/readyz`: protections of the worker processes that this kernel does not support. The second name is the name in
 /// earlier versions, to be dropped in 0.3.
 const PROCESS_SANDBOX: [&str; 2] = ["process_sandbox", "sandbox_walls"];
 
@@ -235,7 +235,7 @@ impl Shared {
     fn change(&self, change: impl FnOnce(&mut Standing)) {
         self.standing.send_modify(|standing| {
             change(standing);
-            // The workers that are counted are those of the pool that took over.
+            // The workers that are counted belong to the pool that took over.
             if self.start.is_counted && !self.closing.is_cancelled() {
                 self.start.metrics.workers_ready(standing.ready.len());
             }
@@ -250,7 +250,7 @@ impl Standing {
 
     fn least_loaded(&self) -> Option<Arc<WorkerHandle>> {
         let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
-        // Of idle workers, the one idle longest: a worker that has just replied is still cleaning up.
+        // The worker that is idle longest comes first: a worker that has just replied is still cleaning up.
         let rank = |in_flight: usize, worker: &WorkerHandle| match in_flight {
             0 => (0, worker.last_chosen.load(Ordering::Relaxed)),
             _ => (in_flight, 0),

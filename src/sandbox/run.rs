@@ -81,7 +81,7 @@ impl Sandbox {
         Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
-    /// A run that goes on: with the files and the profile of before, and what the program read.
+    /// A run that goes on: with the earlier files and profile, and the values that the program read.
     async fn resume_run(
         &self,
         call: &CallContext,
@@ -109,7 +109,7 @@ impl Sandbox {
         Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
-    /// What calls of the job's program pass; none for a program without tools.
+    /// The pipeline for the calls of the job's program; none for a program without tools.
     pub(crate) fn pipeline_for(&self, job: &mut Job) -> Option<Arc<dyn ToolPipeline>> {
         let pipeline = self.pipeline.get().and_then(Weak::upgrade).filter(|_| job.limits.tool_calls > 0);
         if pipeline.is_none() {
@@ -129,7 +129,7 @@ impl Sandbox {
         let packages = job.module.is_some().then_some(&*job.packages);
         self.pool(&job.profile, packages, is_background).await?;
         let ticket = self.admit(call, job, deadline).await?;
-        // Those of now: the wait may have seen them replaced.
+        // The pool of now: it may have been replaced during the wait.
         let worker = self.pool(&job.profile, packages, is_background).await?.worker(deadline).await?;
         Ok((worker, ticket))
     }
@@ -199,7 +199,7 @@ impl Sandbox {
     }
 }
 
-/// What calls of the job's code may use.
+/// The tools that calls of the job's code may use.
 fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
     match &job.module {
         Some(ModuleTask::Call(function)) => call.nested_scope.needing(&function.needs),

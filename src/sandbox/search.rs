@@ -1,5 +1,5 @@
-//! The search for the interpreter, and the workers that run it: what they load is found in files of this machine, which another
-//! process may be making.
+//! The search for the interpreter, and the workers that run it. The worker's files are on this machine, and another
+//! process may be making them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,13 +22,13 @@ pub(crate) enum Found {
     Missing,
 }
 
-/// What can run programs.
+/// The parts that can run programs.
 #[derive(Debug)]
 pub(crate) struct Available {
     pub(crate) pool: Pool,
     /// The workers of the second class ([`classes`](crate::classes)), which start with the first run in them.
     pub(crate) background: Pool,
-    /// Those that are compiled, from the lightest on.
+    /// The profiles that are compiled, from the lightest on.
     pub(crate) profiles: Vec<ReadyProfile>,
     /// Whether these are all profiles.
     pub(crate) is_complete: bool,
@@ -104,7 +104,7 @@ impl Sandbox {
         found
     }
 
-    /// Asked of the program of workers once.
+    /// The program of workers is asked once.
     pub(crate) async fn fingerprints(&self) -> Result<EngineFingerprints, String> {
         let ask = async || fingerprints(&worker_setup::program(&self.config)?).await;
         self.fingerprints.get_or_try_init(ask).await.cloned()
@@ -153,7 +153,8 @@ impl Sandbox {
         }
     }
 
-    /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
+    /// A sum of the initial state of a profile's instances; `None` where its sessions cannot be stored, or it cannot
+    /// run yet.
     pub(crate) fn snapshot_of(&self, profile: &str) -> Option<String> {
         self.found.load().as_ref()?.profile(profile)?.snapshot.clone()
     }
@@ -196,7 +197,7 @@ impl Found {
         matches!(self, Self::Prepared(available) if available.packages == sum)
     }
 
-    /// Whether its workers have other packages than those with this sum.
+    /// Whether its workers have other packages than the packages with this sum.
     pub(crate) fn has_other_packages(&self, sum: &str) -> bool {
         matches!(self, Self::Prepared(available) if available.packages != sum)
     }

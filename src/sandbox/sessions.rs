@@ -1,12 +1,12 @@
 //! Sessions: interpreters that live on between the calls that name them.
 //!
 //! A session belongs to one caller, with the rights with which it began ([`rights`]), and to one worker process. One
-//! call at a time has it; others wait in their order. Between two calls it holds what it uses, of a memory of its own
-//! beside that of runs. It ends when it was idle or has lived for too long, when others need its place, when its caller
-//! deletes it, with its worker, and with a program that exceeds a limit, crashes, or loses its client. The next call
-//! that names it begins anew, and is told why.
+//! call at a time has it; others wait in their order. Between two calls it holds the memory that it uses. Sessions have
+//! a memory of their own beside the memory of runs. It ends when it was idle or has lived for too long, when others
+//! need its place, when its caller deletes it, with its worker, and with a program that exceeds a limit, crashes, or
+//! loses its client. The next call that names it begins anew, and is told why.
 //!
-//! Where [images] are kept, an idle session and one whose place is needed is stored instead, and leaves the
+//! Where [images] are kept, an idle session, or a session whose place is needed, is stored instead, and leaves the
 //! memory. The next call that names it goes on with it, also in another process.
 //!
 //! ```text
@@ -65,7 +65,7 @@ pub(crate) struct KeptInterpreter {
     worker: Arc<WorkerHandle>,
     id: SessionId,
     profile: String,
-    /// What the programs have defined, once it was listed after the last one.
+    /// The variables that the programs have defined, once they were listed after the last one.
     listed: Option<Variables>,
     /// Digest of all programs that it has run.
     programs: Option<[u8; 32]>,
@@ -77,7 +77,7 @@ impl KeptInterpreter {
         Self { worker, id, profile, listed: None, programs: None }
     }
 
-    /// Takes in a program that it will run, and gives the digest of those before it.
+    /// Takes in a program that it will run, and gives the digest of the programs before it.
     fn add_program(&mut self, code: &str) -> Option<[u8; 32]> {
         let digest = digest_of(self.programs, code);
         self.programs.replace(digest)

@@ -43,7 +43,7 @@ pub(crate) struct WorkerHandle {
     next_id: AtomicU64,
     /// Sessions that it has.
     sessions: AtomicUsize,
-    /// What it is asked about them.
+    /// The requests to it about them.
     questions: Arc<Questions>,
     /// Images of modules that it has.
     given_images: Mutex<GivenImages>,
@@ -65,8 +65,8 @@ struct UnderWay<'a> {
 }
 
 impl WorkerHandle {
-    /// Starts a worker, sends it what to load, and waits until it is ready. `load` is the frame of a
-    /// [`ToWorker::Load`], encoded once for all workers.
+    /// Starts a worker, sends it its load, and waits until it is ready. `load` is the frame of a [`ToWorker::Load`],
+    /// encoded once for all workers.
     ///
     /// # Errors
     /// Why it could not be started, for the log.
@@ -303,7 +303,7 @@ async fn converse(
     }
 }
 
-/// Of a job that does not fit into a frame.
+/// The outcome of a job that does not fit into a frame.
 fn too_long() -> Outcome {
     Outcome::without_output(End::Output("frame_bytes".to_owned()))
 }

@@ -1,5 +1,5 @@
-//! The command line of a worker, and the frame with what it will run. Both are found in the files of this machine; an
-//! error names what is missing and how to provide it.
+//! The command line of a worker, and the frame with its interpreter and files. Both are found in the files of this
+//! machine; an error names the missing part and how to provide it.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) struct Setup {
     pub(crate) program: Program,
     /// A [`ToWorker::Load`], encoded.
     pub(crate) load: Vec<u8>,
-    /// Those that are compiled, from the lightest on.
+    /// The profiles that are compiled, from the lightest on.
     pub(crate) profiles: Vec<ReadyProfile>,
     /// Why there are no more; `None` once all are compiled.
     pub(crate) incomplete: Option<Lacking>,
@@ -33,23 +33,23 @@ pub(crate) struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReadyProfile {
     pub(crate) name: String,
-    /// A sum of what its instances begin with, where sessions of it can be stored.
+    /// A sum of the initial state of its instances, where sessions of it can be stored.
     pub(crate) snapshot: Option<String>,
     /// The same for modules: with all that they see while they are executed.
     pub(crate) module_base: Option<String>,
 }
 
-/// What is not set up.
+/// The part that is not set up.
 #[derive(Debug)]
 pub(crate) struct Lacking {
-    /// What it is and how to provide it, for `/readyz`.
+    /// Its name and how to provide it, for `/readyz`.
     pub(crate) reason: String,
     /// Whether a process sets it up now, so that waiting helps.
     pub(crate) is_being_set_up: bool,
 }
 
 impl From<String> for Lacking {
-    /// What only the operator can mend.
+    /// Only the operator can mend it.
     fn from(reason: String) -> Self {
         Self { reason, is_being_set_up: false }
     }
@@ -58,10 +58,11 @@ impl From<String> for Lacking {
 /// All data files together: every worker holds them in memory.
 const MAX_DATA_BYTES: u64 = 128 << 20;
 
-/// Finds the prepared interpreter and reads the data files. `fingerprint`: of the engine that runs it. Blocks for some milliseconds.
+/// Finds the prepared interpreter and reads the data files. `fingerprint`: the engine that runs it. Blocks for some
+/// milliseconds.
 ///
 /// # Errors
-/// What is missing.
+/// The missing part.
 pub(crate) fn locate(
     config: &SandboxConfig,
     interpreter: &Manifest,
@@ -92,14 +93,14 @@ pub(crate) fn locate(
     Ok(Setup { program: program(config)?, load, profiles, incomplete, packages: packages.sum() })
 }
 
-/// What modules see while they are executed, besides the snapshot of their profile.
+/// The files that modules see while they are executed, besides the snapshot of their profile.
 struct Seen<'a> {
     interpreter: &'a Prepared,
     packages: &'a [Mount],
     data_files: &'a [GuestFile],
 }
 
-/// The form of images of modules: another one has none of those before.
+/// The form of images of modules: another form has none of the images before.
 const MODULE_IMAGE_FORM: u32 = 1;
 
 impl Seen<'_> {

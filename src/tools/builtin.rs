@@ -39,7 +39,7 @@ pub struct Builtin {
 }
 
 impl Builtin {
-    /// `workspaces` are used by the file tools, and shared with the job that deletes those of expired sessions.
+    /// The file tools use `workspaces`, and so does the job that deletes the workspaces of expired sessions.
     pub fn new(
         config: &ToolsConfig,
         outbound: Outbound,
@@ -91,7 +91,7 @@ impl Source for Builtin {
     }
 }
 
-/// The arguments in a tool's own type. They match its schema already; this checks what a schema cannot express.
+/// The arguments in a tool's own type. They match its schema already; this checks rules that a schema cannot express.
 fn read_arguments<'a, T: Deserialize<'a>>(arguments: &'a Arguments) -> Result<T, CallError> {
     T::deserialize(arguments).map_err(|error| {
         CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not match the schema: {error}"))

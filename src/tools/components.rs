@@ -1,8 +1,9 @@
 //! Tools that are WebAssembly components, or commands of WASI preview 1, in a folder.
 //!
-//! A file is examined in a process of its own, which compiles it once for each content ([`mod@file`]); calls run in workers of the
-//! sandbox ([`executor`]). What a component may use beside its arguments, the configuration grants it ([`grants`]). With a
-//! lock, its tools are offered as they were approved; without one they are not offered at all.
+//! A file is examined in a process of its own, which compiles it once for each content ([`mod@file`]); calls run in
+//! workers of the sandbox ([`executor`]). The configuration grants the resources that a component may use beside its
+//! arguments ([`grants`]). With a lock, its tools are offered as they were approved; without one they are not offered
+//! at all.
 
 mod executor;
 mod file;
@@ -36,13 +37,13 @@ pub struct Components {
     problem: Option<String>,
 }
 
-/// How files are read, and what their calls need. Cheap to clone.
+/// How files are read, and the needs of their calls. Cheap to clone.
 #[derive(Clone)]
 pub struct ComponentReader {
     sandbox: SandboxConfig,
     run: Arc<dyn RunComponents>,
     outbound: Outbound,
-    /// Whether a lock says what is approved.
+    /// Whether a lock has the approvals.
     has_lock: bool,
     /// Whether files that are not compiled are compiled now.
     may_compile: bool,
@@ -61,7 +62,7 @@ impl fmt::Debug for ComponentReader {
 }
 
 impl ComponentReader {
-    /// Reads what is compiled, and compiles the rest if `may_compile`, which takes up to a minute for each file.
+    /// Reads the compiled files, and compiles the rest if `may_compile`, which takes up to a minute for each file.
     pub fn new(
         sandbox: &SandboxConfig,
         run: Arc<dyn RunComponents>,
@@ -74,7 +75,7 @@ impl ComponentReader {
 }
 
 impl Components {
-    /// Reads the folder of the configuration, and those of its files that differ from `before`.
+    /// Reads the folder of the configuration, and the files in it that differ from `before`.
     pub async fn read(config: &ComponentsConfig, reader: &ComponentReader, before: &Self) -> Self {
         let Some(directory) = config.directory.clone() else { return Self::default() };
         let found = match tokio::task::spawn_blocking(move || folder::read(&directory)).await {
@@ -98,7 +99,7 @@ impl Components {
         Self { files, problem: None }
     }
 
-    /// Has a worker load the files that are new: what it cannot load, with what it is granted, is not offered.
+    /// Has a worker load the files that are new: a file that it cannot load, with its grants, is not offered.
     async fn leave_out_unloadable(&self, files: &mut BTreeMap<String, Arc<ComponentFile>>, reader: &ComponentReader) {
         let is_known = |(name, file): &(&String, &Arc<ComponentFile>)| {
             self.files.get(*name).is_some_and(|known| Arc::ptr_eq(known, file))
@@ -119,7 +120,7 @@ impl Components {
         }
     }
 
-    /// A file as it is now, which is not read again where it and what it is granted are as they were.
+    /// A file as it is now. It is not read again where the file and its grants are as they were.
     async fn read_file(
         &self,
         name: String,
@@ -139,12 +140,12 @@ impl Components {
         (name, file)
     }
 
-    /// What workers load for its tools.
+    /// The components that workers load for its tools.
     pub fn loads(&self) -> Vec<ComponentLoad> {
         self.files.values().filter_map(|file| file.load()).collect()
     }
 
-    /// Whether it is what `before` was: nothing is to be offered anew.
+    /// Whether it is the same as `before`: nothing is to be offered anew.
     pub fn is_as(&self, before: &Self) -> bool {
         let is_same =
             |file: &Arc<ComponentFile>, other: &Arc<ComponentFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
@@ -159,7 +160,8 @@ impl Components {
         self.files.values().any(|file| matches!(file.state, FileState::Waiting(_)))
     }
 
-    /// What does not work as a whole, by its name in `/readyz`: the folder, and files of which nothing is offered.
+    /// The parts that do not work as a whole, by their names in `/readyz`: the folder, and files of which nothing is
+    /// offered.
     pub fn problems(&self) -> BTreeMap<String, String> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));
         let of_files = self.files.iter().filter_map(|(name, file)| Some((source_of(name), file.problem()?.to_owned())));

@@ -1,8 +1,8 @@
 //! Tools that are Python functions: the public ones with annotations in the files of a folder.
 //!
-//! A file is read in the sandbox: it is parsed there, and then executed once to see that it can be; this process reads its
-//! text alone ([`read`]). Each call goes on from there in a fresh interpreter ([`executor`]), or executes the file again where
-//! the sandbox has kept no image of it.
+//! A file is read in the sandbox: it is parsed there, and then executed once to see that it can be. This process reads
+//! only its text ([`read`]). Each call goes on from there in a fresh interpreter ([`executor`]), or executes the file
+//! again where the sandbox has kept no image of it.
 
 mod executor;
 mod folder;
@@ -35,14 +35,14 @@ pub struct PythonTools {
     files: BTreeMap<String, Arc<PythonFile>>,
     /// Why the folder cannot be read.
     problem: Option<String>,
-    /// What the files can import besides what the interpreter has.
+    /// The packages that the files can import besides the interpreter's.
     packages: Packages,
 }
 
-/// What is in the folder.
+/// The contents of the folder.
 #[derive(Debug)]
 pub struct FolderContent {
-    /// Of its files, or why it cannot be read.
+    /// The texts of its files, or why it cannot be read.
     texts: Result<Texts, String>,
     packages: Packages,
     /// For the next look at the folder.
@@ -60,7 +60,7 @@ const PACKAGES: &str = "python_packages";
 const MAX_AT_ONCE: usize = 4;
 
 impl PythonTools {
-    /// Reads the folder of the configuration, and those of its files in the sandbox that differ from `before`.
+    /// Reads the folder of the configuration, and in the sandbox the files in it that differ from `before`.
     pub async fn read(config: &PythonToolsConfig, runner: &FunctionRunner, before: &Self) -> Self {
         let Some(FolderContent { texts, packages, .. }) = FolderContent::of(config).await else {
             return Self::default();
@@ -118,7 +118,7 @@ impl PythonTools {
         has_texts && self.packages == content.packages
     }
 
-    /// Whether it is what `before` was: nothing is to be offered anew.
+    /// Whether it is the same as `before`: nothing is to be offered anew.
     pub fn is_as(&self, before: &Self) -> bool {
         let is_same =
             |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
@@ -129,8 +129,8 @@ impl PythonTools {
             && files.all(|((name, file), (other_name, other))| name == other_name && is_same(file, other))
     }
 
-    /// What does not work as a whole, by its name in `/readyz`: the folder, packages, and files of which nothing is
-    /// offered.
+    /// The parts that do not work as a whole, by their names in `/readyz`: the folder, packages, and files of which
+    /// nothing is offered.
     pub fn problems(&self) -> BTreeMap<String, String> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));
         let of_packages = self.packages_problem().map(|problem| (PACKAGES.to_owned(), problem));
@@ -158,17 +158,17 @@ impl PythonTools {
         component.strip_prefix(PYTHON_SOURCE).is_some_and(|name| self.files.contains_key(name))
     }
 
-    /// What is wrong with the folder, or with packages.
+    /// The problems of the folder, or of packages.
     pub fn folder_problems(&self) -> Vec<String> {
         self.problem.iter().chain(self.packages.problems()).cloned().collect()
     }
 
-    /// What the files were read with.
+    /// The packages with which the files were read.
     pub fn used_packages(&self) -> &Packages {
         &self.packages
     }
 
-    /// Names and versions of what the files can import besides the interpreter's packages.
+    /// Names and versions of the packages that the files can import besides the interpreter's.
     pub fn packages(&self) -> &[String] {
         self.packages.names()
     }
@@ -195,7 +195,7 @@ impl PythonTools {
 }
 
 impl FolderContent {
-    /// Of the folder as it is now; `None` where the configuration has none.
+    /// The content of the folder as it is now; `None` where the configuration has none.
     pub async fn of(config: &PythonToolsConfig) -> Option<Self> {
         Self::after(None, config).await
     }

@@ -34,9 +34,9 @@ pub struct TokenClient {
     pub token_endpoint: Url,
     pub revocation_endpoint: Option<Url>,
     pub client_id: String,
-    /// Of a client that registered itself: one of the configuration is read there.
+    /// The secret of a client that registered itself: a client of the configuration is read there.
     pub client_secret: Option<String>,
-    /// The server takes the secret in the body alone.
+    /// The server takes the secret only in the body.
     pub secret_in_body: bool,
     /// For whom tokens are (RFC 8707).
     pub resource: Option<String>,
@@ -174,7 +174,7 @@ impl TokenRequests {
     }
 }
 
-/// The fields of a request, and those by which the client names itself where no header does.
+/// The fields of a request, and the fields by which the client names itself where no header does.
 fn form(client: &TokenClient, secret: Option<&str>, fields: &[(&str, &str)]) -> String {
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.extend_pairs(fields);
@@ -186,7 +186,7 @@ fn form(client: &TokenClient, secret: Option<&str>, fields: &[(&str, &str)]) -> 
     form.finish()
 }
 
-/// The authorization server's own reason, without what was sent to it.
+/// The authorization server's own reason, without the sent values.
 fn refused(
     client: &TokenClient,
     secret: Option<&Secret>,

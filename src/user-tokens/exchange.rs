@@ -55,7 +55,7 @@ struct ExchangeClient {
 }
 
 impl TokenExchange {
-    /// `None` for another identity, or without what it needs: the check of the configuration has reported that.
+    /// `None` for another identity, or without a value that it needs: the check of the configuration has reported that.
     pub fn new(
         name: String,
         identity: Identity,

@@ -43,7 +43,7 @@ pub use self::user_token::UserToken;
 pub use self::provider::OwnAddresses;
 pub use self::sign_in::ReturnedBrowser;
 
-/// What is sealed.
+/// The kinds of sealed values.
 const TOKEN_KIND: &str = "user token";
 const SIGN_IN_KIND: &str = "user sign-in";
 
@@ -104,7 +104,7 @@ impl UserTokens {
         self.sealer.is_available()
     }
 
-    /// Who has signed in to what, the latest first.
+    /// The sign-ins of callers to upstreams, the latest first.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
@@ -112,7 +112,7 @@ impl UserTokens {
         Ok(self.store.user_tokens(filter).await?)
     }
 
-    /// Those that nobody used for so long, at most so many.
+    /// The tokens that nobody used for so long, at most so many.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.

@@ -1,4 +1,4 @@
-//! The refusal of a caller without a token, with what the caller needs to sign in.
+//! The refusal of a caller without a token, with the data that the caller needs to sign in.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use sekisho_store::{StoredSignIn, TokenOwner};
 /// Characters of a one-time code: no vowels, so that no word appears, and none that look alike (RFC 8628 §6.1).
 const CODE_CHARACTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 
-/// What belongs to a sign-in that has not ended. No `Debug`: it holds secrets.
+/// The sealed part of a sign-in that has not ended. No `Debug`: it holds secrets.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct OpenSignIn {
     pub(super) code: String,
@@ -80,7 +80,7 @@ impl UserTokens {
         format!("{}{id}", self.page)
     }
 
-    /// What belongs to a stored sign-in.
+    /// The sealed part of a stored sign-in.
     pub(super) fn opened(&self, stored: &StoredSignIn) -> Result<OpenSignIn, CallError> {
         self.open(SIGN_IN_KIND, owner_of_sign_in(stored), &stored.sealed)
     }

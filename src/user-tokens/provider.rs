@@ -1,4 +1,4 @@
-//! How an authorization server is found, and what a browser is sent there with.
+//! How an authorization server is found, and the address to which a browser is sent there.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Authorization {
     }
 }
 
-/// What is needed when the browser comes back.
+/// The data that is needed when the browser comes back.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Begun {
     pub client: TokenClient,
@@ -56,9 +56,9 @@ pub struct Begun {
     pub names_issuer: bool,
     pub verifier: String,
     pub redirect: Url,
-    /// What was asked for.
+    /// The requested scopes.
     pub scopes: Vec<String>,
-    /// Of the address that the browser is sent to.
+    /// The origin of the address that the browser is sent to.
     pub origin: String,
 }
 
@@ -73,8 +73,8 @@ impl fmt::Debug for Begun {
 }
 
 impl Begun {
-    /// Whether the authorization response is of this issuer (RFC 9207): another one must not bring its code here.
-    /// Of one that publishes no issuer, the origin of the page where its users sign in counts.
+    /// Whether the authorization response is from this issuer (RFC 9207): another issuer must not bring its code here.
+    /// For an issuer that publishes no `issuer`, the origin of the page where its users sign in counts.
     pub(super) fn is_from(&self, issuer: Option<&str>) -> bool {
         match (issuer, &self.issuer) {
             (Some(issuer), Some(known)) => issuer == known,

@@ -16,14 +16,14 @@ use sekisho_store::{NewUserToken, RenewalLease, StoredUserToken};
 /// How long before its end a token is renewed, unless it lasts less than twice as long.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(120);
 
-/// For how long one process alone may renew a token: longer than the request takes.
+/// For how long only one process may renew a token: longer than the request takes.
 const RENEWAL_LEASE: Duration = Duration::from_secs(30);
 
 /// How long a call waits for the renewal of another process, and how often it looks.
 const RENEWAL_WAIT: Duration = Duration::from_secs(25);
 const RENEWAL_POLL: Duration = Duration::from_millis(100);
 
-/// What became of a renewal.
+/// The outcome of a renewal.
 enum Renewal {
     /// The new token; none where that needs a sign-in.
     Ended(Option<Token>),
@@ -93,7 +93,7 @@ impl UserSource {
             );
             return Ok(CallError::new(ErrorCode::ToolError, message).blaming(Blame::Call));
         }
-        // Those from before, too: a new sign-in replaces the one that there is.
+        // The scopes from before, too: a new sign-in replaces the existing one.
         let granted = stored.scopes.split_whitespace();
         let scopes: Vec<_> = granted.chain(missing).map(str::to_owned).collect();
         Ok(self.sign_in_required(user, &scopes).await)

@@ -1,7 +1,7 @@
 //! A sign-in at its page: the browser proves to be the caller's, is sent to the authorization server, and comes back.
 //!
-//! A link alone signs nobody in. Whoever begins a sign-in elsewhere cannot have it ended by somebody else's browser: it ends in
-//! the browser that gave the proof, which has a cookie for that.
+//! A link is not enough to sign anybody in. Whoever begins a sign-in elsewhere cannot have it ended by somebody else's
+//! browser: it ends in the browser that gave the proof, which has a cookie for that.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use super::{Authorization, Begun, Grant, OwnAddresses, SIGN_IN_KIND, TOKEN_KIND,
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{NewUserToken, StoredSignIn, StoredUserToken, TokenOwner};
 
-/// With what a browser comes back from the authorization server (RFC 6749 §4.1.2, RFC 9207 §2).
+/// The parameters with which a browser comes back from the authorization server (RFC 6749 §4.1.2, RFC 9207 §2).
 #[derive(Clone)]
 pub struct ReturnedBrowser {
     pub state: String,
@@ -24,7 +24,7 @@ pub struct ReturnedBrowser {
     pub outcome: Result<String, String>,
 }
 
-/// A sign-in whose browser has come back: it cannot be used again. No `Debug` of what it holds.
+/// A sign-in whose browser has come back: it cannot be used again. No `Debug`: it holds secrets.
 pub struct TakenSignIn {
     pub stored: StoredSignIn,
     begun: Begun,
@@ -128,7 +128,7 @@ impl UserSource {
         }
         let owner = owner_of_sign_in(sign_in);
         let sealed = self.tokens.seal(TOKEN_KIND, owner, &grant)?;
-        // RFC 6749 §5.1: without a scope, what was asked for is granted.
+        // RFC 6749 §5.1: without a scope, the requested scopes are granted.
         let scopes = scope.unwrap_or_else(|| scopes.join(" "));
         let new = NewUserToken { sealed: &sealed, scopes: &scopes, lifetime };
         self.tokens.store.keep_user_token(owner, new).await?;

@@ -15,16 +15,16 @@ use sekisho_outbound::{DomainList, Outbound, test_server};
 use sekisho_store::test_support::{age_user_tokens, test_store};
 use sekisho_store::{NewUserToken, StoredSignIn};
 
-/// What the token endpoint was sent, and whether it takes refresh tokens.
+/// The requests to the token endpoint, and whether it takes refresh tokens.
 #[derive(Clone, Default)]
 struct TokenServer {
     forms: Arc<Mutex<Vec<String>>>,
     refuses: Arc<Mutex<bool>>,
     /// The lifetime of tokens in seconds; by default an hour.
     lifetime: Arc<Mutex<Option<f64>>>,
-    /// What somebody revokes during the next request.
+    /// The token that somebody revokes during the next request.
     revoking: Arc<Mutex<Option<(Store, StoredUserToken)>>>,
-    /// What the revocation endpoint was sent, with the authorization of the client.
+    /// The requests to the revocation endpoint, with the authorization of the client.
     revoked: Arc<Mutex<Vec<Revocation>>>,
 }
 

@@ -28,7 +28,7 @@ impl UserToken {
         self.source.token(&self.user).await
     }
 
-    /// Another one than that which the upstream refused (401).
+    /// Another token than the one that the upstream refused (401).
     ///
     /// # Errors
     /// As [`UserSource::token`].
@@ -40,7 +40,7 @@ impl UserToken {
     /// Checks whether the response to the last attempt asks for a sign-in.
     ///
     /// # Errors
-    /// `sign_in_required`, and those of the store.
+    /// `sign_in_required`, and errors of the store.
     pub async fn check(&self, status: StatusCode, headers: &HeaderMap, sent: &Token) -> Result<(), CallError> {
         match status {
             // A token that was renewed just now: a sign-in is needed.

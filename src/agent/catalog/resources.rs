@@ -17,7 +17,7 @@ use sekisho_store::{ResourceKind, WriteOutcome};
 pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
     const KIND: ResourceKind;
 
-    /// What proves that a caller may change one.
+    /// The proof that a caller may change one.
     type Proof: AdministratorProof;
 
     /// The one that the configuration defines.
@@ -29,10 +29,10 @@ pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Where the configuration defines it: the setting, and its file.
     fn place(config: &Config, name: &str) -> String;
 
-    /// What is wrong with it, as sentences.
+    /// Its problems, as sentences.
     fn problems(&self, config: &Config, name: &str) -> Vec<String>;
 
-    /// What one of a tenant may not have, as sentences.
+    /// The settings that a tenant's own one may not have, as sentences.
     fn problems_of_tenant(&self, _config: &Config, _tenant: &TenantConfig) -> Vec<String> {
         Vec::new()
     }
@@ -63,10 +63,10 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// Who looks for resources: they see what is shared, and what is of their tenant.
+/// Who looks for resources: a viewer sees shared resources, and the resources of its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Viewer<'a> {
-    /// An administrator of the tenant `default`, who sees what is of any tenant.
+    /// An administrator of the tenant `default`, who sees the resources of every tenant.
     OfAllTenants,
     OfTenant(&'a str),
 }
@@ -99,7 +99,7 @@ impl Catalog {
         Ok(self.shown(viewer, name).await?.map(|shown| shown.value))
     }
 
-    /// The same, with where it is defined and whose it is.
+    /// The same, with where it is defined and its owner.
     ///
     /// # Errors
     /// `overloaded` if the store is away.
@@ -113,7 +113,7 @@ impl Catalog {
         Ok(Some(Shown::new(name, &stored.owner, value)))
     }
 
-    /// All names that the viewer sees with whose they are, those of the configuration and of the store.
+    /// All names that the viewer sees with their owners, of the configuration and of the store.
     pub(super) async fn names<R: Resource>(
         &self,
         viewer: Viewer<'_>,
@@ -337,7 +337,7 @@ impl Resource for Skill {
     }
 }
 
-/// Does not say whose it is.
+/// Does not name the owner.
 fn name_taken(name: &str) -> CallError {
     CallError::new(ErrorCode::NameTaken, format!("the name {:?} is in use; choose another one", shown(name)))
 }

@@ -1,4 +1,4 @@
-//! What a run adds to its profile: the system prompt's parts (C10), and the time limit of conversations (C40).
+//! The additions of a run to its profile: the system prompt's parts (C10), and the time limit of conversations (C40).
 
 use std::sync::Arc;
 use std::time::Duration;

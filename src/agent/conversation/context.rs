@@ -1,4 +1,4 @@
-//! What a run works with: what it continues, its row, its journal and its tools.
+//! The context of a run: the session that it continues, its row, its journal and its tools.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,17 +37,17 @@ pub(super) struct Context {
     pub(super) answers: Vec<ToolMessage>,
     /// Calls for which the run before paused: the loop makes those that have no answer in `answers`.
     pub(super) paused: Vec<OpenCall>,
-    /// What the model gets.
+    /// The input of the model.
     pub(super) messages: Vec<Message>,
     pub(super) title: Option<String>,
     pub(super) workspace: Option<WorkspaceInfo>,
-    /// By agent and model, with that of sub-agents.
+    /// By agent and model, with the usage of sub-agents.
     pub(super) usage: UsageByAgent,
     pub(super) kept_usage: KeptUsage,
 }
 
 impl ConversationRuns {
-    /// What the run continues, and the run's row.
+    /// The session that the run continues, and the run's row.
     pub(super) async fn context(
         &self,
         request: RunRequest,
@@ -56,7 +56,7 @@ impl ConversationRuns {
         lock: &HeldLock,
     ) -> Result<Context, CallError> {
         let (store, budgets) = (self.store(), &self.gateway().pipeline.budget);
-        // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
+        // With the lock, nobody else runs the conversation: a run that still seems to run has ended with its process.
         recovery::recover(store, budgets, &lock.lock).await?;
         let id = &request.conversation.id;
         let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;

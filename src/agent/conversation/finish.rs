@@ -47,7 +47,7 @@ impl ConversationRuns {
         (run.status, run.error) = outcome.status(&live);
         run.ended = Some(self.store().now());
         let mut added = outcome.messages.clone();
-        // Of a run that pauses, the loop has reported all.
+        // The loop has reported all messages of a run that pauses.
         if !matches!(run.status, RunStatus::Succeeded | RunStatus::Paused) {
             journal.settle().await;
             added = recovery::completed(self.store(), &run.id, added).await?;
@@ -114,13 +114,14 @@ fn lock_lost() -> CallError {
     CallError::new(ErrorCode::ConversationLocked, message)
 }
 
-/// What the run adds to its conversation: answers to calls of the run before, what the user said, and what followed.
+/// The messages that the run adds to its conversation: answers to calls of the run before, the user's message, and the
+/// messages after it.
 fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
     let messages = answers.into_iter().map(Message::Tool).chain(said(run)).chain(added);
     messages.map(|message| stored::write(&message)).collect()
 }
 
-/// What the user said; nothing where the run went on with calls of the one before.
+/// The user's message; nothing where the run went on with calls of the one before.
 pub(super) fn said(run: &ConversationRun) -> Option<Message> {
     let input = Some(&run.user_input).filter(|input| !input.is_empty());
     input.map(|input| Message::User(UserMessage::from(Arc::clone(input))))

@@ -1,4 +1,4 @@
-//! What a run begins with: the messages of the session, and what becomes of calls whose answers are not known.
+//! The beginning of a run: the messages of the session, and the treatment of calls whose answers are not known.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use crate::Message;
 use crate::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
 use sekisho_store::{ToolExecution, TurnMessage};
 
-/// What the model reads in place of an answer that is not known.
+/// The model reads this in place of an answer that is not known.
 pub const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
      it may have happened. Find out before you repeat it.";
 
-/// What the model reads in place of the answer of a call for which its run paused, and which cannot be made any more.
+/// The model reads this in place of the answer of a call for which its run paused, and which cannot be made any more.
 pub(super) const NOT_MADE: &str =
     "Error: a person had to approve the call, and it was not made. Make it again if it is still needed.";
 
@@ -33,7 +33,7 @@ pub(super) struct OpenCall {
 }
 
 impl History {
-    /// What was said by which run.
+    /// The messages, each with its run.
     pub(super) fn of(said: Vec<(String, Message)>) -> Self {
         let last_turn = said.iter().rev().find(|(_, message)| matches!(message, Message::Assistant(_)));
         let last_turn = last_turn.map(|(run, _)| run.clone()).unwrap_or_default();
@@ -43,7 +43,7 @@ impl History {
         history
     }
 
-    /// Puts the summary of what was said before first.
+    /// Puts the summary of the earlier messages first.
     pub(super) fn after(mut self, summary: &str) -> Self {
         let text = format!("[Summary of the earlier conversation]\n{summary}");
         match self.messages.first_mut() {
@@ -74,8 +74,8 @@ impl History {
         self.messages.retain(|message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty()));
     }
 
-    /// The messages for the model, which end with what the user says now, if anything. Templates of some models refuse two
-    /// messages of the user in a row.
+    /// The messages for the model, which end with the user's current message, if there is one. Templates of some models
+    /// refuse two messages of the user in a row.
     pub(super) fn with(mut self, answers: Vec<ToolMessage>, input: Option<UserMessage>) -> Vec<Message> {
         self.messages.extend(answers.into_iter().map(Message::Tool));
         let Some(input) = input else { return self.messages };
@@ -90,7 +90,8 @@ impl History {
     }
 }
 
-/// The messages of a run that did not end with an answer: what the loop reports, and what the journal knows besides.
+/// The messages of a run that did not end with an answer: those that the loop reports, and further ones that the
+/// journal has.
 ///
 /// # Errors
 /// A journaled turn that this program cannot read.
@@ -123,7 +124,7 @@ pub(super) fn of_unfinished_run(
     Ok(reported)
 }
 
-/// Removes what the loop kept of its last turn, if it is this one, and returns the answers of its calls.
+/// Removes the loop's copy of its last turn, if it is this one, and returns the answers of its calls.
 fn take_turn(reported: &mut Vec<Message>, whole: &AssistantTurn) -> Vec<Message> {
     let last = reported.iter().rposition(|message| matches!(message, Message::Assistant(_)));
     let is_this = |turn: &AssistantTurn| {
@@ -229,7 +230,7 @@ mod tests {
         let expected = [turn("one", &["1"]), answer("1"), turn("two", &["2", "3"]), answer("2")];
         let turns = [first, second];
         for reported in [
-            // Of a killed process, nothing is reported.
+            // A killed process reports nothing.
             vec![],
             // The loop keeps the calls that it has answers of.
             vec![turn("one", &["1"]), answer("1"), turn("two", &["2"]), answer("2")],

@@ -29,7 +29,7 @@ use sekisho_store::{
     ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage, Used,
 };
 
-/// How often what a run uses between its calls is stored.
+/// How often the usage of a run between its calls is stored.
 const USAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A toolbox whose calls are journaled.
@@ -42,17 +42,17 @@ pub(super) struct Journaled {
 #[derive(Debug)]
 pub(super) struct Journal {
     store: Store,
-    /// What a run stores that lost it is refused.
+    /// Writes of a run that lost it are refused.
     lock: ConversationLock,
     run: String,
     /// The run's agent.
     agent: String,
-    /// What the run used so far is stored with its calls and its charges, whatever becomes of the process.
+    /// The usage of the run so far is stored with its calls and its charges, whatever becomes of the process.
     usage: UsageByAgent,
-    /// Those of calls are apart, and have their owner.
+    /// Charges of calls are apart, and have their owner.
     charges: Arc<DeferredCharges>,
     turn: Mutex<CurrentTurn>,
-    /// Held while the current turn or what the run used is stored: an earlier usage never replaces a later one.
+    /// Held while the current turn or the usage of the run is stored: an earlier usage never replaces a later one.
     storing: tokio::sync::Mutex<()>,
     position: AtomicI64,
     /// Bytes of a result that the model sees.
@@ -94,7 +94,7 @@ impl Journal {
         })
     }
 
-    /// The run makes a call for which an earlier run paused: it is journaled as the call that it was.
+    /// The run makes a call for which an earlier run paused: it is journaled as the same call.
     pub(super) fn resume(&self, open: &OpenCall) {
         self.earlier.lock().insert(open.call.id.clone(), self.of_earlier_run(&open.run));
     }
@@ -106,7 +106,7 @@ impl Journal {
 
     /// The journal of an earlier run of the conversation, whose calls this one sends again.
     pub(super) fn of_earlier_run(&self, run: &str) -> Arc<Self> {
-        // Its usage is stored. What its calls are charged now is reserved for the run that sends them.
+        // Its usage is stored. The new charges of its calls are reserved for the run that sends them.
         let (of_run, usage) = ((run, self.agent.as_str()), (UsageByAgent::default(), Arc::clone(&self.charges)));
         Self::new(self.store.clone(), self.lock.clone(), of_run, usage, self.max_result_bytes)
     }
@@ -130,13 +130,13 @@ impl Journal {
         }
     }
 
-    /// False when another run has the conversation's lock: nothing is journaled. In a task of its own, since what the run was
-    /// charged would be stored and written in the background too if the call were dropped meanwhile.
+    /// False when another run has the conversation's lock: nothing is journaled. In a task of its own, since the
+    /// charges of the run would be stored and written in the background too if the call were dropped meanwhile.
     async fn begin(self: &Arc<Self>, call: &ToolboxCall) -> Result<bool, StoreError> {
         failpoint::reach("call.intent");
         let (journal, call) = (Arc::clone(self), call.clone());
         let begun = self.writes.spawn(async move { journal.store_intent(&call).await }).await;
-        // It is not aborted.
+        // The task is not aborted.
         begun.unwrap_or_else(|panic| panic.try_into_panic().map_or(Ok(false), |panic| resume_unwind(panic)))
     }
 
@@ -162,7 +162,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Stores what the run uses between its calls, until it is dropped.
+    /// Stores the usage of the run between its calls, until it is dropped.
     pub(super) fn keep_storing_usage(self: &Arc<Self>) -> KeptUsage {
         let stop = CancellationToken::new();
         let (journal, stopped) = (Arc::clone(self), stop.clone());
@@ -176,7 +176,7 @@ impl Journal {
         KeptUsage { _stop: stop.drop_guard(), task }
     }
 
-    /// Stores what the run used so far, for the case that its process ends before its end is stored.
+    /// Stores the usage of the run so far, for the case that its process ends before its end is stored.
     pub(super) async fn store_usage(&self) {
         let _storing = self.storing.lock().await;
         let (rows, charges) = self.take_charges();
@@ -200,7 +200,8 @@ impl Journal {
         rows
     }
 
-    /// The number of the current turn; `None` when another run has the conversation's lock. One at a time.
+    /// The number of the current turn; `None` when another run has the conversation's lock. Only one task at a time
+    /// stores it.
     async fn store_turn(&self) -> Result<Option<i64>, StoreError> {
         let (number, message) = {
             let current = self.turn.lock();
@@ -267,7 +268,7 @@ impl Toolbox for Journaled {
     }
 }
 
-/// Stores what a run uses.
+/// Stores the usage of a run.
 #[derive(Debug)]
 pub(super) struct KeptUsage {
     _stop: DropGuard,
@@ -275,7 +276,7 @@ pub(super) struct KeptUsage {
 }
 
 impl KeptUsage {
-    /// Ends it, and waits for what is being stored.
+    /// Ends it, and waits for a write that is under way.
     pub(super) async fn stop(self) {
         let Self { _stop: stop, task } = self;
         drop(stop);

@@ -1,4 +1,4 @@
-//! What a run came to, gathered from the loop's events.
+//! The outcome of a run, gathered from the loop's events.
 
 use rust_decimal::prelude::ToPrimitive;
 
@@ -18,7 +18,7 @@ const OUT_OF_TIME: &str = "max_run_seconds";
 pub(super) struct Outcome {
     /// The text since the last tool call.
     pub(super) text: String,
-    /// What the loop added to the conversation.
+    /// The messages that the loop added to the conversation.
     pub(super) messages: Vec<Message>,
     /// Answers of calls for which the run before paused.
     pub(super) answers: Vec<ToolMessage>,

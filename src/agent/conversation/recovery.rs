@@ -15,7 +15,7 @@ use sekisho_store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store,
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// No call lasts so long: what is still reserved then is of a call whose process was killed after the run's end.
+/// No call lasts so long: a reservation that is older belongs to a call whose process was killed after the run's end.
 const MAX_RESERVATION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Characters of stored messages that are read for the end of a run: its last turn has fewer.
@@ -49,7 +49,7 @@ async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result
     Ok(())
 }
 
-/// One that cannot be written, such as one with messages of a newer program, does not keep the others back.
+/// A run that cannot be written, such as one with messages of a newer program, does not keep the others back.
 async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) {
     for run in runs {
         let id = run.id.clone();
@@ -100,7 +100,8 @@ async fn end(
     Ok(())
 }
 
-/// What an unfinished run added to its conversation: what the loop reports, and what the journal knows besides.
+/// The messages that an unfinished run added to its conversation: those that the loop reports, and further ones that
+/// the journal has.
 ///
 /// # Errors
 /// As [`recover`].

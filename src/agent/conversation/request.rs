@@ -1,4 +1,4 @@
-//! What a request asks of a run, and what a run gives.
+//! The request for a run, and its reply.
 
 use std::sync::Arc;
 

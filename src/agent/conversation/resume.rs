@@ -1,6 +1,6 @@
-//! Calls of an earlier run that have no answer. Those for which it paused are made, once that is decided. Those that were
-//! sent are repeated where that does no harm, or where a person says so; of the others the model learns that they may have
-//! happened.
+//! Calls of an earlier run that have no answer. Calls for which it paused are made, once that is decided. Calls that
+//! were sent are repeated where that does no harm, or where a person says so; about the others the model learns that
+//! they may have happened.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl ConversationRuns {
         for approval in paused.filter(|_| request.profile.planner.is_none()) {
             match approvals.undecided(approval).await {
                 Ok(Some(undecided)) => needed = Some(undecided),
-                // What became of it is found out by the call.
+                // The call itself finds out the decision.
                 Ok(None) | Err(_) => return Ok(()),
             }
         }
@@ -90,7 +90,8 @@ impl ConversationRuns {
         Err(CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
     }
 
-    /// Answers the calls that the run before left open, but for those for which it paused, unless this one is a plan.
+    /// Answers the calls that the run before left open, but for the calls for which it paused, unless this one is a
+    /// plan.
     pub(super) async fn answer_open_calls(&self, context: &mut Context) -> Result<(), CallError> {
         for open in std::mem::take(&mut context.open) {
             let found = execution(self.store(), &open).await?;
@@ -119,7 +120,7 @@ impl ConversationRuns {
         if !admitted || open.call.read_arguments().is_err() || context.live.stop.is_cancelled() {
             return false;
         }
-        // Of a sub-agent, or of a tool that is gone, nothing could be sent again.
+        // Calls of a sub-agent, or of a tool that is gone, cannot be sent again.
         let Ok(found) = self.gateway().pipeline.registry.find(tool, &request.caller) else { return false };
         if !request.tenant.has_source(&found.metadata.source) {
             return false;
@@ -179,7 +180,7 @@ fn is_paused(open: &OpenCall, found: Option<&ToolExecution>) -> bool {
     open.call.approval.is_some() && found.is_some_and(|found| found.output.is_some() && found.ended.is_none())
 }
 
-/// What the journal has, or a sentence.
+/// The answer in the journal, or a sentence.
 fn known_answer(open: &OpenCall, found: Option<&ToolExecution>) -> ToolMessage {
     // Without a row it is a call of the conversation that this one was forked from.
     let was_not_made = open.call.approval.is_some() && found.is_none();

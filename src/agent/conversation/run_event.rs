@@ -185,7 +185,7 @@ impl RunEvent {
     }
 }
 
-/// Turns the loop's events into those of a conversation (C16).
+/// Turns the loop's events into events of a conversation (C16).
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     announced: HashSet<String>,

@@ -1,4 +1,5 @@
-//! What a run continues (C30): the latest messages of its session that its model can read, after a summary of the older ones.
+//! The session that a run continues (C30): its latest messages that the run's model can read, after a summary of the
+//! older ones.
 
 use super::history::History;
 use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
@@ -77,7 +78,7 @@ fn without_summary(old: Option<&str>, count: usize) -> String {
     old.map_or(note.clone(), |old| format!("{old}\n\n{note}"))
 }
 
-/// What was said by which run.
+/// The messages, each with its run.
 ///
 /// # Errors
 /// `internal`: a message of a newer program.

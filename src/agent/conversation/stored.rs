@@ -1,4 +1,4 @@
-//! Messages as the store has them: JSON with a version, all parts and what providers require back included.
+//! Messages as the store has them: JSON with a version, with all parts and the data that providers require back.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,8 @@ const TITLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum characters of a title.
 const MAX_TITLE_CHARS: usize = 50;
 
-/// The title that a model makes, unless that takes too long or the run is stopped: then the first line of what the user said.
+/// The title that a model makes, unless that takes too long or the run is stopped: then the first line of the user's
+/// message.
 pub(super) async fn in_time(
     made: impl Future<Output = Option<String>>,
     run: &LiveRun,
@@ -22,7 +23,7 @@ pub(super) async fn in_time(
     made.and_then(Result::ok).flatten().or_else(|| first_line(user_input))
 }
 
-/// A title without a model: the first line of what the user said.
+/// A title without a model: the first line of the user's message.
 pub fn first_line(user_input: &str) -> Option<String> {
     let line = user_input.lines().map(str::trim).find(|line| !line.is_empty())?;
     match line.char_indices().nth(MAX_TITLE_CHARS) {

@@ -62,9 +62,9 @@ pub(super) fn thinking_field(thinking: Thinking, is_adaptive: bool) -> Value {
     }
 }
 
-/// Marks what the next request of the conversation begins with, so that the provider reads it from its cache: the tools, the
-/// system prompt, and the messages (<https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>). The last mark but
-/// one is where the request before ended.
+/// Marks the beginning of the conversation's next request, so that the provider reads it from its cache: the tools, the
+/// system prompt, and the messages (<https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>). The last
+/// mark but one is where the request before ended.
 fn mark_for_cache(body: &mut Value) {
     const MARK: &str = "cache_control";
     let mark = || json!({"type": "ephemeral"});

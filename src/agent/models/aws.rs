@@ -60,7 +60,7 @@ impl Signer {
         Ok(source.map(|source| Self { region, source }))
     }
 
-    /// Adds the signature of a POST request with these headers and this body. What was sent that is secret.
+    /// Adds the signature of a POST request with these headers and this body. Returns the secrets that were sent.
     ///
     /// # Errors
     /// There are no credentials for the role, or the request cannot be signed.
@@ -111,7 +111,7 @@ fn region_in(host: &str) -> Option<&str> {
 }
 
 impl Source {
-    /// Those of the configuration and of variables.
+    /// The credentials of the configuration and of variables.
     fn configured(aws: &AwsConfig, region: &str) -> Option<Self> {
         if let (Some(id), Some(secret)) = (&aws.access_key_id, &aws.secret_access_key) {
             let token = aws.session_token.as_ref().map(|token| token.expose().to_owned());

@@ -57,7 +57,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     body
 }
 
-/// What of a request a model keeps in its cache; others refuse marks for it
+/// The parts of a request that a model keeps in its cache; others refuse marks for it
 /// (<https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caching {
@@ -79,7 +79,7 @@ impl Caching {
     }
 }
 
-/// Marks what the next request of the conversation begins with: the tools, the system prompt, and the messages. The last
+/// Marks the beginning of the conversation's next request: the tools, the system prompt, and the messages. The last
 /// mark but one is where the request before ended.
 fn mark_for_cache(body: &mut Value, caching: Caching) {
     let mark = || json!({"cachePoint": {"type": "default"}});

@@ -1,4 +1,4 @@
-//! What differs between the generations of Anthropic's models, with Anthropic's API as with Amazon's.
+//! The differences between the generations of Anthropic's models, with Anthropic's API as with Amazon's.
 
 use crate::message::{AssistantTurn, Message, Thought, TurnPart};
 use crate::models::ModelRequest;
@@ -9,7 +9,7 @@ use sekisho_config::{Effort, Thinking};
 /// (<https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking>).
 const FIRST_ADAPTIVE: (u32, u32) = (4, 7);
 
-/// Whether a model is of that generation, by its name; one of an unknown name is not.
+/// Whether a model is of that generation, by its name; a model of an unknown name is not.
 pub(super) fn is_adaptive(model: &str) -> bool {
     version(model).is_some_and(|version| version >= FIRST_ADAPTIVE)
 }

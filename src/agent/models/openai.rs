@@ -27,7 +27,7 @@ pub(super) enum Server {
 }
 
 impl Server {
-    /// `base_url`: that of the profile.
+    /// `base_url`: of the profile.
     pub(super) fn of(base_url: Option<&Url>) -> Self {
         const GEMINI: [&str; 2] = ["generativelanguage.googleapis.com", "aiplatform.googleapis.com"];
         let Some(base_url) = base_url else { return Self::Openai };
@@ -128,7 +128,7 @@ fn messages(conversation: &[Message], server: Server) -> Vec<Value> {
     messages
 }
 
-/// Text alone is sent as a string: some servers accept nothing else.
+/// A message with only text is sent as a string: some servers accept nothing else.
 fn user_content(message: &UserMessage, server: Server) -> Value {
     if message.parts.iter().all(|part| matches!(part, UserPart::Text(_))) {
         return message.text().into();

@@ -68,7 +68,7 @@ pub struct Remote {
     model: String,
     /// The base URL of the API.
     base_url: Url,
-    /// Of OpenAI's API.
+    /// The server of OpenAI's API.
     server: Server,
     /// Includes the key.
     headers: HeaderMap,
@@ -235,7 +235,7 @@ impl Model for Remote {
     }
 }
 
-/// The next chunk of the answer; after the stop reason only what arrives soon.
+/// The next chunk of the answer; after the stop reason only chunks that arrive soon.
 async fn next(
     pieces: &mut (impl Stream<Item = Result<Bytes, CallError>> + Unpin),
     is_complete: bool,

@@ -43,10 +43,10 @@ struct Script {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct PlanScript {
-    /// Of the planner: the plan, and each change of it.
+    /// The planner's requests: the plan, and each change of it.
     planner: Vec<Vec<Turn>>,
     evaluator: Vec<Vec<Turn>>,
-    /// Of the attempts at steps.
+    /// The attempts at steps.
     attempts: Vec<Vec<Turn>>,
     answer: Vec<Turn>,
 }
@@ -142,7 +142,7 @@ impl Replay {
         Ok(Turn { text: vec![summary], ..Turn::default() })
     }
 
-    /// The turn that follows those in the conversation.
+    /// The turn after the turns in the conversation.
     fn next(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
         let played = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
         if let Some(part) = request.options.part_of_plan {

@@ -1,4 +1,4 @@
-//! What of a profile or a request only some models take.
+//! The settings of a profile or a request that only some models take.
 
 use super::{claude, openai};
 use crate::options::ModelOptions;

@@ -1,9 +1,9 @@
-//! What comes after an evaluation: the first branch whose conditions hold.
+//! The step after an evaluation: the first branch whose conditions hold.
 
 use super::state::{Node, PlanState, PlanStatus, StepStatus};
 use sekisho_config::{Branch, Condition, Move};
 
-/// What an evaluation found, for the conditions.
+/// The result of an evaluation, for the conditions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one condition of a branch")]
 pub(super) struct Facts {

@@ -1,11 +1,11 @@
-//! What an interrupted plan had reserved is charged once its process has ended.
+//! The reservations of an interrupted plan are charged once its process has ended.
 
 use super::state::PlanState;
 use sekisho_calls::budget::Budgets;
 use sekisho_core::error::CallError;
 use sekisho_store::{ReservedCharge, Store, StoredPlan};
 
-/// Charges what is reserved for a plan whose process ended; whether there was anything.
+/// Charges the reservations of a plan whose process ended; whether there were any.
 ///
 /// # Errors
 /// `internal` for a state that cannot be read; `overloaded` if the store is away. Nothing is charged then.

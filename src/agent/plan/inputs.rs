@@ -11,7 +11,7 @@ const MAX_ANSWER: usize = 4_000;
 /// Maximum characters of an earlier result that a step or the answer gets.
 const MAX_RESULT: usize = 6_000;
 
-/// What the planner is told: what was said before, the goal, and what fits of the memory.
+/// The planner's input: the earlier messages, the goal, and the part of the memory that fits.
 pub(super) async fn planner_input(work: &Work, state: &PlanState) -> String {
     let (tokens, query) = (state.planner.memory_tokens, format!("{} {}", state.goal(), instructions(state.current())));
     let older: Vec<_> = state.memory.older(tokens).iter().map(|entry| &*entry.text).collect();
@@ -31,7 +31,7 @@ pub(super) fn failure(state: &PlanState) -> String {
     )
 }
 
-/// What an agent that carries out a step is told.
+/// The input of an agent that carries out a step.
 pub(super) fn step_input(state: &PlanState) -> String {
     let completed = state.done.iter().chain(&state.plan).filter(|step| step.status == StepStatus::Completed);
     let earlier = results(completed);
@@ -51,7 +51,7 @@ pub(super) fn step_input(state: &PlanState) -> String {
     format!("The goal of the whole plan:\n{}{earlier}\n\nStep:\n{steps}{again}", state.goal())
 }
 
-/// What an interrupted run did: what was answered is not to be repeated, what was not may have happened.
+/// The calls of an interrupted run: answered calls are not to be repeated, calls without an answer may have happened.
 fn interrupted(run: &StepRun) -> String {
     let mut text = "\n\nThis step was begun before and was interrupted. Do not repeat calls that were answered. Calls \
                     without an answer may have happened: check that before you make them again.\n"

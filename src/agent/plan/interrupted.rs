@@ -1,4 +1,4 @@
-//! The tools of a step. If the step was begun before and interrupted, what was answered is not sent again.
+//! The tools of a step. If the step was begun before and interrupted, answered calls are not sent again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sekisho_calls::budget::DeferredCharges;
 use sekisho_core::call::Caller;
 use sekisho_gateway::Gateway;
 
-/// What the model is told of a call that was sent, and whose answer did not arrive.
+/// The text for the model in place of the answer of a sent call that did not arrive.
 const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupted, and its answer did not arrive: it may \
                                  have happened. Check that before you make it again.";
 
@@ -23,11 +23,11 @@ pub(super) struct StepToolbox {
     pub(super) toolbox: Arc<dyn Toolbox>,
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Arc<Caller>,
-    /// Of the step's attempt: keys of calls are made of it.
+    /// The id of the step's attempt: keys of calls are made of it.
     pub(super) attempt: String,
     /// Who stores the charges of calls, unless a journal does.
     pub(super) charges: Option<Arc<DeferredCharges>>,
-    /// Those of the interrupted run that were not made again yet.
+    /// The calls of the interrupted run that were not made again yet.
     pub(super) calls: Mutex<Vec<CallMade>>,
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use crate::plan::state::StepRun;
     use sekisho_config::Config;
 
-    /// Counts what is sent.
+    /// Counts the sent calls.
     #[derive(Default)]
     struct Sent(Mutex<Vec<(String, Arc<str>)>>);
 

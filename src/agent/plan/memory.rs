@@ -1,4 +1,4 @@
-//! What a plan remembers, in the order of time (B15–B17), and what of it the planner gets (B24).
+//! The memory of a plan, in the order of time (B15–B17), and the part of it that the planner gets (B24).
 
 use std::collections::BTreeMap;
 
@@ -82,9 +82,9 @@ impl Memory {
         true
     }
 
-    /// What fits `tokens`, in the order of time: the latest entries whole, with up to half of the tokens, then older ones
-    /// that fit `query` best, shortened. `closest`: positions of the [`older`](Self::older) ones by their meaning, best
-    /// first, where that is known.
+    /// The part that fits `tokens`, in the order of time: the latest entries whole, with up to half of the tokens, then
+    /// older ones that fit `query` best, shortened. `closest`: positions of the [`older`](Self::older) ones by their
+    /// meaning, best first, where that is known.
     pub(super) fn brief(&self, tokens: usize, query: &str, closest: &[usize]) -> String {
         let (latest, mut left) = self.latest(tokens);
         let candidates = &self.entries[..latest];

@@ -1,4 +1,5 @@
-//! The JSON that planner and evaluator write. Its form is that of the requests; the loop asks once more for another one.
+//! The JSON that planner and evaluator write. Its form is the form of the requests; the loop asks once more for another
+//! one.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

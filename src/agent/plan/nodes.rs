@@ -175,8 +175,8 @@ async fn evaluation(work: &Work, state: &mut PlanState) -> Result<Verdict, RunEr
     }
 }
 
-/// Changes the plan: modifies what is open, discards the failed step, or makes another plan (B5); or finds that nothing
-/// helps (B6).
+/// Changes the plan: modifies the open steps, discards the failed step, or makes another plan (B5); or finds that
+/// nothing helps (B6).
 async fn planner_replanning(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     let max_steps = state.planner.max_steps();
     let lines: String =

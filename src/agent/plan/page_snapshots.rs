@@ -1,5 +1,5 @@
-//! Snapshots of pages, as Playwright's MCP server (B11–B14) and others with its tools give them: what of one a step needs,
-//! and a fresh one where a call used an element of an old one.
+//! Snapshots of pages, as Playwright's MCP server (B11–B14) and others with its tools give them: the part that a step
+//! needs, and a fresh snapshot where a call used an element of an old one.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn find(tool: &str, answer: &str) -> bool {
     tool.contains(BROWSER) && answer.contains("[ref=")
 }
 
-/// What a step needs of a snapshot: the page's address and title, and the elements that fit the step best.
+/// The part of a snapshot that a step needs: the page's address and title, and the elements that fit the step best.
 pub(super) fn digest(snapshot: &str, step: &str) -> String {
     let lines: Vec<_> = snapshot.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let is_page = |line: &&&str| line.starts_with("- Page URL:") || line.starts_with("- Page Title:");

@@ -281,7 +281,7 @@ impl PlanState {
                 return Err(invalid(message));
             }
         }
-        // The node is one before the first step, or that of the step that is replaced.
+        // The node is one before the first step, or the node of the step that is replaced.
         if self.plan.is_empty() {
             return Err(invalid("there is no plan yet; continue it, and pause it when it has steps"));
         }

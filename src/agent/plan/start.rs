@@ -17,13 +17,13 @@ use sekisho_store::{PlanKey, StoredPlan};
 /// Maximum characters of a goal.
 const MAX_GOAL: usize = 32_000;
 
-/// Plans of a caller that are kept; of more, the oldest that do not run go.
+/// Maximum plans of a caller that are kept; beyond it, the oldest that do not run go.
 const MAX_PLANS: u32 = 1_000;
 
 /// More events than one node sends.
 const UNCOUNTED_EVENTS: u64 = 100_000;
 
-/// Maximum characters of what was said before a goal.
+/// Maximum characters of the messages before a goal.
 const MAX_CONTEXT: usize = 8_000;
 
 impl AgentService {
@@ -125,7 +125,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// The last message of the user, and what was said before.
+/// The last message of the user, and the messages before it.
 fn goal_of(messages: &[Message]) -> Result<(String, String, Vec<UserPart>), CallError> {
     let position = messages.iter().rposition(|message| matches!(message, Message::User(_)));
     let (before, goal, attachments) = match position.and_then(|position| messages.split_at_checked(position)) {

@@ -87,7 +87,7 @@ pub enum StepStatus {
     Failed,
 }
 
-/// What one run of the agent did for a step.
+/// The calls of one run of the agent for a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct StepRun {
     /// Whether the run has begun; with `ended`, whether a process was stopped while it ran.
@@ -116,7 +116,7 @@ pub(super) struct CallMade {
     pub(super) earlier: bool,
 }
 
-/// What an evaluation said (A25).
+/// The result of an evaluation (A25).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub(super) passed: bool,
@@ -132,7 +132,7 @@ pub struct PlanState {
     pub node: Node,
     /// Never changes.
     goal: String,
-    /// What was said before the goal, for a plan in a conversation.
+    /// The messages before the goal, for a plan in a conversation.
     pub(super) context: String,
     /// The images and files of the goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -287,7 +287,7 @@ impl StepRun {
         Self { begun: true, calls, ..Self::default() }
     }
 
-    /// Adds a call that is about to be sent. One that an interrupted run made already keeps its answer.
+    /// Adds a call that is about to be sent. A call that an interrupted run made already keeps its answer.
     pub(super) fn add(&mut self, call: CallMade) {
         let arguments = call.read_arguments();
         let known = self.calls.iter().position(|made| made.earlier && made.is_of(&call.tool, &arguments));

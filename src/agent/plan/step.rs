@@ -1,4 +1,4 @@
-//! The nodes at which the agent runs a step with its tools, and an observation is made of what that gave.
+//! The nodes at which the agent runs a step with its tools, and makes an observation of the result.
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -15,8 +15,8 @@ use sekisho_core::failpoint;
 /// Maximum characters of an observation.
 const MAX_OBSERVATION: usize = 20_000;
 
-/// The agent runs the step with its tools. A run that another process began is told what it already did, and sends none of
-/// it again.
+/// The agent runs the step with its tools. A run that another process began gets the list of its calls so far, and
+/// sends none of them again.
 pub(super) async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     let input = step_input(state);
     state.run = StepRun::after(std::mem::take(&mut state.run));
@@ -29,7 +29,7 @@ pub(super) async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Resu
         Ok(mut events) => {
             while let Some(event) = events.next().await {
                 match event {
-                    // What the run used follows.
+                    // The usage of the run follows.
                     Event::Error(error) if is_hopeless(&error) => hopeless = Some(error),
                     event => record(work, state, event).await?,
                 }
@@ -96,7 +96,8 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
     Ok(())
 }
 
-/// Makes the observation: the step's answer, or `Error:` with the reason; of the last page what the step needs (B9, B14).
+/// Makes the observation: the step's answer, or `Error:` with the reason; of the last page the part that the step needs
+/// (B9, B14).
 pub(super) async fn executor_process_result(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     let run = &state.run;
     let status = if run.failure.is_some() { StepStatus::Failed } else { StepStatus::Completed };

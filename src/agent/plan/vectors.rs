@@ -1,4 +1,5 @@
-//! What of a plan's memory is close in meaning to a question, where a provider of embeddings is configured.
+//! The entries of a plan's memory that are close in meaning to a question, where a provider of embeddings is
+//! configured.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::state::{PlanState, StepStatus, Verdict};
 use sekisho_config::Evaluate;
 
-/// What the rules say of the current step; `None` where the model has to evaluate it.
+/// The verdict of the rules about the current step; `None` where the model has to evaluate it.
 pub(super) fn by_rules(state: &PlanState) -> Option<Verdict> {
     let (planner, observation) = (&state.planner, state.last_observation.as_str());
     let (prefix, word) = (planner.error_prefix(), planner.error_word());

@@ -1,4 +1,4 @@
-//! What the nodes of a plan work with: its agent, tools, events and charges.
+//! The common data of a plan's nodes: its agent, tools, events and charges.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSin
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{PlanKey, PlanWish, Store, StoreError};
 
-/// What the nodes of one plan work with.
+/// The common data of one plan's nodes.
 pub(super) struct Work {
     pub(super) agents: Arc<AgentService>,
     pub(super) id: Arc<str>,
@@ -33,19 +33,19 @@ pub(super) struct Work {
     profile: AgentProfile,
     caller: Arc<Caller>,
     toolbox: Arc<dyn Toolbox>,
-    /// Of the client, for the answer.
+    /// The client's options for the answer.
     pub(super) options: ModelOptions,
     scopes: BudgetScopes,
     trace: Option<TraceParent>,
-    /// Of the request: sees the tool calls of every part.
+    /// The layer of the request: sees the tool calls of every part.
     layer: Option<ToolboxLayer>,
-    /// That of every part is added, and to that of the request.
+    /// The usage of every part is added, also to the usage of the request.
     usage: UsageByAgent,
-    /// Whether the charges are stored with the plan: those of a run of a conversation are stored with the run.
+    /// Whether the charges are stored with the plan: the charges of a conversation's run are stored with the run.
     stores_charges: bool,
-    /// What the plan had used before this process ran it.
+    /// The usage of the plan before this process ran it.
     used_before: RunUsage,
-    /// Of sub-agents: 0 for an agent that a client runs.
+    /// The depth of sub-agents: 0 for an agent that a client runs.
     depth: u32,
     /// Whether files of the plan have a workspace.
     has_workspace: bool,
@@ -149,7 +149,7 @@ impl Work {
         PlanKey { id: Arc::clone(&self.id), holder: self.agents.plans().process() }
     }
 
-    /// Saves the state, with what the plan used until now and the charges for that.
+    /// Saves the state, with the usage of the plan until now and its charges.
     pub(super) async fn save(&self, state: &mut PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
         let (rows, charges) = match self.stores_charges {
             true => self.usage.take_charges(),
@@ -207,7 +207,8 @@ impl Work {
         format!("{}/{number}", self.id)
     }
 
-    /// Starts a run of the agent for a part of the plan. Without `options`, those of the client that are not about the answer.
+    /// Starts a run of the agent for a part of the plan. Without `options`, the client's options that are not about the
+    /// answer.
     pub(super) async fn begin(
         &self,
         profile: AgentProfile,
@@ -244,14 +245,14 @@ impl Work {
             abort: self.abort.clone(),
             layer: self.layer.clone(),
             usage: self.usage.of_sub_agent(),
-            // Of a sub-agent that plans, the parts start no deeper sub-agents than it may.
+            // The parts of a sub-agent that plans start no deeper sub-agents than it may.
             depth: self.depth,
             ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
         };
         Ok(Box::pin(self.agents.begin_run(request)).await?.boxed())
     }
 
-    /// What a part of the plan is told. The evaluator judges results alone.
+    /// The input of a part of the plan. The evaluator judges only results.
     fn with_attachments(&self, input: String, part: PartOfPlan) -> UserMessage {
         let mut message = UserMessage::from(input);
         if !matches!(part, PartOfPlan::Evaluator(_)) {
@@ -260,7 +261,7 @@ impl Work {
         message
     }
 
-    /// The profile of a step: the agent's own, which is told that it carries out a step.
+    /// The profile of a step: the agent's own, with the prompt that it carries out a step.
     pub(super) fn step_profile(&self, state: &PlanState) -> AgentProfile {
         let mark = [state.planner.error_prefix(), state.planner.error_word(), "Error:"];
         let mark = mark.into_iter().find(|mark| !mark.is_empty()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Looks in the answers of tools for what ends a run: repeated answers, and a used-up token budget.
+//! Watches the answers of tools for reasons to end a run: repeated answers, and a used-up token budget.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(super) struct AnswerWatch {
     /// Tool and arguments → the last answer's digest, and how often in a row it came.
     repeats: HashMap<(String, String), ([u8; 32], u32)>,
     repeated: Option<String>,
-    /// Of the current turn.
+    /// The message of the current turn.
     out_of_tokens: Option<String>,
     succeeded: bool,
 }
@@ -44,7 +44,7 @@ impl AnswerWatch {
     }
 
     /// At the end of a turn: why the run cannot go on. If some of its calls were answered, the model may go on with
-    /// that: the others were refused for what these held.
+    /// these answers: the other calls were refused because of the tokens that these held.
     pub(super) fn verdict(&mut self) -> Option<Ending> {
         let succeeded = std::mem::take(&mut self.succeeded);
         let out_of_tokens = self.out_of_tokens.take().filter(|_| !succeeded);

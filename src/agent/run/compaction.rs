@@ -18,7 +18,7 @@ const MIN_RESULT_BYTES: usize = 400;
 const MAX_OF_A_MESSAGE: usize = 4_000;
 const MIN_OF_A_MESSAGE: usize = 200;
 
-/// What of the conversation the model gets in a shorter form.
+/// The parts of the conversation that the model gets in a shorter form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Compaction {
     /// Results before this message are one line each.
@@ -122,7 +122,7 @@ impl Compaction {
     }
 }
 
-/// What a summary is to replace.
+/// The messages that a summary is to replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SummaryTask {
     /// By index.

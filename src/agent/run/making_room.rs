@@ -13,10 +13,10 @@ use sekisho_config::AgentProfile;
 /// Characters of the text to summarize if the window of the model is not known.
 const TRANSCRIPT_CHARACTERS: usize = 60_000;
 
-/// After it, a request has at most this share of what the model can read, so that the next turns fit, too: a percentage.
+/// After it, a request has at most this share of the model's window, so that the next turns fit, too: a percentage.
 const TARGET_PERCENT: u64 = 70;
 
-/// Of a request that the provider refused.
+/// The same after the provider refused a request.
 const TARGET_PERCENT_AFTER_REFUSAL: u64 = 50;
 
 /// Before a request: compacts the conversation if it would be too long. The event, if it did.

@@ -94,7 +94,7 @@ impl Progress {
     }
 
     /// Sets the tools of the whole run: the client's, and as many others as the model accepts. If the gateway's tools
-    /// cannot be listed, the run continues with the client's alone (A68).
+    /// cannot be listed, the run continues with only the client's (A68).
     pub(super) fn offer(
         &mut self,
         listed: Result<Vec<ToolDescription>, ToolboxUnreachable>,
@@ -217,7 +217,7 @@ impl Progress {
         Ok(None)
     }
 
-    /// Splits the calls of the finished turn into those to run here and those for the client. A call that the token
+    /// Splits the calls of the finished turn into calls to run here and calls for the client. A call that the token
     /// limit may have cut off is answered here, with an error.
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl Progress {
 
     fn keep_turn(&mut self) {
         let turn = AssistantTurn { api: Some(Arc::clone(&self.api)), ..std::mem::take(&mut self.turn) };
-        // Thoughts alone are no message.
+        // A turn with only thoughts is no message.
         if turn.parts.iter().any(|part| !matches!(part, TurnPart::Thought(_))) {
             self.conversation.push(Message::Assistant(turn));
         }

@@ -9,7 +9,7 @@ const MARGIN: u64 = 20;
 /// How far the provider's count may differ from the estimate.
 const RATIO: std::ops::RangeInclusive<f64> = 0.5..=4.0;
 
-/// The window of the model, and how the estimate compares with what the provider counts.
+/// The window of the model, and how the estimate compares with the provider's count.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Room {
     window: Option<u64>,
@@ -45,7 +45,7 @@ impl Room {
         tokens
     }
 
-    /// An estimate, corrected by what the provider counted before.
+    /// An estimate, corrected by the provider's earlier counts.
     #[expect(clippy::cast_possible_truncation, reason = "a number of tokens")]
     pub(super) fn calibrated(&self, estimated: u64) -> u64 {
         (as_float(estimated) * self.ratio).ceil() as u64

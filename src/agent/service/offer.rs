@@ -1,4 +1,4 @@
-//! What a run may call.
+//! The tools that a run may call.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -16,17 +16,17 @@ use sekisho_config::SKILL;
 use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 
-/// What a run may call.
+/// The tools that a run may call.
 pub(super) struct Offer {
     pub(super) toolbox: Arc<dyn Toolbox>,
     pub(super) tools: Vec<ToolDescription>,
-    /// What happens to its sub-agents.
+    /// The events of its sub-agents.
     pub(super) started: Option<UnboundedReceiver<Event>>,
 }
 
 impl AgentService {
-    /// The tools of the run: those of the request, as many as the model accepts, `Skill` where the tenant has skills, and
-    /// `Task` where the agent may start sub-agents.
+    /// The tools of the run: the tools of the request, as many as the model accepts, `Skill` where the tenant has
+    /// skills, and `Task` where the agent may start sub-agents.
     pub(super) async fn offer(
         self: &Arc<Self>,
         request: &AgentRequest,

@@ -1,4 +1,4 @@
-//! What a run leaves: the calls that its client is to run, and the summary of its thread.
+//! The outcome of a run: the calls that its client is to run, and the summary of its thread.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
+/// How the prompts of Open WebUI's own tasks begin, which are not messages of the user.
 const CLIENT_TASK: &str = "### Task:";
 
-/// What is stored when a run ends.
+/// The data that is stored when a run ends.
 pub(super) struct Outcome {
     pub(super) service: Arc<AgentService>,
     pub(super) profile: Arc<AgentProfile>,
@@ -30,7 +30,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Stores what a run did that a later request of its client continues.
+    /// Stores the messages of a run that a later request of its client continues.
     pub(super) async fn keep_paused(&self, reason: FinishReason, added: &[Message]) {
         if !reason.is_pause() || self.pauses == Pauses::InConversation {
             return;
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// Adds the answer of a call for which an earlier run paused to what is stored of that run.
+    /// Adds the answer of a call for which an earlier run paused to the stored messages of that run.
     pub(super) async fn keep_resumed(&self, answer: &ToolMessage) {
         if self.pauses != Pauses::ForClient {
             return;

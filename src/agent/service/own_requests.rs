@@ -1,4 +1,4 @@
-//! What the service asks a model beside the turns of its runs: summaries, titles, and which tools to call.
+//! The service's own requests to a model beside the turns of its runs: for summaries, titles, and which tools to call.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ impl AgentService {
         })
     }
 
-    /// A title for a conversation (C32), by the model for summaries; `None` if it fails. What it uses is added to the run's.
+    /// A title for a conversation (C32), by the model for summaries; `None` if it fails. Its usage is added to the
+    /// run's.
     pub async fn title(
         &self,
         payer: (&Arc<Caller>, &BudgetScopes),
@@ -80,8 +81,8 @@ impl AgentService {
         Some(Summarizer { model, profile: profile.into(), prompt: self.prompts.context_summary().into() })
     }
 
-    /// The older part of a conversation in short, from the summary so far and the messages since; `None` if the model for
-    /// summaries cannot be used, or fails. What it uses is added to the run's.
+    /// The older part of a conversation in short, from the summary so far and the messages since; `None` if the model
+    /// for summaries cannot be used, or fails. Its usage is added to the run's.
     pub(crate) async fn summarize_older(
         &self,
         payer: (&Arc<Caller>, &BudgetScopes),

@@ -14,7 +14,7 @@ use sekisho_config::{AgentProfile, ToolFilter};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_gateway::Gateway;
 
-/// Whether a run pauses for calls that a person must approve, and who stores what it did until it goes on.
+/// Whether a run pauses for calls that a person must approve, and who stores its messages until it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Pauses {
     /// Its calls wait for the decision, for a time.
@@ -26,7 +26,7 @@ pub enum Pauses {
     InConversation,
 }
 
-/// The input of a run, its caller, and what its calls belong to.
+/// The input of a run, its caller, and the session, budgets and trace of its calls.
 pub struct AgentRequest {
     /// The profile's name, for records of the run.
     pub agent: Arc<str>,
@@ -49,7 +49,7 @@ pub struct AgentRequest {
     pub layer: Option<ToolboxLayer>,
     /// Where the usage of the run and of its sub-agents is added.
     pub usage: UsageByAgent,
-    /// 0, or for a sub-agent, one more than that of the agent that starts it.
+    /// 0; or for a sub-agent, one more than the depth of the agent that starts it.
     pub depth: u32,
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,

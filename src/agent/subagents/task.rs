@@ -1,4 +1,4 @@
-//! One call of `Task`: what it asks for, and what comes back.
+//! One call of `Task`: its request, and its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(super) struct Started {
     tool_use_id: String,
     agent: Arc<str>,
     model: String,
-    /// Its own, and that of its sub-agents.
+    /// Its own usage, and the usage of its sub-agents.
     pub(super) usage: UsageByAgent,
     pub(super) success: bool,
     events: UnboundedSender<Event>,

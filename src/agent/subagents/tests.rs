@@ -140,7 +140,7 @@ async fn sub_agents_of_a_turn_run_in_parallel_with_events_and_usage_of_their_own
     let Event::SubAgentEnd { subagent_type, usage: of_clerk, .. } = &events[second.1] else { panic!() };
     assert_eq!((&**subagent_type, of_clerk.prompt_tokens, of_clerk.tool_calls), ("clerk", 24, 1));
 
-    // One row for each agent and model; the costs are those charged.
+    // One row for each agent and model; the costs are the charges.
     let rows = by_agent.rows().into_iter().map(|row| {
         let model = row.model.rsplit('/').next().unwrap().trim_end_matches(".yaml").to_owned();
         (row.agent.to_string(), model, row.used.turns, row.used.prompt_tokens, row.used.completion_tokens)

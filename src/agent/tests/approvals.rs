@@ -49,7 +49,7 @@ impl Setup {
         self.agent.run(RunInput { messages, pauses: true, ..RunInput::default() }).collect().await
     }
 
-    /// A run that pauses, and the conversation with what it added.
+    /// A run that pauses, and the conversation with its messages.
     async fn paused(&self) -> (Vec<Event>, Vec<Message>) {
         let events = self.run(question()).await;
         let (reason, added) = end_of(&events);

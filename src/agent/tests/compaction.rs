@@ -6,8 +6,8 @@ use crate::message::RequestedCall;
 use crate::models::{Purpose, StopReason};
 use sekisho_calls::budget::ModelUsage;
 
-/// A model with a window, which refuses a longer request as OpenAI does. It calls `read` so many times, one call a turn, and
-/// then answers; what it calls depends on how often it was asked, and not on the conversation.
+/// A model with a window, which refuses a longer request as OpenAI does. It calls `read` so many times, one call a
+/// turn, and then answers. Its calls depend on how often it was asked, and not on the conversation.
 struct SmallModel {
     window: u64,
     calls: usize,

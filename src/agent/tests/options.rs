@@ -1,4 +1,4 @@
-//! What a client asks for, and what is corrected in a model's calls and answers.
+//! The options of a client, and the corrections in a model's calls and answers.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn a_client_that_asks_for_top_p_gets_no_temperature_of_the_profile() {
     }
 }
 
-/// Notes what was corrected in each call.
+/// Notes the corrections in each call.
 #[derive(Default)]
 struct Corrections(Mutex<Vec<Value>>);
 

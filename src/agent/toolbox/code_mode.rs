@@ -11,7 +11,7 @@ use sekisho_calls::registry::{SearchIndex, Searchable};
 use sekisho_core::call::{Arguments, READ_RESULT};
 use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 
-/// A toolbox that offers two tools in place of those that it has. A program calls what the run may use.
+/// A toolbox that offers two tools in place of its own. A program calls the tools that the run may use.
 pub struct CodeMode {
     pub toolbox: Arc<dyn Toolbox>,
 }

@@ -28,7 +28,7 @@ impl OfTenant {
         self.tenant.has_source(&tool.metadata.source)
     }
 
-    /// What a tool that makes calls itself may call.
+    /// The call, with the tools that its tool may call itself.
     fn narrowed(&self, call: ToolboxCall) -> ToolboxCall {
         let snapshot = self.gateway.pipeline.registry.snapshot();
         if !snapshot.get(&call.tool).is_some_and(|tool| tool.metadata.sandboxed) {

@@ -111,7 +111,7 @@ impl Toolbox for OverHttp {
     }
 }
 
-/// Whether the other gateway can be asked to run the tool: it does not know what the tool may not call in turn.
+/// Whether the other gateway can be asked to run the tool: it does not know which tools the tool may not call in turn.
 fn may_run(call: &ToolboxCall) -> bool {
     call.tool != PYTHON || call.nested_scope.admits_all()
 }

@@ -12,11 +12,8 @@ use super::{
     AUDIT, BackupContents, BackupError, DATABASE, FORMAT, MANIFEST, MCP_SERVERS, Manifest, StatePlaces, WORKSPACES,
 };
 
-/// Writes what an archive has to its places, where nothing may be yet. Everything is extracted beside its place first, so
-/// that an incomplete archive leaves nothing.
-///
-/// # Errors
-/// [`BackupError`].
+/// Writes the contents of an archive to their places, which must be empty. Everything is extracted beside its place
+/// first, so that an incomplete archive leaves nothing.
 pub fn restore(places: &StatePlaces, from: &Path) -> Result<BackupContents, BackupError> {
     refuse_existing(places)?;
     let damaged = |reason: String| BackupError::Damaged { path: from.to_owned(), reason };
@@ -52,7 +49,7 @@ fn refuse_existing(places: &StatePlaces) -> Result<(), BackupError> {
 }
 
 fn manifest(archive: &mut ZipArchive<File>) -> Result<Manifest, String> {
-    /// Many times what it has.
+    /// Many times the size of a manifest.
     const MAX_BYTES: u64 = 64 << 10;
     let entry = archive.by_name(MANIFEST).map_err(|error| format!("{MANIFEST}: {error}"))?;
     let mut text = Vec::new();
@@ -60,7 +57,7 @@ fn manifest(archive: &mut ZipArchive<File>) -> Result<Manifest, String> {
     serde_json::from_slice(&text).map_err(|error| format!("{MANIFEST}: {error}"))
 }
 
-/// What was extracted beside its places. Removed on drop, unless it was put in place.
+/// Files that were extracted beside their places. Removed on drop, unless they were put in place.
 struct Extracted<'a> {
     places: &'a StatePlaces,
     /// From where to where.
@@ -113,7 +110,7 @@ impl Extracted<'_> {
         staged.push(".restoring");
         let staged = PathBuf::from(staged);
         if !self.moves.iter().any(|(from, _)| *from == staged) {
-            // What an earlier restore left that was killed.
+            // The files of an earlier restore that was killed.
             remove(&staged);
             self.moves.push((staged.clone(), place.to_owned()));
         }
@@ -136,7 +133,7 @@ impl Drop for Extracted<'_> {
     }
 }
 
-/// Removes a file, or a folder with what is in it. One that stays is found when its place is written to.
+/// Removes a file, or a folder with its contents. One that stays is found when its place is written to.
 fn remove(path: &Path) {
     let _stays = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
 }

@@ -155,7 +155,7 @@ async fn new_segments_under_load_lose_no_line() {
     assert!(verified.damages.is_empty());
 }
 
-/// What a process leaves that is killed between closing a segment and opening the next one, at each step.
+/// The files of a process that is killed between closing a segment and opening the next one, at each step.
 #[tokio::test]
 async fn a_crash_between_two_segments_is_mended() {
     for step in 0..3 {
@@ -190,10 +190,10 @@ async fn a_crash_between_two_segments_is_mended() {
     }
 }
 
-/// What is done to the file, and how it is called.
+/// A change to the file, and its name.
 type Change = (&'static str, fn(&Path));
 
-/// What tools for log rotation do.
+/// The actions of tools for log rotation.
 const ROTATIONS: [Change; 4] = [
     ("moved away", |file| fs::rename(file, file.with_extension("jsonl.1")).unwrap()),
     ("removed", |file| fs::remove_file(file).unwrap()),

@@ -23,7 +23,7 @@ use sekisho_config::{JwtConfig, OneOrMany};
 
 const ISSUER: &str = "https://issuer.example";
 
-/// A key pair of the issuer: its id and what it signs with.
+/// A key pair of the issuer: its id and its signing key.
 struct Pair(&'static str, Algorithm, EncodingKey);
 
 fn rsa(id: &'static str) -> Pair {

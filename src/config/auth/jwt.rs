@@ -51,7 +51,7 @@ impl JwtConfig {
     /// Maximum for `leeway_seconds`; more would keep expired tokens valid.
     const MAX_LEEWAY_SECONDS: u64 = 300;
 
-    /// Whether the issuer is an address at which it can publish what it has.
+    /// Whether the issuer is an address at which it can publish its metadata.
     pub fn is_address(&self) -> bool {
         let is_plain = |url: &Url| url.query().is_none() && url.fragment().is_none();
         Url::parse(&self.issuer).is_ok_and(|url| is_secure(&url) && is_plain(&url))
@@ -116,7 +116,7 @@ impl IntrospectionConfig {
     }
 }
 
-/// Whether nobody in between can read and change what is sent: over TLS, or within this machine.
+/// Whether nobody in between can read and change requests: over TLS, or within this machine.
 pub fn is_secure(url: &Url) -> bool {
     let is_this_machine = || match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -95,7 +95,8 @@ impl RuleSubject {
 }
 
 impl LimitRule {
-    /// Those for whom a call is counted; empty if the rule is not for the call. `tool`: `None` for a model's turn.
+    /// The subjects for whom a call is counted; empty if the rule is not for the call. `tool`: `None` for a model's
+    /// turn.
     pub fn subjects(&self, caller: &Caller, tool: Option<&str>) -> Vec<Arc<str>> {
         match self.is_for(caller) && self.is_for_tool(tool) {
             true => self.subjects_of(caller, tool),
@@ -118,7 +119,7 @@ impl LimitRule {
         patterns.is_empty() || tool.is_some_and(|tool| patterns.iter().any(|pattern| matches(pattern, tool)))
     }
 
-    /// Those for whom calls of this caller are counted.
+    /// The subjects for whom calls of this caller are counted.
     pub fn subjects_of(&self, caller: &Caller, tool: Option<&str>) -> Vec<Arc<str>> {
         let roles = &self.matching.roles;
         match self.per {
@@ -133,7 +134,7 @@ impl LimitRule {
         }
     }
 
-    /// Whether it limits what is spent on a day.
+    /// Whether it limits the use of a day.
     pub fn limits_days(&self) -> bool {
         self.cost_per_day.is_some() || self.tokens_per_day.is_some()
     }

@@ -42,7 +42,7 @@ impl McpEndpoint {
         self.roles.is_empty() || caller.has_one_of(&self.roles)
     }
 
-    /// How tools are listed for clients that do not choose, if that is said here.
+    /// How tools are listed for clients that do not choose, if the endpoint sets it.
     pub fn listing(&self) -> Option<McpToolListing> {
         match (self.code_mode, self.search) {
             (true, _) => Some(McpToolListing::CodeMode),

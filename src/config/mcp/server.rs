@@ -91,7 +91,7 @@ pub struct McpServerSettings {
     pub max_sessions: Option<usize>,
     /// A session without a call for this long ends, in seconds.
     pub session_idle_seconds: u32,
-    /// Whose it is. What the configuration has is shared.
+    /// Its owner. Servers of the configuration are shared.
     #[serde(skip)]
     pub owner: Ownership,
 }

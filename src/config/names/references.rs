@@ -10,7 +10,7 @@ use crate::{
 struct References(Vec<NameReference>);
 
 impl Config {
-    /// Each name that must be that of something, with its place.
+    /// Each name that must be the name of an object, with its place.
     pub fn name_references(&self) -> Vec<NameReference> {
         use NameKind::{Adapter, Component, PythonFile, Role, SourceTool, Tool};
         let mut found = References::default();
@@ -68,7 +68,7 @@ impl Config {
 }
 
 impl References {
-    /// One name. `*` alone is none.
+    /// One name. A bare `*` is none.
     fn add(&mut self, setting: String, kind: NameKind, of: &str, name: &str) {
         if name != "*" {
             self.0.push(NameReference { setting, kind, of: of.to_owned(), name: name.to_owned() });
@@ -150,7 +150,7 @@ impl References {
         self.list(&at("collections"), NameKind::Collection, "", tenant.collections.iter().flatten());
     }
 
-    /// Agents have tools beside those of the gateway.
+    /// Agents have tools beside the tools of the gateway.
     fn of_filter(&mut self, setting: &str, filter: &ToolFilter) {
         let is_of_gateway = |name: &&String| ![SKILL, TASK].contains(&name.as_str());
         for (key, names) in [("include", &filter.include), ("exclude", &filter.exclude)] {
@@ -161,7 +161,7 @@ impl References {
     }
 }
 
-/// As whose the ids of operations are known that an adapter changes: those of all collections that use it.
+/// The owner of the operations' ids that an adapter changes: the operations of all collections that use it.
 pub fn adapter_names(vendor: &str) -> String {
     format!("adapter:{}", vendor.to_ascii_lowercase())
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::*;
 use crate::{Environment, json_schema};
 
-/// Each map by names and each list of texts of the configuration, and what its names are: `None` for names that are compared with
-/// what exists, otherwise why they are not.
+/// Each map by names and each list of texts of the configuration, and the kind of its names: `None` for names that are
+/// compared with existing ones, otherwise why they are not.
 const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("agent.models", DEFINES),
     ("agent.profiles", DEFINES),
@@ -265,7 +265,7 @@ fn a_name_that_matches_nothing_is_named_with_the_nearest_one() {
             "step_2",
             Some(("there is no tool \"step_2\"; did you mean `step_1`?", false)),
         ),
-        // Of a source that is not loaded.
+        // A tool of a source that is not loaded.
         ("tools.overrides.files__raed", NameKind::SourceTool, "", "files__raed", None),
         (rule, NameKind::Tool, "", "files__*", None),
         (rule, NameKind::Tool, "", "fil*", None),

@@ -1,4 +1,4 @@
-//! Who may call, who sees the console, and what the agents of a tenant may use.
+//! Who may call, who sees the console, and the agents' permissions of a tenant.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
     }
 }
 
-/// The entry with the same key, otherwise that of the same caller. A further caller has none.
+/// The entry with the same key, otherwise the entry of the same caller. A further caller has none.
 fn same_key<'a>(was: &'a [ApiKeyConfig], key: &ApiKeyConfig) -> Option<&'a ApiKeyConfig> {
     let hash = key.hash();
     let with_key = was.iter().find(|was| hash.is_some() && was.hash() == hash);

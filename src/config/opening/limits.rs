@@ -1,4 +1,4 @@
-//! How much callers may use, what is asked of a call, and where requests may go.
+//! How much callers may use, the conditions of a call, and where requests may go.
 
 use super::Comparison;
 use crate::limits::RuleMatch;

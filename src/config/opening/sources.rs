@@ -9,7 +9,7 @@ use crate::{
 pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApiConfig) {
     let OpenApiConfig { collections, adapters, secrets: _ } = was;
     at.below("collections").in_both(collections, &is.collections, collection);
-    // What an adapter fills in, callers cannot choose.
+    // Callers cannot choose values that an adapter fills in.
     at.below("adapters").in_both(adapters, &is.adapters, |at, was, is| at.altered("", was != is));
     let gone = adapters.keys().filter(|name| !is.adapters.contains_key(*name));
     gone.for_each(|name| at.below("adapters").add(name, "as it is", "removed"));

@@ -19,7 +19,7 @@ fn opened(before: &str, after: &str) -> Vec<String> {
     config(after).opens(&config(before)).iter().map(|opening| opening.setting.clone()).collect()
 }
 
-/// Narrow, wide, and what the change from the one to the other opens. The way back opens nothing.
+/// Narrow, wide, and the settings that the change from the one to the other opens. The way back opens nothing.
 const OPENING: &[(&str, &str, &[&str])] = &[
     ("", "config: {reload: immediate}", &["config.reload"]),
     // Who may call.
@@ -59,7 +59,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ),
     ("", "console: {roles: {viewer: [staff]}}", &["console.roles.viewer"]),
     ("", "console: {roles: {admin: [admin, operator]}}", &["console.roles.admin"]),
-    // What is asked of a call.
+    // The conditions of a call.
     ("policy: {directory: /p}", "", &["policy.directory"]),
     ("", "policy: {dangerous_roles: [operator, staff]}", &["policy.dangerous_roles"]),
     ("policy: {external: {url: 'http://127.0.0.1:1/a'}}", "", &["policy.external.url"]),
@@ -132,7 +132,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         "components: {directory: c, grants: {w: {http: [a.example], folders: {/data: d}}}}",
         &["components.grants.w.folders", "components.grants.w.http"],
     ),
-    // What is offered.
+    // The offered tools.
     (
         "mcp: {servers: {s: {command: run, exclude: [a, b], roles: [x], labels: [l]}}}",
         "mcp: {servers: {s: {command: run, exclude: [a], trusted: true}}}",

@@ -1,4 +1,4 @@
-//! Tools: what overrides say of them, what rules change in their calls, and which own ones there are.
+//! Tools: their overrides, the rules that change their calls, and own tools.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig
     at.add_if(is_elsewhere, "web_search.base_url", base_url, &is.web_search.base_url);
 }
 
-/// What is not set is the tool's own: to set a limit or a role is no opening, and to take it away is one.
+/// A value that is not set is the tool's own: to set a limit or a role is no opening, and to take it away is one.
 fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverride) {
     let ToolOverride {
         rename,
@@ -83,7 +83,7 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
     at.lower("approvals_needed", &needed, &needed_is);
 }
 
-/// Of a mark that a tool may have by itself.
+/// The openness of a mark that a tool may have by itself.
 fn how_open(mark: &Option<bool>) -> u8 {
     match mark {
         Some(true) => 0,

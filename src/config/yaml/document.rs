@@ -178,7 +178,7 @@ impl Node {
         }
     }
 
-    /// The first value in it that stands for that of a variable, a file or a program.
+    /// The first value in it that stands for the value of a variable, a file or a program.
     pub(crate) fn first_reference(&self) -> Option<&Self> {
         match &self.content {
             Content::Text { interpolated: true, .. } | Content::Unread(_) => Some(self),

@@ -13,7 +13,7 @@ pub struct ConfigError {
     pub message: String,
     /// The line of the file without possible secrets, and a mark under the place.
     pub excerpt: Option<String>,
-    /// What to do next.
+    /// The next step.
     pub advice: Option<String>,
 }
 

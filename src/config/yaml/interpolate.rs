@@ -9,8 +9,8 @@ use super::reference::{References, is_reference, resolve, unclosed};
 use crate::environment::Environment;
 
 /// Replaces every `${…}` in the document; `$${` is a literal `${`. A value that cannot be replaced is marked invalid
-/// and reported. In a text that is not the operator's file, what names a variable that is set, a file or a program stays as it
-/// is written, and nothing is read.
+/// and reported. In a text that is not the operator's file, names of set variables, of files and of programs stay as
+/// they are written, and nothing is read.
 pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> (References, Vec<ConfigError>) {
     let mut broken = Vec::new();
     let references = if document.is_operators { Policy::Resolve(References::default()) } else { Policy::Keep };
@@ -37,10 +37,10 @@ pub(crate) fn expand_text(text: &str, environment: &Environment) -> Result<Strin
     expanded.map(|(text, _)| text).map_err(|problem| problem.message)
 }
 
-/// What a text consists of.
+/// The origin of a text's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Of what is written there.
+    /// Only text of the file.
     Written,
     /// Values are in the place of variables and references.
     Replaced,
@@ -53,7 +53,7 @@ pub(super) struct Problem {
     pub(super) advice: String,
 }
 
-/// What becomes of references to files and programs, and of variables that are set.
+/// The treatment of references to files and programs, and of variables that are set.
 enum Policy {
     /// They are replaced, and the references collected.
     Resolve(References),
@@ -87,7 +87,7 @@ fn walk(node: &mut Node, expansion: &mut Expansion<'_>, broken: &mut Vec<(Positi
 }
 
 impl Expansion<'_> {
-    /// The text with its variables and references replaced, and what it consists of then.
+    /// The text with its variables and references replaced, and its origin then.
     fn expand(&mut self, text: &str) -> Result<(String, Origin), Problem> {
         let mut expanded = String::with_capacity(text.len());
         let (mut is_replaced, mut is_unread) = (false, false);

@@ -35,7 +35,7 @@ const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which output and end of a program are looked for.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the values of a configuration come from besides its file.
+/// The sources of a configuration's values besides its file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References {
     /// A change of one causes a reload.
@@ -138,7 +138,7 @@ impl Program {
         Ok((program, rest))
     }
 
-    /// What it printed within its time to live, or prints now.
+    /// Its output within its time to live, or of a run now.
     fn value(&self) -> Result<String, Problem> {
         if let Some(printed) = PRINTED.lock().get(&self.arguments)
             && printed.at.elapsed() < self.ttl
@@ -154,7 +154,7 @@ impl Program {
         Ok(value)
     }
 
-    /// What it prints is in no message, neither as output nor as an error.
+    /// Its output is in no message, neither as output nor as an error.
     fn run(&self) -> Result<String, String> {
         let deadline = Instant::now() + self.timeout;
         let mut command = Command::new(&self.arguments[0]);
@@ -171,7 +171,7 @@ impl Program {
         }
     }
 
-    /// Reads to the end of its output, which what it started may have open too.
+    /// Reads to the end of its output, which processes that it started may have open too.
     fn printed(&self, child: &mut Child, deadline: Instant) -> Result<String, String> {
         let output = child.stdout.take().ok_or("it has no output")?;
         // A read never waits, so that nothing holds this thread longer than to the deadline.
@@ -205,7 +205,8 @@ impl Program {
     }
 }
 
-/// Kills a program that nobody has waited for yet, so that its id is still that of its group, and all that it started.
+/// Kills a program that nobody has waited for yet, so that its id is still the id of its group, and all that it
+/// started.
 fn kill(child: &mut Child) {
     // It may have ended meanwhile.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);

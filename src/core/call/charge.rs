@@ -1,4 +1,4 @@
-//! What a call is charged, where it is stored together with what the call leaves.
+//! The charge of a call, stored together with the other results of the call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use rust_decimal::Decimal;
 use crate::caller::Caller;
 use crate::error::CallError;
 
-/// Takes what a call was charged, to store it together with what the call leaves.
+/// Takes the charge of a call, to store it together with the other results of the call.
 pub trait ChargeSink: fmt::Debug + Send + Sync {
     /// The id of the charge of a call that is about to be sent.
     fn open(&self) -> Arc<str>;
 
-    /// Stores what a call may cost, before it is sent: if its process is killed, that is what it is charged.
+    /// Stores the maximum cost of a call before the call is sent. If the process is killed, the call is charged this
+    /// amount.
     ///
     /// # Errors
     /// The store does not take it; the call must not be sent then.
     fn reserve(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), CallError>>;
 
-    /// Takes a charge: of what was reserved, or of a call that costs no money and reserved none.
+    /// Takes a charge: for a reservation, or for a call that costs no money and has no reservation.
     fn charged(&self, charged: ChargedCall<'_>);
 }
 
-/// What a call may cost.
+/// The maximum cost of a call.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     pub id: Arc<str>,
@@ -50,10 +51,10 @@ pub struct ReservedTurn {
     pub completion_tokens: u64,
 }
 
-/// What a call was charged: nothing, if its reservation is released.
+/// The charge of a call: nothing, if its reservation is released.
 #[derive(Debug, Clone, Copy)]
 pub struct ChargedCall<'a> {
-    /// That of its reservation; `None`: none was stored.
+    /// The id of its reservation; `None`: none was stored.
     pub id: Option<&'a Arc<str>>,
     pub caller: &'a Caller,
     /// In UTC.

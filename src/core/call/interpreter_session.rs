@@ -77,7 +77,7 @@ pub enum SessionEnd {
     Lost,
 }
 
-/// What a tool notes for the receipt and the audit line of its call.
+/// A tool's note for the receipt and the audit line of its call.
 #[derive(Debug, Default)]
 pub struct InterpreterNote(Mutex<Option<InterpreterSession>>);
 

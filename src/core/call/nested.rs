@@ -23,7 +23,7 @@ const MAX_NAME: usize = 64;
 #[derive(Debug)]
 pub struct ParentCall {
     pub id: CallId,
-    /// SHA-256 of the program that its tool runs, with those before it in a session.
+    /// SHA-256 of the program that its tool runs; in a session, also of the programs before it.
     pub program: [u8; 32],
     /// How many calls all programs below one call from outside may still make together.
     pub calls_left: Arc<AtomicU32>,
@@ -37,7 +37,7 @@ pub struct NestedCalls(Mutex<NestedCallList>);
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct NestedCallList {
     count: usize,
-    /// Of all of them, and of those that their tools made.
+    /// The cost of all of them, and of the calls that their tools made.
     #[serde(serialize_with = "number")]
     cost_usd: Decimal,
     /// In the order in which they ended.
@@ -47,7 +47,6 @@ pub struct NestedCallList {
     replayed: usize,
 }
 
-/// One of them.
 #[derive(Debug, Clone, Serialize)]
 pub struct NestedCall {
     pub call_id: CallId,
@@ -96,7 +95,7 @@ impl NestedCalls {
 }
 
 impl NestedCallList {
-    /// Of all of them, and of those that their tools made.
+    /// The cost of all of them, and of the calls that their tools made.
     pub fn cost_usd(&self) -> Decimal {
         self.cost_usd
     }

@@ -12,7 +12,7 @@ pub struct ToolOutput {
     pub tokens: Option<u64>,
     /// Facts about the run beside the result (the final URL, the provider), the reply's `metadata`.
     pub metadata: Map<String, Value>,
-    /// The form of an MCP server's result, or what MCP clients get instead of text; mostly `None`.
+    /// The form of an MCP server's result, or the form that MCP clients get instead of text; mostly `None`.
     pub mcp: Option<Box<McpResult>>,
 }
 
@@ -21,14 +21,14 @@ pub struct ToolOutput {
 pub struct McpResult {
     /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol defines them.
     pub content: Vec<Value>,
-    /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
+    /// The value (of [`ToolOutput`] or of the error) is the result's `structuredContent`.
     pub structured: bool,
     /// `_meta`.
     pub meta: Map<String, Value>,
 }
 
 impl McpResult {
-    /// The text blocks, and a word for each of what is no text; `None` without any block.
+    /// The text blocks, and one word for each block without text; `None` without any block.
     pub fn text(&self) -> Option<String> {
         let words = self.content.iter().map(|block| {
             let field = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The time that a call waits for what the gateway itself has: slots, places in queues, look-ups of names. It is not its
-//! tool's time, which begins when the request is sent.
+//! The time that a call waits for resources of the gateway itself: slots, places in queues, look-ups of names. The time
+//! of its tool begins later, when the request is sent.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -23,8 +23,8 @@ struct Ends {
 }
 
 impl QueueTime {
-    /// From now on waits end at `begin_by`, and what was waited moves deadlines, at most to `must_end_by`. What is set first
-    /// counts.
+    /// From now on, waits end at `begin_by`, and the waited time moves deadlines, at most to `must_end_by`. Only the
+    /// first call of this function has an effect.
     pub fn set_ends(&self, begin_by: Instant, must_end_by: Option<Instant>) {
         self.ends.get_or_init(|| Ends { begin_by, must_end_by });
     }
@@ -52,8 +52,8 @@ impl QueueTime {
         Deadline(ends.must_end_by.map_or(later, |end| later.min(end)).max(deadline.0))
     }
 
-    /// Waits for `work` until the deadline, which is later by what is waited in queues meanwhile. `None`: it is not done by
-    /// then.
+    /// Waits for `work` until the deadline, which is later by the time that was waited in queues meanwhile. `None`:
+    /// `work` was not done by then.
     pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let (before, mut end) = (self.total(), deadline.0);

@@ -1,4 +1,4 @@
-//! What a call whose result goes to a model says about large ones.
+//! How large results are handled in a call whose result goes to a model.
 
 use std::sync::Arc;
 
@@ -10,6 +10,6 @@ pub const READ_RESULT: &str = "read_result";
 pub struct ResultHandles {
     /// Bytes of a result that the model still gets whole.
     pub max_inline_bytes: usize,
-    /// The session that alone can read what is stored.
+    /// Only this session can read the stored results.
     pub session: Option<Arc<str>>,
 }

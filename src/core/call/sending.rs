@@ -36,12 +36,12 @@ pub struct SentFlag(Arc<AtomicBool>);
 pub struct OnBehalf {
     pub owner: Owner,
     pub sent: SentFlag,
-    /// What it waits for slots and look-ups.
+    /// Its waits for slots and look-ups.
     pub queueing: Arc<QueueTime>,
 }
 
 impl OnBehalf {
-    /// The owner of what the request uses; without a call, the gateway.
+    /// The owner of the resources that the request uses; without a call, the gateway.
     pub fn owner_of(call: Option<&Self>) -> &Owner {
         match call {
             Some(call) => &call.owner,
@@ -49,8 +49,8 @@ impl OnBehalf {
         }
     }
 
-    /// Waits for what the gateway itself has, until the time that `wait` is given. For a call the deadline is later then by
-    /// what was waited, unless a part of it was sent before: then its tool's time has begun.
+    /// Waits for a resource of the gateway itself, until the time that `wait` is given. For a call, the deadline is
+    /// later then by the waited time, unless a part of the call was sent before: then the time of its tool has begun.
     pub async fn queued<T, F: Future<Output = T>>(
         call: Option<&Self>,
         deadline: &mut Deadline,

@@ -1,4 +1,4 @@
-//! What a call has changed elsewhere, and what undoes it if its caller leaves before it knows.
+//! The changes of a call elsewhere, and how to undo them if its caller leaves before it knows of them.
 
 use std::fmt;
 

@@ -10,8 +10,8 @@ use crate::share::Lease;
 pub struct Upload {
     pub file: File,
     pub bytes: u64,
-    /// Of the content, in hexadecimal digits.
+    /// SHA-256 of the content, in hexadecimal digits.
     pub sha256: String,
-    /// What it takes of the disk space for all uploads.
+    /// Its share of the disk space for all uploads.
     pub space: Option<Lease>,
 }

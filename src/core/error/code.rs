@@ -1,4 +1,4 @@
-//! The codes of errors, and what each says of the call.
+//! The codes of errors, and the meaning of each for the call.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub enum ErrorCode {
     UnknownOutcome,
     /// A program that was resumed did something else than before.
     ReplayDiverged,
-    /// What was stored of a session of an interpreter cannot be opened: the next call begins anew.
+    /// The stored state of an interpreter's session cannot be opened: the next call begins anew.
     SessionLost,
     TooLarge,
     UnsupportedMediaType,

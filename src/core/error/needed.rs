@@ -1,4 +1,4 @@
-//! What a refused call needs first: a decision, or a sign-in.
+//! The requirement of a refused call: a decision, or a sign-in.
 
 use std::fmt;
 use std::sync::Arc;

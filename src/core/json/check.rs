@@ -1,4 +1,4 @@
-//! Checks a text and counts its values without building any of them: what is refused costs no memory.
+//! Checks a text and counts its values without building any of them: a refused text costs no memory.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,11 +15,11 @@ const FEW_KEYS: usize = 16;
 /// With its `raw_value` feature, `serde_json` reads this key of a `Value` as "more JSON inside".
 const RESERVED_KEY: &str = "$serde_json::private::RawValue";
 
-/// What a text has.
+/// The contents of a text, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) values: usize,
-    /// Of the values, those that are objects.
+    /// The values that are objects.
     pub(super) objects: usize,
 }
 

@@ -9,7 +9,7 @@ use serde::de::{
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
-/// What a reader accepts.
+/// The form that a reader accepts.
 pub trait Rules: Copy {
     /// Tags are ignored, merge keys (`<<`) are applied, and a number that JSON cannot represent becomes a string.
     const IS_YAML: bool;

@@ -1,11 +1,12 @@
-//! Budgets: what a replica leases counts as spent at once, until the replica gives it back.
+//! Budgets: the lease of a replica counts as spent at once, until the replica gives it back.
 //!
-//! Of an account the ledger has what was spent (`spent`), and what each replica leases. A replica spends within its lease
-//! alone. What it spent is first added to `spent`, and only then leaves its lease: whatever is lost or arrives late between
-//! the two, money is counted twice for a while, and never not at all.
+//! The ledger has the spent amount of each account (`spent`), and the lease of each replica. A replica spends only
+//! within its lease. An amount that it spent is first added to `spent`, and only then leaves its lease. Whatever is
+//! lost or arrives late between the two, money is counted twice for a while, and never not at all.
 //!
-//! An administrator may release what a lost replica leases ([`RELEASED_AFTER`]). A replica that was only cut off does not spend it
-//! by then ([`may_spend`]), and the ledger does not take it for its own again ([`StoredLease::releases`]).
+//! An administrator may release the leases of a lost replica ([`RELEASED_AFTER`]). A replica that was only cut off does
+//! not spend its lease by then ([`may_spend`]), and the ledger does not take the lease for the replica's own again
+//! ([`StoredLease::releases`]).
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use rust_decimal::Decimal;
 use super::use_window::UseWindow;
 use crate::amount::{Amount, PRICE_DECIMALS};
 
-/// The part of what is left that one request leases at most, unless a single call needs more: 5 %.
+/// The part of the remaining amount that one request leases at most, unless a single call needs more: 5 %.
 const SLICE_DIVISOR: u64 = 20;
 
 /// A replica that spends nothing for so long gives its lease back.
@@ -23,22 +24,22 @@ const IDLE: Duration = Duration::from_secs(5);
 /// How long a replica may hold more in the ledger than it needs, because it settled a part meanwhile.
 const MAX_UNSYNCED: Duration = Duration::from_millis(200);
 
-/// How long after an answer that was too small it is asked again, before calls are refused: other replicas may have settled what
-/// the ledger has as leased.
+/// How long after an answer that was too small the ledger is asked again, before calls are refused: other replicas may
+/// have settled amounts that the ledger has as leased.
 const CONFIRMATION: Duration = Duration::from_millis(300);
 
 /// How long an answer that was too small is taken for the next one too.
 const REFUSAL_TTL: Duration = Duration::from_secs(1);
 
-/// What a replica leases may be released so long after its last heartbeat, by the database's clock.
+/// The leases of a replica may be released so long after its last heartbeat, by the database's clock.
 pub const RELEASED_AFTER: Duration = Duration::from_secs(60);
 
-/// How long a replica spends what it leases after it sent a heartbeat that was answered, by its own clock: 10 % less, since clocks
-/// differ.
+/// How long a replica spends its lease after it sent a heartbeat that was answered, by its own clock: 10 % less, since
+/// clocks differ.
 const LEASE_VALIDITY: Duration = Duration::from_secs(54);
 
-/// Whether a replica may spend what it leases, `heartbeat` being when it sent the last heartbeat that was answered. Both by a clock
-/// that goes on while the machine is suspended.
+/// Whether a replica may spend its lease, `heartbeat` being when it sent the last heartbeat that was answered. Both by
+/// a clock that goes on while the machine is suspended.
 pub fn may_spend(now: Duration, heartbeat: Duration) -> bool {
     now.saturating_sub(heartbeat) < LEASE_VALIDITY
 }
@@ -50,22 +51,23 @@ pub struct AccountLimit {
     pub tokens: Option<u64>,
 }
 
-/// What a replica asks of the ledger of one account.
+/// The request of a replica to the ledger of one account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// Grows with each request of a replica: an older one that arrives later changes nothing.
     pub sequence: i64,
     /// How often its leases were released, as it knows.
     pub releases: i64,
-    /// What it has of its lease: what it may yet spend, and what it spent and did not settle. The rest is given back.
+    /// The part of its lease that it keeps: the amount that it may yet spend, and the amount that it spent and did not
+    /// settle. The rest is given back.
     pub kept: Amount,
-    /// What it wants beside that.
+    /// The amount that it wants beside that.
     pub wanted: Amount,
     /// The part of it without which a call that waits cannot run.
     pub needed: Amount,
 }
 
-/// What the ledger has of one replica.
+/// The ledger's record of one replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredLease {
     pub sequence: i64,
@@ -74,19 +76,20 @@ pub struct StoredLease {
     pub amount: Amount,
 }
 
-/// What the ledger answers.
+/// The answer of the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseAnswer {
-    /// Added to what the replica kept.
+    /// Added to the amount that the replica kept.
     pub granted: Amount,
-    /// What was left for all before.
+    /// The amount that was left for all before.
     pub left: Amount,
-    /// How often the replica's leases were released. More than it knew: what it kept is not its own, and nothing is granted.
+    /// How often the replica's leases were released. More than the replica knew: the amount that it kept is not its
+    /// own, and nothing is granted.
     pub releases: i64,
 }
 
-/// Decides about a request. `spent`: what was spent and settled; `others`: the leases of the other replicas. `None`: the
-/// request is older than one that was decided.
+/// Decides about a request. `spent`: the spent and settled amount; `others`: the leases of the other replicas. `None`:
+/// the request is older than one that was decided.
 pub fn decide(
     limit: AccountLimit,
     (spent, others): (Amount, Amount),
@@ -120,8 +123,8 @@ pub fn decide(
     Some((stored, LeaseAnswer { granted, left, releases }))
 }
 
-/// What is leased ahead of need: three seconds of recent use. What was spent is settled every two seconds, which asks the ledger
-/// anew; so a replica in use does not ask in between.
+/// The amount that is leased ahead of need: three seconds of recent use. A replica settles the spent amount every two
+/// seconds and asks the ledger anew then, so a replica in use does not ask in between.
 fn ahead_of(recent: Amount) -> Amount {
     recent.plus(recent).plus(recent)
 }
@@ -131,13 +134,13 @@ fn rounded_down(cost_usd: Decimal) -> Decimal {
     cost_usd.trunc_with_scale(PRICE_DECIMALS)
 }
 
-/// A replica's lease of one account. `in_use` is what its calls hold, and what they spent and the replica did not settle. All
-/// amounts are of what is limited ([`AccountLimit::limited`]).
+/// A replica's lease of one account. `in_use` is the amount that its calls hold, and the amount that they spent and the
+/// replica did not settle. All amounts are in the unit of the limit ([`AccountLimit::limited`]).
 #[derive(Debug, Default)]
 pub struct BudgetLease {
     /// Leased and not settled.
     amount: Amount,
-    /// What the ledger has of it.
+    /// Its amount in the ledger.
     stored: Amount,
     /// A request had no answer: the ledger may have more.
     is_uncertain: bool,
@@ -145,7 +148,7 @@ pub struct BudgetLease {
     /// How often it was released.
     releases: i64,
     is_asking: bool,
-    /// Of the calls that wait: all together, and the largest.
+    /// The amounts of the calls that wait: of all together, and of the largest.
     waiting: Amount,
     needed: Amount,
     recent: UseWindow<Amount>,
@@ -156,7 +159,7 @@ pub struct BudgetLease {
     /// The last answer was too small for a call, and nothing is asked for calls until then.
     is_short: bool,
     next_for_calls: Duration,
-    /// When an answer was too small for a second time, and what was left for all.
+    /// When an answer was too small for a second time, and the amount that was left for all.
     refused: Option<(Duration, Amount)>,
 }
 
@@ -171,7 +174,7 @@ impl AccountLimit {
 }
 
 impl BudgetLease {
-    /// What calls may yet hold.
+    /// The amount that calls may yet hold.
     pub fn free(&self, in_use: Amount) -> Amount {
         self.amount.minus(in_use)
     }
@@ -195,12 +198,12 @@ impl BudgetLease {
         true
     }
 
-    /// So much was added to what the ledger has as spent.
+    /// The ledger has added this amount to the spent one.
     pub fn settle(&mut self, amount: Amount) {
         self.amount = self.amount.minus(amount);
     }
 
-    /// What to ask of the ledger now, if anything.
+    /// The request to the ledger now, if there is one.
     pub fn request(&mut self, now: Duration, in_use: Amount) -> Option<LeaseRequest> {
         if self.is_asking {
             return None;
@@ -254,8 +257,8 @@ impl BudgetLease {
         self.next_ahead = if answer.granted.is_zero() { now + REFUSAL_TTL } else { now };
     }
 
-    /// What was leased was released so often in all. If that is more than was known, nothing is leased any more: what is in use
-    /// is asked for anew.
+    /// The leases were released so often in all. If that is more than was known, nothing is leased any more: the amount
+    /// in use is asked for anew.
     pub fn release(&mut self, releases: i64) {
         if releases > self.releases {
             self.releases = releases;
@@ -270,7 +273,7 @@ impl BudgetLease {
         self.is_asking && self.sequence == sequence
     }
 
-    /// No answer came: what was granted, if anything, is given back with the next request.
+    /// No answer came: a granted amount, if any, is given back with the next request.
     pub fn unanswered(&mut self, now: Duration) {
         self.stop_asking();
         self.is_uncertain = true;

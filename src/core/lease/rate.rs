@@ -1,9 +1,9 @@
-//! Rates: the ledger's bucket is that of one gateway. It holds a minute's calls and is refilled evenly. What a replica takes
-//! has left the bucket: a slice that is lost delays calls, and never admits one.
+//! Rates: the ledger's bucket is the bucket of one gateway. It holds a minute's calls and is refilled evenly. A slice
+//! that a replica takes has left the bucket: a lost slice delays calls, and never admits one.
 //!
-//! A replica takes at most what it used in the last second, at most a second of the rate, and uses it before it ends or gives
-//! it back. So over the bucket at most one slice a replica is admitted within any minute. What a replica admits while the ledger
-//! is away, it takes from the bucket afterwards, before any other call.
+//! A replica takes at most its use of the last second, at most a second of the rate, and uses the slice before it ends
+//! or gives it back. So at most one slice a replica is admitted over the bucket within any minute. The calls that a
+//! replica admits while the ledger is away, it takes from the bucket afterwards, before any other call.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use super::use_window::UseWindow;
 /// which it asked.
 pub const SLICE_TTL: Duration = Duration::from_secs(2);
 
-/// The slowest rate of which slices are taken: 20 calls a second. Of others each call asks.
+/// The slowest rate with slices: 20 calls a second. With slower rates, each call asks.
 const MIN_LEASED_RATE: u32 = 20 * 60;
 
 /// A replica asks for more when it has less than this part of a second's use: time enough for an answer.
@@ -47,7 +47,7 @@ pub fn wait(full_at: i64, now: i64, per_minute: NonZeroU32) -> Duration {
     Duration::from_nanos(until_full.saturating_sub(refill.saturating_mul(u64::from(per_minute.get()) - 1)))
 }
 
-/// What a replica decides about a call.
+/// The decision of a replica about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Granted,
@@ -57,7 +57,7 @@ pub enum Decision {
     Ask,
 }
 
-/// What a replica asks of the ledger.
+/// The request of a replica to the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakeRequest {
     /// Negative: given back.
@@ -67,11 +67,11 @@ pub struct TakeRequest {
     pub sent: Duration,
 }
 
-/// What a replica has of one bucket.
+/// A replica's share of one bucket.
 #[derive(Debug)]
 pub struct RateLease {
     per_minute: NonZeroU32,
-    /// Calls that it may admit, and until when; those that end first stand first.
+    /// Calls that it may admit, and until when; slices that end first stand first.
     slices: VecDeque<(u64, Duration)>,
     /// Calls of slices that ended.
     ended: u64,
@@ -103,7 +103,7 @@ impl RateLease {
         self.per_minute
     }
 
-    /// Applies another rate to what is taken from now on.
+    /// Applies another rate to calls taken from now on.
     pub fn set_rate(&mut self, per_minute: NonZeroU32) {
         self.per_minute = per_minute;
         self.refused_until = Duration::ZERO;
@@ -128,7 +128,8 @@ impl RateLease {
         Decision::Ask
     }
 
-    /// A call was admitted while the ledger was away. Of those, `most` are settled: meanwhile the bucket was refilled by no more.
+    /// A call was admitted while the ledger was away. At most `most` of such calls are settled: meanwhile the bucket
+    /// was refilled by no more.
     pub fn admit_unsettled(&mut self, now: Duration, most: u64) {
         self.unsettled = (self.unsettled + 1).min(most);
         self.unsettled_until = now + MINUTE;
@@ -145,7 +146,7 @@ impl RateLease {
         self.waiting += 1;
     }
 
-    /// Whether something is to be asked of the ledger before the next call waits for it.
+    /// Whether the replica has to ask the ledger before the next call waits for it.
     pub fn is_low(&mut self, now: Duration) -> bool {
         !self.is_asking && now >= self.refused_until && self.available(now) * LOW_DIVISOR < self.ahead(now)
     }
@@ -161,7 +162,7 @@ impl RateLease {
         self.slices.iter().map(|(calls, _)| calls).sum()
     }
 
-    /// What to ask of the ledger now, if anything.
+    /// The request to the ledger now, if there is one.
     pub fn request(&mut self, now: Duration) -> Option<TakeRequest> {
         if self.is_asking {
             return None;
@@ -171,7 +172,7 @@ impl RateLease {
         let mut unsettled = self.unsettled;
         let wanted = if self.waiting > 0 || self.is_low(now) {
             let most = self.waiting.max(self.most_at_once());
-            // Of calls that wait, all may have been served since: one is asked for, since an answer is waited for.
+            // All calls that wait may have been served since: one is asked for, since an answer is waited for.
             i64::try_from(unsettled + (self.waiting + ahead).min(most).saturating_sub(available).max(1))
         } else if unsettled > 0 && now >= self.refused_until {
             i64::try_from(unsettled)
@@ -203,7 +204,7 @@ impl RateLease {
         }
     }
 
-    /// No answer came. What was taken or given back, if anything, is lost: nothing is asked twice.
+    /// No answer came. Calls that were taken or given back, if any, are lost: nothing is asked twice.
     pub fn unanswered(&mut self) {
         self.is_asking = false;
     }
@@ -215,7 +216,7 @@ impl RateLease {
         !has_calls && is_settled && !self.is_asking && now >= self.refused_until && self.asked_for.per_second(now) == 0
     }
 
-    /// How many calls it has ahead of need: those of a second.
+    /// How many calls it takes ahead of need: the calls of a second.
     fn ahead(&mut self, now: Duration) -> u64 {
         if self.per_minute.get() < MIN_LEASED_RATE {
             0

@@ -1,8 +1,8 @@
-//! Replicas and their ledger in simulated time, without sockets: messages are delayed and lost, replicas are killed, and their
-//! clocks are fast or slow. Each run is that of a seed. `LEASE_SEEDS` has how many; 200 by default.
+//! Replicas and their ledger in simulated time, without sockets: messages are delayed and lost, replicas are killed,
+//! and their clocks are fast or slow. Each run has a seed. `LEASE_SEEDS` has how many; 200 by default.
 //!
-//! What the runs must show is checked against what really happened, not against what ledger or replicas believe. That the
-//! checks find something is shown with runs that break a rule each.
+//! The required properties are checked against the true events, not against the beliefs of ledger or replicas. Runs
+//! that break one rule each show that the checks find errors.
 
 mod budget;
 mod rate;
@@ -19,16 +19,16 @@ fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("LEASE_SEEDS").map_or(200, |seeds| seeds.parse().unwrap())
 }
 
-/// What can go wrong in a run, as chances of one message or of one second of a replica.
+/// The faults of a run, as chances of one message or of one second of a replica.
 #[derive(Debug, Clone, Copy)]
 struct Conditions {
     replicas: usize,
     /// Longest way of a message, in microseconds.
     max_delay: u64,
     lost: f64,
-    /// Of a replica, in each second.
+    /// A replica is killed, in each second.
     killed: f64,
-    /// The same: that its messages and those to it are lost for a while, during which it may be suspended.
+    /// The same: messages from and to a replica are lost for a while, during which it may be suspended.
     cut_off: f64,
     /// How much faster or slower a replica's clock may run.
     drift: f64,

@@ -1,4 +1,4 @@
-//! What was used in the last second or two.
+//! The use of the last second or two.
 
 use std::time::Duration;
 

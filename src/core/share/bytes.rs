@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Lease, Share};
 use crate::caller::Owner;
 
-/// What one of many collections takes of a memory for all of them, in units of some bytes.
+/// The part that one of many collections takes of a memory for all of them, in units of some bytes.
 #[derive(Debug)]
 pub struct HeldBytes {
     share: Arc<Share>,
@@ -20,8 +20,8 @@ impl HeldBytes {
         Self { share: Arc::clone(share), owner: owner.clone(), unit: unit.max(1), units: Vec::new() }
     }
 
-    /// Takes as many units as so many bytes need, or gives those back that they do not. False where there are too few; what was
-    /// taken stays then.
+    /// Takes as many units as so many bytes need, or gives the superfluous ones back. False where there are too few;
+    /// the units that were taken stay then.
     pub fn hold(&mut self, bytes: usize) -> bool {
         let wanted = bytes.div_ceil(self.unit);
         self.units.truncate(wanted);

@@ -15,7 +15,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Of units that were taken.
+    /// A lease of units that were taken.
     pub(super) fn new(share: &Arc<Share>, owner: &Owner, amount: u64) -> Self {
         Self { share: Arc::clone(share), owner: owner.clone(), amount }
     }

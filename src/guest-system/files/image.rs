@@ -1,7 +1,8 @@
-//! The image of a tree: what it has of its own. It is restored over the same shared part, in this process or another.
+//! The image of a tree: the part that the tree does not share. It is restored over the same shared part, in this
+//! process or another.
 //!
-//! The contents of files follow the tree in pieces. A content that several nodes have is there once, and those of the
-//! operator's data files are not: they are found by their paths.
+//! The contents of files follow the tree in pieces. A content that several nodes have is there once. The contents of
+//! the operator's data files are not there: they are found by their paths.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -269,7 +270,7 @@ impl<'a> Placed<'a> {
         Self { first, data_files: data_files.map(|(path, content)| (address(content), path.as_str())).collect() }
     }
 
-    /// Whether the pieces of this content are those of this node.
+    /// Whether the pieces of this content belong to this node.
     fn is_first(&self, id: NodeId, content: &Bytes) -> bool {
         let at = address(content);
         !self.data_files.contains_key(&at) && self.first.get(&at) == Some(&id)

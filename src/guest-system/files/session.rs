@@ -1,4 +1,4 @@
-//! Files of a session: what the host does between two calls.
+//! Files of a session: the work of the host between two calls.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{FileError, Files, Kind, NodeId, ROOT};
 
-/// What a file or a folder takes besides its content: its node, and its name in its folder.
+/// The size of a file or a folder besides its content: its node, and its name in its folder.
 pub(super) const NODE_BYTES: u64 = 512;
 
 impl Files {
@@ -52,8 +52,8 @@ impl Files {
         }
     }
 
-    /// The bytes of this tree alone: without what trees share, and without the `shared` contents. One that is there
-    /// twice counts once. Files and folders count too: each call can send some that no quota counts.
+    /// The bytes of only this tree: without the contents that trees share, and without the `shared` contents. A content
+    /// that is there twice counts once. Files and folders count too: each call can send some that no quota counts.
     pub fn held_bytes<'a>(&self, shared: impl IntoIterator<Item = &'a Bytes>) -> u64 {
         let mut counted: HashSet<_> = shared.into_iter().map(|content| content.as_ptr().addr()).collect();
         let of_node = |kind: &Kind| match kind {

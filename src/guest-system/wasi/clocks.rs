@@ -19,7 +19,7 @@ const THREAD: u32 = 3;
 pub(super) struct Clocks {
     /// Monotonic time counts from the run's start, so that it reveals nothing about the machine.
     start: Instant,
-    /// What it had counted before, in another process.
+    /// The time that it had counted before, in another process.
     before: Duration,
     /// Files have no times of their own: all show this one.
     pub(super) start_nanoseconds: u64,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::errno::Errno;
 use crate::files::NodeId;
 
-/// What a descriptor of the guest refers to.
+/// The object of a guest's descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Handle {
     Input,

@@ -1,5 +1,5 @@
 //! The image of a guest's system between two programs of its session: files, descriptors and clocks. Limits, streams
-//! and input are those of the next program.
+//! and input come with the next program.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ impl RestoringSystem {
         self.files.add_contents(pieces)
     }
 
-    /// The system, once it has all contents. No journal has what its programs read.
+    /// The system, once it has all contents. No journal has the readings of its programs.
     ///
     /// # Errors
     /// One is missing.

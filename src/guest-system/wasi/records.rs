@@ -7,7 +7,7 @@ pub(super) const RIGHT_SEEK: u64 = 1 << 2;
 pub(super) const RIGHT_TELL: u64 = 1 << 5;
 pub(super) const RIGHT_WRITE: u64 = 1 << 6;
 pub(super) const RIGHT_READ_FOLDER: u64 = 1 << 14;
-/// All thirty rights of preview 1. The file system decides what is permitted, not rights.
+/// All thirty rights of preview 1. The file system decides about permissions, not rights.
 pub(super) const RIGHTS_ALL: u64 = (1 << 30) - 1;
 
 #[derive(Debug, Clone, Copy)]

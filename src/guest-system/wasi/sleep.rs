@@ -1,4 +1,4 @@
-//! How a program sleeps: what it does not use of its memory goes back to the gateway until it goes on.
+//! The sleep of a program: the part of its memory that it does not use goes back to the gateway until it goes on.
 
 use std::pin::pin;
 use std::sync::Arc;

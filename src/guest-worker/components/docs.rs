@@ -1,4 +1,4 @@
-//! Descriptions of functions: those of the WIT beside a component, or those that its custom section `package-docs` has.
+//! Descriptions of functions: from the WIT beside a component, or from its custom section `package-docs`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,10 +20,7 @@ const CUSTOM: u8 = 0;
 pub(super) struct Docs(BTreeMap<(Option<String>, String), String>);
 
 impl Docs {
-    /// Of a WIT document.
-    ///
-    /// # Errors
-    /// What is wrong with it.
+    /// The descriptions of a WIT document.
     pub(super) fn of_wit(text: &str) -> Result<Self, String> {
         let mut resolve = Resolve::default();
         resolve.push_source("wit", text).map_err(|error| format!("{error:#}"))?;
@@ -47,7 +44,7 @@ impl Docs {
         }
     }
 
-    /// Of the content of the custom section. What is not understood is left out: nothing depends on it but descriptions.
+    /// From the content of the custom section. Unknown parts are left out: only descriptions depend on it.
     fn of_section(content: &[u8]) -> Self {
         let json = content.split_first().map_or(Ok(Value::Null), |(_, json)| serde_json::from_slice(json));
         let json: Value = json.unwrap_or_default();
@@ -87,8 +84,8 @@ fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// A component without the section, and its descriptions: what reads the types of a component expects none in it, or those of
-/// another package.
+/// A component without the section, and its descriptions: the reader of a component's types expects none in it, or the
+/// descriptions of another package.
 pub(super) fn split(wasm: &[u8]) -> (Vec<u8>, Docs) {
     let (mut rest, mut docs) = (Vec::with_capacity(wasm.len()), Docs::default());
     rest.extend_from_slice(&wasm[..HEADER_BYTES.min(wasm.len())]);
@@ -100,7 +97,7 @@ pub(super) fn split(wasm: &[u8]) -> (Vec<u8>, Docs) {
         }
         at = next;
     }
-    // What is no section is reported by those who read it next.
+    // The next readers report a part that is no section.
     rest.extend_from_slice(wasm.get(at..).unwrap_or_default());
     (rest, docs)
 }

@@ -1,4 +1,4 @@
-//! What is in a file: its functions, with schemas, and what it imports. Nothing of it is executed.
+//! The contents of a file: its functions, with schemas, and its imports. Nothing of it is executed.
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
@@ -20,7 +20,7 @@ const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 /// Functions of one component.
 const MAX_FUNCTIONS: usize = 200;
 
-/// Examines one file and answers, which is all that the process does: what is wrong with the file can harm nothing else.
+/// Examines one file and answers. The process does nothing else: a bad file can harm nothing else.
 pub async fn answer(examination: &Examination, mut gateway: impl AsyncWrite + Unpin) -> Result<(), WorkerError> {
     // Others come first, for the processor and when memory runs out.
     let _ = rustix::process::nice(NICER);

@@ -26,8 +26,8 @@ impl HasData for HasFolders {
     type Data<'a> = FolderView<'a>;
 }
 
-/// `wasi:filesystem`, for one call. Its resources are in the table under types of our own: what the interfaces name as their
-/// types are files of the host.
+/// `wasi:filesystem`, for one call. Its resources are in the table under types of our own: the types that the
+/// interfaces name are files of the host.
 pub(super) struct FolderView<'a> {
     pub(super) folders: &'a Folders,
     pub(super) table: &'a mut ResourceTable,
@@ -114,7 +114,7 @@ impl Host for FolderView<'_> {
         error.downcast()
     }
 
-    /// Reading what is in memory does not fail.
+    /// Reading from memory does not fail.
     fn filesystem_error_code(&mut self, _error: Resource<wasmtime::Error>) -> wasmtime::Result<Option<ErrorCode>> {
         Ok(None)
     }

@@ -1,6 +1,6 @@
 use wasmtime::ResourceLimiter;
 
-/// The limit to which all memories of a call may grow together, and what the host observed.
+/// The limit to which all memories of a call may grow together, and the host's observations.
 #[derive(Debug)]
 pub(super) struct Growth {
     most: u64,

@@ -22,7 +22,7 @@ pub(super) struct Folders {
     pub(super) files: Files,
     frozen: FrozenFiles,
     pub(super) contents: HashMap<NodeId, Bytes>,
-    /// What is in each folder. A component that lists one again and again holds no copy of it.
+    /// The contents of each folder. A component that lists one again and again holds no copy of it.
     pub(super) lists: HashMap<NodeId, Arc<[Listed]>>,
     /// Each with the path that the component sees.
     pub(super) roots: Vec<(Arc<str>, NodeId)>,
@@ -45,7 +45,7 @@ impl Folders {
     /// Reads folders of the host.
     ///
     /// # Errors
-    /// What cannot be read, and why.
+    /// The file that cannot be read, and why.
     pub(super) fn read(folders: &[ComponentFolder]) -> Result<Self, String> {
         let mut reading = Reading {
             files: Files::new(NOTHING),

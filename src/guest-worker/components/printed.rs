@@ -1,4 +1,4 @@
-//! What a component prints: the start is kept, and the rest is counted and dropped.
+//! The output of a component: the start is kept, and the rest is counted and dropped.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl IsTerminal for Printed {
 }
 
 impl StdoutStream for Printed {
-    /// Of a version of WASI that is not linked.
+    /// For a version of WASI that is not linked.
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(tokio::io::sink())
     }

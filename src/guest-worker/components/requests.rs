@@ -34,7 +34,7 @@ const MAX_TEXT_BYTES: usize = 1 << 10;
 /// The interface of [`bound_texts`], as the library names it: components may import other versions of 0.2.
 const TYPES: &str = "wasi:http/types@0.2.12";
 
-/// What goes on beside a response.
+/// The work beside a response.
 type Beside = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
 /// The requests of one call.
@@ -115,7 +115,7 @@ impl WasiHttpHooks for Requests {
             let _ = answer.send(exchange(&link, number, request, &room).await);
         });
         Box::new(async move {
-            // It ends unanswered with the call alone.
+            // Only the end of the call ends it unanswered.
             let response = answered.await.unwrap_or(Err(Error::HttpRequestDenied))?;
             let nothing: Beside = Box::new(async { Ok(()) });
             Ok((response, nothing))
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use sekisho_guest_system::wasi::Sleeper;
 
-    /// The requests of a call, and what the gateway hears of them.
+    /// The requests of a call, and the messages of it to the gateway.
     fn requests() -> (Requests, ToolLink, mpsc::UnboundedReceiver<FromWorker>) {
         #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
         let (gateway, heard) = mpsc::unbounded_channel();

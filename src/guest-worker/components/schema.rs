@@ -18,10 +18,10 @@ use wit_parser::{Docs, Function, Handle, Resolve, Type, TypeDefKind, TypeId, Var
 /// Types and names in one schema. Types of WIT are not recursive, but each may name another one several times.
 const MAX_TYPES: usize = 2_000;
 
-/// Maximum length of a name. Each value of a record has those of its members.
+/// Maximum length of a name. Each value of a record has the names of its members.
 const MAX_NAME_BYTES: usize = 100;
 
-/// Maximum depth of types in one another, as that of values that programs exchange with tools.
+/// Maximum depth of types in one another: the maximum depth of values that programs exchange with tools.
 const MAX_DEPTH: usize = 60;
 
 /// The schemas of one function.

@@ -1,4 +1,4 @@
-//! What the host has for one call of a component, and the interfaces that a component may import.
+//! The host's state of one call of a component, and the interfaces that a component may import.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const MAX_RESOURCES: usize = 1_000;
 /// Headers of one request, in memory.
 const MAX_HEADER_BYTES: usize = 32 << 10;
 
-/// What every call of a component gets.
+/// The grants of every call of a component.
 pub(super) struct Granted {
     environment: Vec<(String, String)>,
     config: WasiConfigVariables,
@@ -63,7 +63,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Nothing of the machine is in it: no arguments, no standard input, no addresses. The two streams get what is printed.
+    /// Nothing of the machine is in it: no arguments, no standard input, no addresses. The two streams get the output.
     pub(super) fn new(
         granted: &Arc<Granted>,
         link: ToolLink,
@@ -108,8 +108,8 @@ impl WasiHttpView for State {
     }
 }
 
-/// All interfaces that can be granted, those for sockets without any right. A component was checked for what it imports
-/// before it was loaded.
+/// All interfaces that can be granted, the interfaces for sockets without any right. The imports of a component were
+/// checked before it was loaded.
 ///
 /// # Errors
 /// When two have the same name.
@@ -120,7 +120,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| WasiConfig::from(&state.granted.config))?;
     linker.allow_shadowing(true);
     requests::bound_texts(&mut linker)?;
-    // In place of those for files of the host.
+    // In place of the interfaces for files of the host.
     folders::add_to_linker(&mut linker, State::folders)?;
     Ok(linker)
 }

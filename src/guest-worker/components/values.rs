@@ -220,13 +220,13 @@ impl From<Mismatch> for Unwritten {
     }
 }
 
-/// How many bytes a result takes as values, at most, for each that it counts with while it is read. A flag that is set is a text of
-/// its own, and counts with its name alone; in a list there can be many.
+/// How many bytes a result takes as values, at most, for each that it counts with while it is read. A flag that is set
+/// is a text of its own, and counts only with its name; in a list there can be many.
 pub(super) fn expansion(function: &ComponentFunc) -> usize {
     function.results().map(|type_| expansion_of(&type_, false)).max().unwrap_or(1)
 }
 
-/// Types of WIT are finite, and those of a function are 2,000 at most.
+/// Types of WIT are finite, and a function has 2,000 at most.
 fn expansion_of(type_: &Type, is_listed: bool) -> usize {
     let of = |type_: Type| expansion_of(&type_, is_listed);
     let largest = match type_ {
@@ -250,7 +250,7 @@ fn expansion_of_flags<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     (size_of::<Val>() + texts).div_ceil(size_of::<Val>() + bytes)
 }
 
-/// What a function has returned, as JSON: its value, or the error that it is.
+/// The result of a function, as JSON: its value, or its error.
 ///
 /// # Errors
 /// A number without a form in JSON, or a result that would have more bytes than `max_bytes`.
@@ -268,8 +268,8 @@ pub(super) fn returned(
     }
 }
 
-/// A value in JSON takes many times the memory of what it was made from: a flag has one bit. So what cannot fit into
-/// the result is not made. Values count with bytes that their JSON has at least, separators included.
+/// A value in JSON takes many times the memory of its origin: a flag has one bit. So values that cannot fit into the
+/// result are not made. Values count with the minimum bytes of their JSON, separators included.
 struct Writer {
     left: u64,
 }

@@ -1,5 +1,5 @@
-//! The image of a session between two programs: the pages that differ from those of its profile, its globals, and its
-//! system. A fresh instance of the same profile that gets them goes on like the one that had them.
+//! The image of a session between two programs: the pages that differ from its profile's, its globals, and its system.
+//! A fresh instance of the same profile that gets them goes on like the one that had them.
 //!
 //! Nothing else belongs to an instance that rests. No turn is under way, so that nothing is on a stack; the set-up
 //! refuses modules that change tables or keep references ([`prepare`](sekisho_interpreters::prepare)).
@@ -19,7 +19,7 @@ use sekisho_guest_system::files::DataFiles;
 use sekisho_guest_system::mounts::Mounts;
 use sekisho_guest_system::wasi::{RestoringSystem, SystemImage};
 
-/// How the set-up names what it exports of a snapshot: mutable globals and memories, each with its number.
+/// The set-up's names for the exports of a snapshot: mutable globals and memories, each with its number.
 const EXPORTED_GLOBAL: &str = "__wizer_global_";
 const EXPORTED_MEMORY: &str = "__wizer_memory_0";
 const SECOND_MEMORY: &str = "__wizer_memory_1";
@@ -289,8 +289,8 @@ impl From<GlobalValue> for Val {
     }
 }
 
-/// Adds the pages from an offset on that differ from the initial memory, until the slice is over: at least what one
-/// scan finds first. Returns where the rest begins.
+/// Adds the pages from an offset on that differ from the initial memory, until the slice is over: at least the pages
+/// that one scan finds first. Returns where the rest begins.
 fn read_changes(
     pristine: &Pristine,
     memory: &[u8],

@@ -1,6 +1,6 @@
 use wasmtime::ResourceLimiter;
 
-/// The limit to which a guest's memory may grow, and what the host observed.
+/// The limit to which a guest's memory may grow, and the host's observations.
 #[derive(Debug)]
 pub(super) struct MemoryLimit {
     most: u64,

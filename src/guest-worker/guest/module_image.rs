@@ -1,5 +1,5 @@
-//! The image of a module: that of a session whose interpreter has executed it. Each call of one of its functions begins
-//! with a fresh instance that has the image, and leaves nothing in it.
+//! The image of a module: the image of a session whose interpreter has executed it. Each call of one of its functions
+//! begins with a fresh instance that has the image, and leaves nothing in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use sekisho_guest_system::files::DataFiles;
 use sekisho_guest_system::mounts::Mounts;
 use sekisho_guest_system::wasi::Wasi;
 
-/// How long an instance may take until it requests its program. What the module did is untrusted: it may have changed the
-/// code that runs until then, when no limits of a job apply yet.
+/// How long an instance may take until it requests its program. The actions of the module are untrusted: it may have
+/// changed the code that runs until then, when no limits of a job apply yet.
 const MAX_ENTRY: Duration = Duration::from_millis(500);
 
-/// Memory that it may take meanwhile, beside that of the image.
+/// Memory that it may take meanwhile, beside the memory of the image.
 pub(super) const ENTRY_BYTES: u64 = 4 << 20;
 
 /// An image of which any number of instances are made.
@@ -31,7 +31,7 @@ pub(crate) struct ModuleImage {
 }
 
 impl ModuleImage {
-    /// One that begins with this part.
+    /// An image that begins with this part.
     ///
     /// # Errors
     /// It is not the first one.

@@ -15,8 +15,8 @@ pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, F
     let (mut content_left, mut paths_left) = (most, most);
     let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
-        // What was sent to the program, or returned by an earlier call of its session, is there too; it is not sent back unless
-        // the program changed it.
+        // Files that were sent to the program, or returned by an earlier call of its session, are there too. They are
+        // not sent back unless the program changed them.
         for (name, status) in files.list(folder)?.filter(|(_, status)| !status.is_known) {
             let path_length = (prefix.len() + name.len()) as u64;
             paths_left = paths_left.checked_sub(path_length).ok_or(FileError::NoSpace)?;

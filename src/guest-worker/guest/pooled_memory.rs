@@ -30,7 +30,7 @@ pub(super) struct PooledMemory {
 }
 
 impl PooledMemory {
-    /// What it holds beside the pages that it shares with others of its module.
+    /// Its memory beside the pages that it shares with others of its module.
     pub(super) fn own_bytes(&self) -> u64 {
         let memory = self.memory.data(&self.store);
         self.pristine.written.as_ref().map_or(memory.len() as u64, |written| written.bytes_of(memory))
@@ -99,7 +99,7 @@ impl Pristine {
 fn joined(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let between = |(left, right): (&Range<usize>, &Range<usize>)| right.start - left.end;
     let mut gaps: Vec<usize> = runs.iter().zip(runs.iter().skip(1)).map(between).collect();
-    // One less: the pool stops at the last run, and returns what is behind it.
+    // One less: the pool stops at the last run, and returns the pages behind that run.
     let Some(too_many) = runs.len().checked_sub(POOL_RUNS) else { return runs };
     let (_, largest, _) = gaps.select_nth_unstable(too_many);
     let largest = MAX_BETWEEN.min(*largest);

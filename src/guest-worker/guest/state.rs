@@ -1,4 +1,4 @@
-//! What the host has for an instance, and how the instance waits for its program.
+//! The host's state of an instance, and how the instance waits for its program.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Of an instance that reads from this recorder before it has its program, too.
+    /// The state of an instance that reads from this recorder before it has its program, too.
     pub(super) fn awaiting_job(recorder: &Arc<ReadRecorder>) -> (Self, AwaitedJob) {
         let (reached, ready) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();

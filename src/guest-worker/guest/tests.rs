@@ -191,7 +191,7 @@ async fn a_session_goes_on_only_after_a_turn_that_has_reported_its_end() {
     }
 }
 
-/// A program that calls a tool, which takes longer than the program's own time; `total_time` is that of both.
+/// A program that calls a tool, which takes longer than the program's own time; `total_time` is for both.
 async fn calling(total_time: Duration) -> End {
     #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
     let (gateway, _asked) = tokio::sync::mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! The time of a run: what it may take, and what it takes.
+//! The time of a run: its limit, and its use.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(crate) async fn expire((wall_time, total_time, waited): (Duration, Duration,
     }
 }
 
-/// Runs a program, and measures what it uses.
+/// Runs a program, and measures its use.
 pub(crate) async fn measured_run(run: RunFuture) -> Ended {
     let begun = Instant::now();
     let mut usage = Usage::default();

@@ -1,4 +1,4 @@
-//! What a program asks of tools: the operations `call`, `start`, `wait`, `describe` and `search` of `host.call`.
+//! The requests of a program to tools: the operations `call`, `start`, `wait`, `describe` and `search` of `host.call`.
 //!
 //! A request goes to the gateway, and the program is suspended until its reply is here. `start` only sends it; `wait` then
 //! waits for one of several replies. The gateway checks each call like any other: here are only the limits of frames.
@@ -47,7 +47,7 @@ pub struct ToolLink {
     pub inbox: Arc<Inbox>,
     /// How long the program has waited for replies.
     pub waited: Arc<OpenTime>,
-    /// What the program reads.
+    /// The recorder of the values that the program reads.
     pub recorder: Arc<ReadRecorder>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct ToolFrame<'a> {
     pub(super) timeout_ms: Option<u64>,
 }
 
-/// What the program gets.
+/// The answer to the program.
 #[derive(Debug)]
 pub(super) enum Handled {
     /// At once.
@@ -94,7 +94,7 @@ pub(super) struct Wait {
     link: ToolLink,
     numbers: Vec<u32>,
     limit: Option<Duration>,
-    /// Whether the frame says which request was answered: that of `wait` does.
+    /// Whether the frame says which request was answered: the frame of `wait` does.
     is_named: bool,
 }
 
@@ -166,7 +166,7 @@ impl Tools {
         Ok(number)
     }
 
-    /// Asks for what is no call.
+    /// Sends a question that is no call.
     fn inquire(&mut self, link: &ToolLink, frame: ToolFrame<'_>) -> Result<u32, Refusal> {
         let question = question(frame)?;
         match &question {
@@ -260,7 +260,7 @@ fn take(left: &mut u32, refusal: &'static str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a frame of `describe` or `search` asks.
+/// The question of a frame of `describe` or `search`.
 fn question(frame: ToolFrame<'_>) -> Result<ToolQuestion, Refusal> {
     match frame {
         ToolFrame { tool: Some(tool), .. } => name(tool).map(ToolQuestion::Describe),

@@ -1,4 +1,4 @@
-//! Changes of single bytes in an interpreter's module, for what cannot be set in it otherwise.
+//! Changes of single bytes in an interpreter's module, for values that cannot be set in another way.
 
 use serde::Deserialize;
 

@@ -14,7 +14,7 @@ use super::wheels_folder;
 use crate::prepare::{PrepareError, unpack_wheel};
 use sekisho_core::owner_only_files;
 
-/// Of pip's output, the end contains the reason.
+/// The end of pip's output contains the reason.
 const REASON_LINES: usize = 3;
 
 /// Where wheels come from.
@@ -26,16 +26,16 @@ pub enum WheelSource {
     Folder(PathBuf),
 }
 
-/// What was pinned.
+/// The pinned packages.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LockedPackages {
     /// Names and versions.
     pub packages: Vec<String>,
-    /// What they need besides, where no line names it.
+    /// Their further requirements, where no line names them.
     pub needs: Vec<String>,
 }
 
-/// Why packages cannot be pinned, and what to do.
+/// Why packages cannot be pinned, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     #[error("{0}")]
@@ -78,10 +78,10 @@ pub enum PackageError {
     },
 }
 
-/// Pins the wheels of `requirements.txt` in `requirements.lock`, and unpacks those that are missing on this machine. A
-/// requirement that was pinned keeps its wheel until its line changes. Then it removes wheels that nobody used for weeks.
-/// `python` is the interpreter's version; `report` is told what is done. Blocks while it fetches, and while another process
-/// does.
+/// Pins the wheels of `requirements.txt` in `requirements.lock`, and unpacks the wheels that are missing on this
+/// machine. A requirement that was pinned keeps its wheel until its line changes. Then it removes wheels that nobody
+/// used for weeks. `python` is the interpreter's version; `report` gets the progress. Blocks while it fetches, and
+/// while another process does.
 ///
 /// # Errors
 /// [`PackageError`]; `requirements.lock` is as it was.
@@ -178,7 +178,7 @@ impl Fetching<'_> {
         Ok(Pin { name: wheel.name, version: wheel.version, sha256: wheel.sha256, requirement: text.clone() })
     }
 
-    /// One wheel that runs everywhere, without what it needs: only what is named is used.
+    /// One wheel that runs everywhere, without its requirements: only named packages are used.
     fn download(&self, python: &[OsString], line: usize, wanted: &str, folder: &Path) -> Result<PathBuf, PackageError> {
         let (program, leading) =
             python.split_first().map_or((OsString::from("python3"), &[][..]), |(first, rest)| (first.clone(), rest));
@@ -203,7 +203,7 @@ impl Fetching<'_> {
         found.into_iter().next().ok_or_else(|| PackageError::NotFound { line, wanted: wanted.to_owned(), reason })
     }
 
-    /// What the packages say that they need, without their extras, as far as it is not pinned too.
+    /// The requirements of the packages, without their extras, as far as they are not pinned too.
     fn needs(&self, pins: &[Pin]) -> Vec<String> {
         let mut needs = Vec::new();
         for pin in pins {
@@ -224,7 +224,7 @@ fn wherever_it_starts(program: &OsStr) -> PathBuf {
     if is_name { path.to_owned() } else { std::path::absolute(path).unwrap_or_else(|_| path.to_owned()) }
 }
 
-/// The wheel of an exact version: versions are compared by pip alone.
+/// The wheel of an exact version: only pip compares versions.
 fn wheel_in(folder: &Path, name: &str, wanted: &str) -> Result<PathBuf, String> {
     let shown = folder.display();
     let version = wanted.split_once("==").map(|(_, version)| version.trim_start_matches('='));

@@ -43,7 +43,7 @@ pub(super) struct Requirement {
 pub(super) struct Pin {
     pub(super) name: String,
     pub(super) version: String,
-    /// Of the wheel.
+    /// SHA-256 of the wheel.
     pub(super) sha256: String,
     /// The text of the requirement that it was fetched for.
     pub(super) requirement: String,
@@ -129,7 +129,7 @@ fn is_comparison(part: &str) -> bool {
     COMPARISONS.iter().find_map(|comparison| part.strip_prefix(comparison)).is_some_and(is_version)
 }
 
-/// Whether it has the characters of a version alone.
+/// Whether all its characters are characters of a version.
 pub(super) fn is_version(text: &str) -> bool {
     let is_of_version =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'*' | b'+' | b'!' | b'-' | b'_');
@@ -169,7 +169,7 @@ impl Pin {
     }
 }
 
-/// Those with something besides comments, with their numbers.
+/// The lines with something besides comments, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let uncommented = |line: &str| line.find('#').unwrap_or(line.len());
     let lines = text.lines().enumerate().map(move |(at, line)| (at + 1, line.split_at(uncommented(line)).0.trim()));

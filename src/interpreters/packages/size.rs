@@ -11,10 +11,10 @@ use super::requirements::Pin;
 /// others. So they have as much as the data files of `sandbox.data_files`, and one wheel of the largest size fits.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// Sizes of unpacked wheels by their sums. What a sum is of does not change, and is measured once.
+/// Sizes of unpacked wheels by their sums. The content of a sum does not change, and is measured once.
 pub type KnownSizes = BTreeMap<String, u64>;
 
-/// What is left for further packages.
+/// The room for further packages.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     left: u64,
@@ -26,7 +26,7 @@ impl<'a> Room<'a> {
         Self { left: MAX_BYTES, known }
     }
 
-    /// Takes what the package needs, which is unpacked in this folder.
+    /// Takes the room of the package, which is unpacked in this folder.
     ///
     /// # Errors
     /// Its name, and why there is no room for it.

@@ -39,12 +39,12 @@ impl Place {
         fs::write(self.path("tools/requirements.txt"), requirements).unwrap();
     }
 
-    /// Adds a wheel to what the stand-in for pip has.
+    /// Adds a wheel to the index of the stand-in for pip.
     fn offer(&self, name: &str, files: &[(&str, &[u8])]) {
         fs::write(self.path("index").join(name), zip_of(files)).unwrap();
     }
 
-    /// Stands in for Python: gives the wheel whose name begins like what is wanted.
+    /// Stands in for Python: gives the wheel whose name begins like the requirement.
     fn pip(&self) -> WheelSource {
         let script = format!(
             r#"echo "$*" >> {asked}
@@ -74,7 +74,7 @@ impl Place {
         Packages::find_in(&self.path("tools"), Some(&self.path("cache/wheels")), &mut KnownSizes::new())
     }
 
-    /// What was reported besides waiting: a process that another test is just starting holds a lock too.
+    /// The reports besides waiting: a process that another test is just starting holds a lock too.
     fn reports(&self) -> Vec<String> {
         self.reported.lock().iter().filter(|text| !text.contains("waiting for it")).cloned().collect()
     }

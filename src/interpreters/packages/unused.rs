@@ -1,4 +1,4 @@
-//! Removes what nobody needs any more from the folder of wheels. All configurations of a user share it: a wheel that one of
+//! Removes unused wheels from the folder of wheels. All configurations of a user share the folder: a wheel that one of
 //! them does not pin may be another's, and is removed by the age of its last use.
 
 use std::fs::{self, File};
@@ -19,7 +19,8 @@ const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How often a use is recorded, at most: a gateway looks at its packages twice a second.
 const RECORD_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What an interrupted fetch left is removed after this time: the pip of a process that was killed may still write there.
+/// The files of an interrupted fetch are removed after this time: the pip of a process that was killed may still write
+/// there.
 const INTERRUPTED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Records that somebody uses an unpacked wheel.
@@ -30,8 +31,8 @@ pub(super) fn record_use(folder: &Path) {
     }
 }
 
-/// Removes wheels that nobody used for weeks, besides those with these pins, and what interrupted fetches left; returns the
-/// number of wheels. Whoever calls this has the folder's lock.
+/// Removes wheels that nobody used for weeks, besides wheels with these pins, and the files of interrupted fetches;
+/// returns the number of wheels. Whoever calls this has the folder's lock.
 pub(super) fn remove_unused(wheels: &Path, pins: &[Pin]) -> usize {
     let mut removed = 0;
     for entry in fs::read_dir(wheels).into_iter().flatten().flatten() {
@@ -41,7 +42,7 @@ pub(super) fn remove_unused(wheels: &Path, pins: &[Pin]) -> usize {
         } else if is_sum(&name) && is_older(&path, UNUSED_FOR) {
             removed += usize::from(remove_wheel(&path));
         } else if is_temporary(&path, &name) && is_older(&path, INTERRUPTED_FOR) {
-            // What remains is removed some other day.
+            // A folder that remains is removed some other day.
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -18,7 +18,7 @@ const NATIVE: [&str; 4] = [".so", ".pyd", ".dll", ".dylib"];
 #[derive(Debug)]
 pub(super) struct Wheel {
     pub(super) path: PathBuf,
-    /// Of the package, as [`normalized`] writes it.
+    /// The name of the package, as [`normalized`] writes it.
     pub(super) name: String,
     pub(super) version: String,
     pub(super) sha256: String,

@@ -139,7 +139,7 @@ pub fn wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareEr
     into_folder(target, |unfinished| unpack_all(path, content, unfinished, MAX_WHEEL_BYTES, is_of_package))
 }
 
-/// Of a folder NAME.data, pip would move files out of the package.
+/// pip would move the files of a folder NAME.data out of the package.
 fn is_of_package(entry: &str) -> bool {
     !entry.split('/').next().is_some_and(|top| top.ends_with(".data"))
 }

@@ -1,5 +1,5 @@
-//! The harness under the machine's own Python (3.11 or later). What needs WebAssembly, numpy or pandas is covered by
-//! the tests of the whole sandbox.
+//! The harness under the machine's own Python (3.11 or later). The tests of the whole sandbox cover WebAssembly, numpy
+//! and pandas.
 
 mod modules;
 mod session;
@@ -53,7 +53,7 @@ fn run_after(prelude: &str, code: &str, result_bytes: usize) -> Ran {
     run_all(prelude, code, result_bytes, &[], None)
 }
 
-/// With further programs it is a session. `module`: what is done with the code, as JSON, where it is a module.
+/// With further programs it is a session. `module`: the use of the code, as JSON, where it is a module.
 fn run_all(prelude: &str, code: &str, result_bytes: usize, further: &[&str], module: Option<&str>) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
@@ -248,7 +248,7 @@ fn files_that_were_not_closed_are_written() {
         ("f = open(PATH, 'w'); f.write('text')", "text"),
         ("import csv\ncsv.writer(open(PATH, 'w', newline='')).writerow([1, 2])", "1,2\r\n"),
         ("import io\nf = io.BufferedWriter(io.FileIO(PATH, 'w')); f.write(b'text')", "text"),
-        // What keeps the file is part of a cycle, or lives in a module.
+        // The object that keeps the file is part of a cycle, or lives in a module.
         ("class A: pass\na = A(); a.me = a; a.f = open(PATH, 'w'); a.f.write('text')", "text"),
         ("import json\njson.f = open(PATH, 'w'); json.f.write('text')", "text"),
         ("f = open(PATH, 'w'); f.write('text'); raise ValueError", "text"),

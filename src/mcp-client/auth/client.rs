@@ -99,7 +99,7 @@ impl Guarded {
             headers: head.headers,
             body: (!body.is_empty()).then(|| body.into()),
             max_response_bytes: MAX_BYTES,
-            // A redirect is returned: the library follows only those of metadata on one origin.
+            // A redirect is returned: the library follows only redirects of metadata on one origin.
             max_redirects: 0,
             allowed: &self.allowed,
             ..OutboundRequest::get(url, Deadline::after(REQUEST_TIMEOUT))

@@ -94,9 +94,6 @@ pub enum SignInError {
 
 impl SignIn {
     /// Discovers where to sign in, and returns the address for a user's browser. Replaces a pending sign-in.
-    ///
-    /// # Errors
-    /// [`SignInError`].
     pub(crate) async fn start(&self, own: &OwnAddresses) -> Result<Started, SignInError> {
         let requirement = self.state.lock().requirement.clone();
         self.client.begin();
@@ -128,9 +125,6 @@ impl SignIn {
     }
 
     /// Completes the pending sign-in: exchanges the code for a token. It can be used once, even if it fails.
-    ///
-    /// # Errors
-    /// [`SignInError`].
     pub(crate) async fn finish(&self, callback: Callback) -> Result<(), SignInError> {
         let Pending { manager, .. } = self.take(&callback).ok_or(SignInError::NotPending)?;
         let code = callback

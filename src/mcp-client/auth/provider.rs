@@ -1,7 +1,7 @@
 //! Finds the authorization server of an MCP server for a caller who signs in on its own.
 //!
-//! The protocol's library discovers and registers, as for a sign-in that all callers share. What it has found is kept with the
-//! sign-in, so that any replica can end it, also after a restart.
+//! The protocol's library discovers and registers, as for a sign-in that all callers share. The results are kept with
+//! the sign-in, so that any replica can end it, also after a restart.
 
 use std::fmt;
 use std::sync::Arc;

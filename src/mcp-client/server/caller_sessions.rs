@@ -45,9 +45,9 @@ impl Server {
         }
     }
 
-    /// Whether calls of the owner go over the gateway's own session: where the server is said to be stateless, and
-    /// where the protocol says so, since without sessions a connection over HTTP carries nothing. A program has a
-    /// memory whichever revision it speaks.
+    /// Whether calls of the owner go over the gateway's own session: where the settings say that the server is
+    /// stateless, and where the protocol says so, since without sessions a connection over HTTP carries nothing. A
+    /// program has a memory whichever revision it speaks.
     fn is_shared(&self, main: &Session, owner: &SessionOwner) -> bool {
         if !self.templates.is_empty() || self.has_token(owner) {
             return false;
@@ -62,12 +62,12 @@ impl Server {
         owner.user.is_some() || (self.connector.exchange.is_some() && owner.key.is_some())
     }
 
-    /// Begins the owner's session, once the server is known to be there. In a box, since it is rare, and what keeps a
-    /// session may begin the next one.
+    /// Begins the owner's session, once the server is known to be there. In a box, since it is rare, and the task that
+    /// keeps a session may begin the next one.
     pub(super) fn begin(self: &Arc<Self>, owner: SessionOwner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
         let beginning = async move {
             if let Some(key) = owner.key.clone().filter(|_| self.has_token(&owner)) {
-                // The gateway's own session may have credentials that end before those of the callers.
+                // The gateway's own session may have credentials that end before the callers' credentials.
                 return self.begin_own(key, owner).await;
             }
             let main = self.connected().await?;

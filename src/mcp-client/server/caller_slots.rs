@@ -55,9 +55,6 @@ impl CallerSlots {
     /// The slot of the owner's session, also if the session is not open yet. A new one, which counts for `caller`, may
     /// evict the least recently used session: one of the same caller, otherwise one of the tenant and caller with the
     /// most. Never evicts a session that is in use or for which `is_kept` is true.
-    ///
-    /// # Errors
-    /// [`AllInUse`].
     pub(super) fn place<'a>(
         &'a self,
         caller: &Owner,

@@ -1,4 +1,4 @@
-//! What of a server's lists is offered here: named, bounded, repaired, and under the configuration's terms.
+//! The part of a server's lists that is offered here: named, bounded, repaired, and under the configuration's terms.
 
 mod beside_tools;
 
@@ -25,21 +25,21 @@ use sekisho_core::tool_scope::fits;
 /// Bytes of a description that a model is shown.
 const MAX_DESCRIPTION: usize = 16 << 10;
 
-/// Bytes of what a server says about how to use it.
+/// Maximum bytes of a server's instructions.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
 
 /// Why some of a server's tools are not on offer.
 pub(crate) const TOO_MANY: &str =
     "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`";
 
-/// What else a server may say of a tool, passed on to MCP clients.
+/// Further data of a server about a tool, passed on to MCP clients.
 const ANNOTATIONS: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
 
-/// One state of what a server offers.
+/// One state of a server's offer.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     pub(crate) tools: Vec<ToolDefinition>,
-    /// What the server answers beside its tools, whatever it lists.
+    /// The requests that the server answers beside its tools, whatever it lists.
     pub(crate) operations: Vec<ToolDefinition>,
     pub(crate) unavailable: Vec<Unavailable>,
     /// With their URIs as they are known here.
@@ -51,9 +51,9 @@ pub(crate) struct Catalogue {
     /// Name here → the server's own.
     pub(crate) prompt_names: HashMap<String, String>,
     pub(crate) instructions: Option<String>,
-    /// What it says to models beside its tools, where it says anything.
+    /// Its texts for models beside its tools, if it has any.
     pub(crate) words: Option<Pin>,
-    /// What looks like hidden instructions in all but its tools.
+    /// Suspected hidden instructions in all but its tools.
     pub(crate) flags: Vec<Detail>,
 }
 
@@ -68,15 +68,15 @@ pub(crate) struct ListingPolicy<'a> {
 }
 
 impl Catalogue {
-    /// `executor` makes what runs the server's tool of a name, with the arguments that headers repeat, and whether it runs
-    /// as a task.
+    /// `executor` makes the executor of the server's tool of a name, with the arguments that headers repeat, and
+    /// whether it runs as a task.
     pub(crate) fn of(
         listing: &Listing,
         terms: &ListingPolicy<'_>,
         mut executor: impl FnMut(&str, MarkedArguments, TaskSupport) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
-        // What was written as JSON can be read as such.
+        // A text that was written as JSON can be read as JSON.
         for text in &listing.tools {
             let Ok(mut tool) = serde_json::from_str::<Value>(text) else { continue };
             terms.names.adopt_app(&mut tool);
@@ -153,7 +153,7 @@ impl ListingPolicy<'_> {
         })
     }
 
-    /// The same, for the callers who may see what the server has.
+    /// The same, for the callers who may see the server.
     pub(super) fn for_callers(&self, missing: Unavailable) -> Unavailable {
         missing.for_roles(&self.settings.roles).of_owner(&self.settings.owner)
     }
@@ -179,7 +179,7 @@ pub(crate) fn wants(settings: &McpServerSettings, name: &str) -> bool {
     (settings.include.is_empty() || matches(&settings.include)) && !matches(&settings.exclude)
 }
 
-/// What stands in a tool's `source`, and is the name of the server's breaker.
+/// The value of a tool's `source`, which is the name of the server's breaker too.
 pub(crate) fn source(server: &str) -> String {
     format!("mcp:{server}")
 }

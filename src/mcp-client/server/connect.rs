@@ -77,7 +77,7 @@ impl Connector {
         self.secrets(session.access.as_deref())
     }
 
-    /// The credentials sent to it, those of `access` if it is reached over HTTP.
+    /// The credentials sent to it, the credentials of `access` if it is reached over HTTP.
     fn secrets(&self, access: Option<&AuthorizedHttp>) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         match access {
@@ -100,7 +100,7 @@ impl Connector {
             (access.tokens, access.last_token) = (Tokens::None, Arc::default());
         }
         if let Some((source, user)) = token {
-            // What lists the tools is not sent for a caller.
+            // Requests for the list of tools are not sent for a caller.
             access.headers.remove(AUTHORIZATION);
             access.tokens = Tokens::Caller(UserToken::new(source, user));
             access.last_token = Arc::default();
@@ -120,7 +120,7 @@ impl Connector {
         is_per_user && matches!(&self.reach, Endpoint::Http(access) if has_none(access))
     }
 
-    /// What tells it from other servers. Not shown: a URL and the arguments of a program may contain secrets.
+    /// The text that tells it from other servers. Not shown: a URL and the arguments of a program may contain secrets.
     pub(crate) fn identity(&self) -> String {
         match &self.reach {
             Endpoint::Http(access) => access.url.to_string(),
@@ -261,7 +261,7 @@ impl Connector {
             ended: connection.ended.clone(),
             access,
             owner: owner.key.clone(),
-            // What a client wants that has set none.
+            // The level of a client that has set none.
             level: Mutex::new(LogLevel::Info),
             suspect: Arc::default(),
             close: connection.close.clone(),

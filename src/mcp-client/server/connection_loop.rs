@@ -102,7 +102,7 @@ impl Server {
         loop {
             tokio::select! {
                 _ = liveness.tick(), if self.settings().url.is_some() => {
-                    // One that is busy may take its time.
+                    // A busy server may take its time.
                     if let Err(SilentServer::Unreachable(reason)) = sign_of_life(&session).await {
                         return reason;
                     }
@@ -152,7 +152,7 @@ impl Server {
         Ok(())
     }
 
-    /// Offers what was listed, where it differs from before.
+    /// Offers the listing, where it differs from before.
     pub(super) fn take_over(self: &Arc<Self>, listing: Listing) {
         let before = self.listing.load();
         if **before != listing {

@@ -71,8 +71,6 @@ impl Handshake {
         }
     }
 
-    /// # Errors
-    /// [`HandshakeError`].
     pub(crate) async fn begin(
         &self,
         connection: &Arc<Connection>,
@@ -117,7 +115,8 @@ impl Handshake {
         }
     }
 
-    /// Records the result of a handshake. That of the gateway's own session determines which one the server prefers.
+    /// Records the result of a handshake. The handshake of the gateway's own session determines which one the server
+    /// prefers.
     pub(crate) fn remember(&self, owner: &SessionOwner, modern: bool) {
         if owner.key.is_some() {
             self.refuses_older.fetch_or(modern && owner.has_handshake(), Ordering::Relaxed);

@@ -38,7 +38,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Asks for everything the server says it has; of tools, for those whose names are `wanted`.
+    /// Asks for everything the server says it has; for tools, only for the ones whose names are `wanted`.
     ///
     /// # Errors
     /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty, and the reason
@@ -125,8 +125,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// The items that are wanted, as `keep` keeps them, and whether there are more. `room` is what is left of the
-    /// bytes.
+    /// The items that `keep` returns, and whether there are more. `room` is the remaining number of bytes.
     async fn read<T>(
         &self,
         session: &Session,

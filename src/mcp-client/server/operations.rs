@@ -51,7 +51,7 @@ pub(crate) fn are_some_left_to(caller: &Caller, server: &Server, settings: &McpS
 }
 
 fn name_of(server: &Server, settings: &McpServerSettings, name: &str) -> String {
-    // What stands before its tools' names, where anything does.
+    // The prefix of its tools' names, where there is one.
     let prefix = settings.alias.as_deref().unwrap_or(server.name());
     qualified_name(prefix, name).to_string()
 }
@@ -214,7 +214,7 @@ fn own_uri<'a>(server: &Server, uri: &'a str) -> Option<Cow<'a, str>> {
     server.names().own_uri(uri)
 }
 
-/// The server's own name of a prompt that it lists, unless the lock objects to what the server says to models now.
+/// The server's own name of a prompt that it lists, unless the lock objects to the server's current texts for models.
 fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
     let own = server.catalogue.load().prompt_names.get(name).cloned();
     let own = own.ok_or_else(|| unknown_target(CallKind::Prompt, name))?;
@@ -229,7 +229,7 @@ fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
     }
 }
 
-/// A result of the protocol. It is not told to a model as text.
+/// A result of the protocol. A model does not get it as text.
 fn result(value: Value) -> ToolOutput {
     ToolOutput { value, text: Some(String::new()), ..ToolOutput::default() }
 }

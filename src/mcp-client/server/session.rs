@@ -37,7 +37,7 @@ pub(crate) struct Session {
     pub(crate) ended: CancellationToken,
     /// With which credentials its requests are sent; `None` for a program.
     pub(crate) access: Option<Arc<AuthorizedHttp>>,
-    /// Whose it is; `None` for the gateway's own.
+    /// Its owner; `None` for the gateway's own.
     pub(crate) owner: Option<OwnerKey>,
     /// The log level that the server knows, in revisions in which a session has one.
     pub(crate) level: Mutex<LogLevel>,
@@ -93,18 +93,12 @@ impl Session {
     }
 
     /// Sends the server a request of the gateway itself.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(crate) async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Value, Failure> {
         self.connection.request(Outgoing::of(method, &params)).await
     }
 
     /// Sends the server a request on behalf of a call. If the server requires input first, requests it from the call's
     /// client.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(crate) async fn ask_for(
         &self,
         call: &CallContext,
@@ -116,9 +110,6 @@ impl Session {
 
     /// Calls a tool, as [`Session::ask_for`]. Headers repeat the `marked` arguments. A server of a revision with sessions
     /// is asked to run the call as a `task`, if that is given. If the server runs it as one, waits for its result.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(crate) async fn call_tool(
         &self,
         call: &CallContext,
@@ -168,9 +159,6 @@ impl Session {
     }
 
     /// Sends one request on behalf of a call.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(super) async fn ask_once(
         &self,
         call: &CallContext,
@@ -184,7 +172,7 @@ impl Session {
     }
 
     /// The level that the call's client has set since the server was last told one. In a session that several clients
-    /// share, each gets what it wants of all messages.
+    /// share, each client gets the messages of its own level.
     fn changed_level(&self, call: &CallContext) -> Option<LogLevel> {
         let has_levels = !self.is_modern() && self.info.capabilities.logging.is_some();
         let is_own =
@@ -193,8 +181,9 @@ impl Session {
         (std::mem::replace(&mut *self.level.lock(), wanted) != wanted).then_some(wanted)
     }
 
-    /// What the call's client adds to the request, the call's place in its trace (SEP-414), and in revisions that have a
-    /// place for it what the client answers. Tasks are the gateway's to poll, whatever the client supports.
+    /// The metadata of the request: the metadata of the call's client, the call's place in its trace (SEP-414), and the
+    /// client's capabilities in revisions that have a place for them. The gateway polls tasks, whatever the client
+    /// supports.
     pub(super) fn meta(&self, call: &CallContext) -> Map<String, Value> {
         let mut meta = RequestMetaObject::new();
         meta.0.0.clone_from(&call.client_meta);

@@ -27,7 +27,7 @@ pub(crate) struct SessionOwner {
     pub(crate) client: Option<Arc<dyn ClientSession>>,
 }
 
-/// What tells owners apart.
+/// The key that tells owners apart.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerKey {
     /// Key of the caller; the tenant where its callers share a session.
@@ -60,7 +60,7 @@ impl Default for SessionOwner {
 }
 
 impl SessionOwner {
-    /// Whose the session of a call is. `headers` are those with the caller's own tokens.
+    /// The owner of the session of a call. `headers` are the headers with the caller's own tokens.
     pub(super) fn of(call: &CallContext, share: McpShare, headers: HeaderMap) -> Self {
         let digest = (!headers.is_empty()).then(|| digest(&headers));
         let caller = call.caller.owner.clone();

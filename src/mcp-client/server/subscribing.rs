@@ -1,4 +1,4 @@
-//! What a server is asked when callers subscribe to its resources.
+//! The requests to a server when callers subscribe to its resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Server {
         }))
     }
 
-    /// Whose session tells of what the call subscribes to.
+    /// The owner of the session that reports changes of the call's subscription.
     pub(crate) async fn resource_owner(self: &Arc<Self>, call: &CallContext) -> Result<ResourceOwner, CallError> {
         Ok(ResourceOwner(self.session(call).await?.owner.clone()))
     }

@@ -39,7 +39,7 @@ pub(super) struct Resource {
 #[derive(Debug)]
 pub(super) struct Subscribed {
     pub(super) clients: usize,
-    /// Of the caller that subscribed first.
+    /// The place of the caller that subscribed first.
     _place: Lease,
     pub(super) turn: Turn,
     asked: Asked,
@@ -154,7 +154,7 @@ impl Subscriptions {
         self.with(resource, turn, |known| known.asked = asked);
     }
 
-    /// Changes what is known of a resource, unless it was forgotten since `turn` was taken.
+    /// Changes the state of a resource, unless it was forgotten since `turn` was taken.
     pub(super) fn with<R>(
         &self,
         resource: &Resource,
@@ -191,7 +191,7 @@ mod tests {
         assert!(subscriptions.add(&greedy, &resource(6_000)).is_ok(), "its place is free again");
     }
 
-    /// What the server was asked, in that order.
+    /// The requests to the server, in their order.
     #[derive(Default)]
     struct Requests(Mutex<Vec<&'static str>>);
 
@@ -232,7 +232,7 @@ mod tests {
         };
         tokio::join!(end(&ending), again);
         assert_eq!(requests.take(), ["unsubscribe", "subscribe"]);
-        // One that nobody subscribes to again.
+        // A resource that nobody subscribes to again.
         let ending = subscriptions.remove(&resource).unwrap();
         end(&ending).await;
         assert_eq!((requests.take(), subscriptions.lock().len()), (vec!["unsubscribe"], 0));

@@ -14,7 +14,7 @@ use crate::transport::message::Failure;
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// The intervals between polls: what the server suggests, within these bounds, or the default.
+/// The intervals between polls: the server's suggestion, within these bounds, or the default.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,9 +73,6 @@ impl<'a> UpstreamTask<'a> {
     }
 
     /// Waits for the call's result.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(super) async fn finish(mut self) -> Result<Value, Failure> {
         loop {
             tokio::time::sleep(self.interval).await;

@@ -1,6 +1,6 @@
-//! Lists the tools of a server that has no credentials but those of its callers: as the caller who has signed in last.
+//! Lists the tools of a server that has no credentials but its callers': as the caller who has signed in last.
 //!
-//! Only tools are taken from such a list: resources and prompts may name what belongs to that caller.
+//! Only tools are taken from such a list: resources and prompts may name objects of that caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Server {
         loop {
             let listed = match &self.connector.user_source {
                 Some(source) => self.list_as_some_user(source).await,
-                // Of a program that only looks: tokens are used by gateways.
+                // For a program that only looks: tokens are used by gateways.
                 None => Ok(()),
             };
             match listed {

@@ -58,7 +58,7 @@ impl McpServers {
         self.each_for(caller, |server| server.catalogue.load().templates.clone())
     }
 
-    /// `Prompt` objects, as [`resources`](Self::resources). If two have the same name, that of the first server is used.
+    /// `Prompt` objects, as [`resources`](Self::resources). If two have the same name, the first server's is used.
     pub fn prompts(&self, caller: &Caller) -> Vec<Value> {
         let mut names = std::collections::HashSet::new();
         let mut prompts = self.each_for(caller, |server| match server.lock_violation() {
@@ -159,7 +159,7 @@ impl McpServers {
         Target { kind, source: server.map(|server| source(server.name())), name: name.to_owned() }
     }
 
-    /// The server of a URI, and the server's own URI. Of several servers without a prefix, the one that lists it.
+    /// The server of a URI, and the server's own URI. Among several servers without a prefix, the one that lists it.
     fn of_resource(&self, caller: &Caller, uri: &str) -> Option<(Arc<Server>, String)> {
         let running = self.running.load();
         let mut candidates = running.values().filter(|server| server.may_use(caller)).filter_map(|server| {

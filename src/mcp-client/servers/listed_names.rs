@@ -11,7 +11,7 @@ use crate::server::Server;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNames {
     pub name: String,
-    /// What their names begin with here, before the separator; `None`: they have the server's own names.
+    /// The prefix of their names here, before the separator; `None`: they have the server's own names.
     pub prefix: Option<String>,
     /// Whether the server has listed its tools.
     pub is_listed: bool,
@@ -22,7 +22,7 @@ pub struct ServerNames {
     pub tools: Option<BTreeSet<String>>,
 }
 
-/// Of a tool as its server describes it.
+/// The fields of a tool as its server describes it.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default)]

@@ -11,9 +11,6 @@ use sekisho_user_tokens::UserSource;
 
 impl McpServers {
     /// Begins a user's sign-in to a server of this owner that requires one.
-    ///
-    /// # Errors
-    /// [`SignInError`].
     pub async fn start_sign_in(
         &self,
         name: &str,
@@ -30,9 +27,6 @@ impl McpServers {
     }
 
     /// Completes the sign-in when the user's browser is redirected back. Returns the server's name.
-    ///
-    /// # Errors
-    /// [`SignInError`].
     pub async fn finish_sign_in(&self, callback: Callback) -> Result<String, SignInError> {
         let running = self.running.load_full();
         let awaiting = running.values().find_map(|server| {

@@ -32,7 +32,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum redirects of one request.
 const MAX_REDIRECTS: usize = 3;
 
-/// What requests to one server have in common.
+/// The common state of requests to one server.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizedHttp {
     pub(crate) outbound: Outbound,
@@ -58,7 +58,7 @@ pub(crate) enum Tokens {
     Client(Arc<TokenSource>),
     /// A user's tokens, after the server has required a sign-in and a user has signed in.
     User(Arc<SignIn>),
-    /// Those of one caller, who has signed in on its own.
+    /// The credentials of one caller, who has signed in on its own.
     Caller(UserToken),
 }
 

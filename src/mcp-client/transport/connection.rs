@@ -1,5 +1,5 @@
-//! One connection to one server: it numbers the requests, knows which of them wait for answers, and handles what the
-//! server sends by itself. There is one for every transport:
+//! One connection to one server: it numbers the requests, knows which of them wait for answers, and handles the
+//! messages that the server sends by itself. There is one for every transport:
 //!
 //! - Over streamable HTTP (`http_requests`) the task that makes a request also posts it and reads its answer, which is
 //!   JSON or an event stream (`event_source`). No other task is involved, because waking one takes longer than all
@@ -64,7 +64,7 @@ pub(super) enum Channel {
 /// The result of the handshake.
 pub(super) struct HandshakeResult {
     info: Arc<ServerPeerInfo>,
-    /// What each request says of the gateway, in revisions without sessions.
+    /// The metadata about the gateway in each request, in revisions without sessions.
     pub(super) client_meta: Map<String, Value>,
 }
 
@@ -151,7 +151,7 @@ impl Connection {
 
     /// `client_meta` is added to the metadata of each request.
     pub(super) fn agree(&self, info: ServerPeerInfo, client_meta: Map<String, Value>) {
-        // A session that replaces another does not change what was agreed.
+        // A session that replaces another does not change the agreement.
         let _ = self.handshake.set(HandshakeResult { info: Arc::new(info), client_meta });
     }
 
@@ -288,7 +288,7 @@ async fn timely<T>(sending: impl Future<Output = Result<T, CallError>>) -> Resul
     tokio::time::timeout(SEND_TIMEOUT, sending).await.unwrap_or_else(timeout)
 }
 
-/// What a connection and the two ends of its stream share.
+/// The state that a connection and the two ends of its stream share.
 #[derive(Default)]
 struct Lifetime {
     ending: Ending,

@@ -32,7 +32,7 @@ pub(crate) enum HandshakeError {
     },
 }
 
-/// What a server is told in `initialize`.
+/// The parameters of `initialize`.
 #[derive(Debug)]
 pub(crate) struct Introduction {
     pub(crate) revision: ProtocolVersion,
@@ -58,9 +58,6 @@ impl HandshakeError {
 
 impl Connection {
     /// Begins a session.
-    ///
-    /// # Errors
-    /// [`HandshakeError`].
     pub(crate) async fn initialize(self: &Arc<Self>, introduction: Introduction) -> Result<(), HandshakeError> {
         let introduction = self.introduction.get_or_init(|| introduction.into());
         let info = match &self.channel {
@@ -82,9 +79,6 @@ impl Connection {
     }
 
     /// Discovers a server of a revision without sessions.
-    ///
-    /// # Errors
-    /// [`HandshakeError`].
     pub(crate) async fn discover(self: &Arc<Self>) -> Result<(), HandshakeError> {
         let revision = ProtocolVersion::LATEST;
         if let Channel::Http(http) = &self.channel {
@@ -178,8 +172,8 @@ impl From<Introduction> for Map<String, Value> {
     }
 }
 
-/// A connection may serve many clients: what one of them does not support is refused when a server asks for it. A server
-/// names the apps of its tools only for clients that can show them.
+/// A connection may serve many clients: a capability that one of them does not have is refused when a server asks for
+/// it. A server names the apps of its tools only for clients that can show them.
 fn capabilities() -> ClientCapabilities {
     let capabilities = json!({
         "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {},
@@ -188,8 +182,9 @@ fn capabilities() -> ClientCapabilities {
     serde_json::from_value(capabilities).unwrap_or_default()
 }
 
-/// Of a client's capabilities those for requests that are passed on to it, and that of showing apps. Only names that the protocol
-/// defines are passed on, with the gateway's own settings: whatever else a client writes there, no policy has seen.
+/// The part of a client's capabilities that a server gets: the requests that are passed on to the client, and the
+/// showing of apps. Only names that the protocol defines are passed on, with the gateway's own settings: whatever else
+/// a client writes there, no policy has seen.
 pub(crate) fn answerable(client: &Value) -> ClientCapabilities {
     let mut passed_on = Map::new();
     for (name, parts) in [("elicitation", &["form", "url"][..]), ("sampling", &["tools", "context"]), ("roots", &[])] {

@@ -1,4 +1,4 @@
-//! Streamable HTTP: what the requests of one connection have in common, and how answers are classified.
+//! Streamable HTTP: the common state of the requests of one connection, and how answers are classified.
 
 use std::sync::Arc;
 use std::time::Duration;

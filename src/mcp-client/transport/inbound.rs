@@ -1,4 +1,4 @@
-//! What a connection does with the messages that a server sends by itself.
+//! How a connection handles the messages that a server sends by itself.
 
 use std::collections::HashMap;
 use std::fmt;

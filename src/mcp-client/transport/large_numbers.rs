@@ -1,5 +1,5 @@
 //! Integers of a tool's `structuredContent` that 64 bits do not hold: strings of their digits before anybody parses the
-//! message and rounds them. The protocol's library parses many messages, so that where they stand is said in `_meta`.
+//! message and rounds them. The protocol's library parses many messages, so `_meta` has their places.
 
 use std::borrow::Cow;
 

@@ -41,9 +41,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line; `None` at the end of the input. Nothing is lost when the future is dropped.
-    ///
-    /// # Errors
-    /// [`LineError`].
     pub(crate) async fn next(&mut self) -> Result<Option<Line>, LineError> {
         loop {
             let piece = self.reader.fill_buf().await.map_err(LineError::Unreadable)?;

@@ -22,7 +22,7 @@ const REASON: &str = "the caller no longer waits for it";
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: &'a str,
     pub(crate) params: &'a Map<String, Value>,
-    /// Metadata in addition to those of the connection.
+    /// Metadata in addition to the connection's.
     pub(crate) meta: Map<String, Value>,
     /// The arguments that headers repeat.
     pub(crate) marked: Option<&'a MarkedArguments>,
@@ -41,9 +41,6 @@ impl<'a> Outgoing<'a> {
 
 impl Connection {
     /// Sends a request and waits for its answer, without a timeout. Dropping the future cancels the request.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(crate) async fn request(self: &Arc<Self>, mut request: Outgoing<'_>) -> Result<Value, Failure> {
         let id = self.next_id();
         let meta = self.meta(id, &mut request);

@@ -24,7 +24,7 @@ impl MarkedArguments {
         Ok(marked)
     }
 
-    /// Only properties reached through `properties` alone can be marked.
+    /// Only properties that are reached only through `properties` can be marked.
     fn collect(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), String> {
         let Some(schema) = schema.as_object() else { return Ok(()) };
         if let Some(name) = schema.get(KEYWORD) {

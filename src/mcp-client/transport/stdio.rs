@@ -125,7 +125,7 @@ impl StdioInput {
 }
 
 impl Pipe {
-    /// If this is dropped, the next call writes what is left.
+    /// If this is dropped, the next call writes the rest.
     async fn write(&mut self, mut line: Bytes, sent: Option<SentFlag>) -> std::io::Result<()> {
         self.flush().await?;
         self.stdin.write_buf(&mut line).await?;

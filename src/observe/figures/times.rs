@@ -99,7 +99,7 @@ mod tests {
         ] {
             assert_eq!(bucket(took), expected, "{took:?}");
         }
-        // Of shorter durations only whole microseconds count.
+        // For shorter durations only whole microseconds count.
         for at in 8..BUCKETS {
             assert_eq!(bucket(Duration::from_secs_f64(start_micros(at).ceil() / 1e6)), at);
         }

@@ -2,7 +2,7 @@
 
 use super::Metrics;
 
-/// What became of an approval.
+/// The outcome of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ApprovalEvent {

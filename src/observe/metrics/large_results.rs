@@ -2,12 +2,12 @@
 
 use super::Metrics;
 
-/// What became of a large result.
+/// The outcome of a large result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum LargeResultOutcome {
     Stored,
-    /// It is larger than what is stored.
+    /// It is larger than the maximum stored size.
     TooLarge,
     /// It cannot be sealed.
     NoKey,

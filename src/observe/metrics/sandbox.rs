@@ -85,7 +85,7 @@ impl SandboxMetrics {
         InFlight::new(&self.queued)
     }
 
-    /// Sets what the open sessions are and hold.
+    /// Sets the number and the memory of the open sessions.
     pub fn sessions_open(&self, sessions: usize, bytes: u64) {
         self.sessions.set(as_gauge(sessions));
         self.session_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));

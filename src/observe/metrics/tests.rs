@@ -66,7 +66,7 @@ fn every_family_is_exported_with_help_and_type_from_the_start() {
     assert!(text.lines().any(|line| line.starts_with("process_resident_memory_bytes ")), "{text}");
 }
 
-/// What happens, and the sample it moves to 1.
+/// An event, and the sample it moves to 1.
 type Move = (fn(&Metrics, &ToolMetrics), &'static str);
 
 const MOVES: &[Move] = &[

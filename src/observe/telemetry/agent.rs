@@ -1,6 +1,6 @@
-//! Spans of agents: run → turn → model call, and `tool_execution` under the turn. Attributes are those of the
-//! semantic conventions for generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>); message
-//! contents are not included.
+//! Spans of agents: run → turn → model call, and `tool_execution` under the turn. Attributes follow the semantic
+//! conventions for generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>); message contents are not
+//! included.
 
 use opentelemetry::trace::{Status as SpanStatus, TraceContextExt};
 use opentelemetry::{Array, StringValue, Value};

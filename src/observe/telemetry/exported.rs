@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::sink::Sink;
 use super::{SCOPE, log_layer, otlp, trace_layer};
 
-/// Keeps what is exported to it.
+/// Keeps the exported spans.
 #[derive(Debug, Clone, Default)]
 struct Exported(Arc<Mutex<Vec<SpanData>>>);
 

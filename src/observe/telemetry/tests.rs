@@ -20,7 +20,7 @@ use sekisho_core::call::{Caller, Stage, Via};
 use sekisho_core::error::CallError;
 use sekisho_core::slack::slack;
 
-/// Records what is written to it.
+/// Records all written bytes.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -52,7 +52,7 @@ fn record(span: &Span, record: &CallRecord<'_>) {
     log_call(&CallRecord { trace_id: trace_id(span, record.call), ..*record });
 }
 
-/// What is logged while `work` runs.
+/// The log lines of `work`.
 fn logged(directives: &str, json: bool, work: impl FnOnce()) -> Kept {
     let kept = Kept::default();
     let writer = Sink::start(kept.clone()).unwrap();
@@ -239,7 +239,7 @@ fn a_call_is_a_span_below_its_callers_with_the_attributes_of_the_specification()
     assert_eq!(attribute(span, "tool.success"), Some(true.into()));
     assert_eq!(attribute(span, "tool.cost_usd"), Some(0.001.into()));
     assert_eq!(attribute(span, "call.id"), Some(call.id.to_string().into()));
-    // What goes out names this span, not the caller's.
+    // The outgoing header names this span, not the caller's.
     assert_eq!((sent.trace_id, sent.span_id), (parent.trace_id, span.span_context.span_id().to_bytes()));
     assert_eq!((sent.flags, sent.state.as_deref()), (1, Some("congo=1")));
 }

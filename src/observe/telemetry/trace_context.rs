@@ -1,6 +1,6 @@
-//! W3C trace context, level 1 (<https://www.w3.org/TR/trace-context-1/>): reading and writing its headers,
-//! strictly, since they come from outside and go out again. The OpenTelemetry SDK's propagator is not strict: it takes
-//! over what the test `the_sdk_takes_over_what_is_refused_here` lists. Once that test fails, it can replace this reader.
+//! W3C trace context, level 1 (<https://www.w3.org/TR/trace-context-1/>): reading and writing its headers, strictly,
+//! since they come from outside and go out again. The OpenTelemetry SDK's propagator is not strict: it accepts the
+//! values in the test `the_sdk_takes_over_what_is_refused_here`. Once that test fails, it can replace this reader.
 
 use http::HeaderName;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -17,7 +17,7 @@ const MAX_MEMBERS: usize = 32;
 /// The header with a request's place in its trace.
 pub const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The header with what tracing systems keep beside it.
+/// The header with the tracing systems' own data beside it.
 pub const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Parses the headers of a request. `None` for a `traceparent` that is not well-formed: the call then starts
@@ -51,7 +51,7 @@ pub(super) fn span_context(parent: &TraceParent) -> SpanContext {
     )
 }
 
-/// What other processes are told of a span.
+/// The header about a span for other processes.
 pub(super) fn trace_parent(context: &SpanContext) -> TraceParent {
     TraceParent {
         trace_id: context.trace_id().to_bytes(),
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What the OpenTelemetry SDK reads.
+    /// The result of the OpenTelemetry SDK's reader.
     fn read_by_the_sdk(header: &str, state: Option<&str>) -> Option<TraceParent> {
         let mut headers = HashMap::from([(TRACE_PARENT.to_string(), header.to_owned())]);
         headers.extend(state.map(|state| (TRACE_STATE.to_string(), state.to_owned())));

@@ -148,7 +148,7 @@ mod tests {
         });
     }
 
-    /// What is sent by an operation that takes any arguments.
+    /// The sent arguments of an operation that takes any arguments.
     fn transformed(declared: Value, arguments: Value, prompt_params: Value) -> Value {
         let (Value::Object(mut arguments), Value::Object(prompt_params)) = (arguments, prompt_params) else {
             panic!("arguments are objects")

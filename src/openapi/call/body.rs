@@ -44,8 +44,8 @@ enum Format {
 }
 
 impl BodyPlan {
-    /// The plan, and notes on what it leaves out; `None` when the document names no media type. `wanted` is the media
-    /// type that the settings choose.
+    /// The plan, and notes on the parts that it leaves out; `None` when the document names no media type. `wanted` is
+    /// the media type that the settings choose.
     pub(crate) fn of(
         body: &RequestBody,
         definitions: &Map<String, Value>,

@@ -35,9 +35,9 @@ pub(crate) struct Credentials<'a> {
     exchange: Option<&'a Arc<TokenExchange>>,
     /// Operations are called as their caller.
     is_as_caller: bool,
-    /// One for each token URL, client and list of scopes, shared by the operations.
+    /// One source for each token URL, client and list of scopes, shared by the operations.
     tokens: HashMap<TokenKey, Arc<TokenSource>>,
-    /// One for each scheme, shared by the operations.
+    /// One user for each scheme, shared by the operations.
     digest_users: HashMap<String, Arc<DigestUser>>,
     /// The HTTP client with the certificate of each scheme, or why there is none.
     certified: BTreeMap<String, Result<Outbound, String>>,
@@ -111,7 +111,7 @@ impl<'a> Credentials<'a> {
             }
             // An operation without security requirements is not sent credentials.
             None if operation.security.as_ref().is_some_and(Vec::is_empty) => {}
-            // Of a document that says nothing of security, the operator says what its servers take.
+            // If a document says nothing of security, the operator decides about the credentials of its servers.
             None if required.is_empty() && self.exchange.is_some() => authorization.exchange = self.exchange.cloned(),
             None if self.may_be_configured(required) => self.add_configured(required, &mut authorization)?,
             None if required.is_empty() || required.iter().any(SecurityRequirement::is_empty) => {}
@@ -135,10 +135,10 @@ impl<'a> Credentials<'a> {
         self.by_scheme.keys().filter(|name| !schemes.contains_key(*name)).map(String::as_str)
     }
 
-    /// Whether `auth_type` says what is sent, where the document's schemes cannot be met.
+    /// Whether `auth_type` decides about the credentials, where the document's schemes cannot be met.
     fn may_be_configured(&self, required: &[SecurityRequirement]) -> bool {
         if self.is_as_caller {
-            // What the gateway could do by itself is not done for callers.
+            // Credentials of the gateway itself are not used for callers.
             return false;
         }
         let is_challenged = |requirement: &SecurityRequirement| {
@@ -211,7 +211,7 @@ impl<'a> Credentials<'a> {
         })
     }
 
-    /// What is missing.
+    /// The missing credentials.
     fn unmet(&self, required: &[SecurityRequirement]) -> String {
         let schemes = || required.iter().flat_map(BTreeMap::keys);
         let problems = schemes().filter_map(|name| match self.api.security_schemes.get(name) {

@@ -1,5 +1,5 @@
-//! Executes one operation: builds the request, adds credentials, sends it, and converts the response. What an adapter makes of
-//! the arguments is known before: see [`SentForm`].
+//! Executes one operation: builds the request, adds credentials, sends it, and converts the response. The adapter has
+//! changed the arguments before: see [`SentForm`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use sekisho_observe::telemetry;
 use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use sekisho_user_tokens::{TokenExchange, User, UserSource, UserToken};
 
-/// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
-/// body is not sent to an address that is not configured.
+/// Redirects followed. For methods that do not only read, redirects within the origin only and where the method stays:
+/// their body is not sent to an address that is not configured.
 const MAX_REDIRECTS: usize = 5;
 
 /// By which an API knows a request that it has had already.
@@ -60,7 +60,7 @@ pub(crate) struct OperationExecutor {
     /// Whether its server may get the collection's credentials, which an adapter's headers may contain.
     pub(crate) trusted: bool,
     pub(crate) access: Arc<Access>,
-    /// What the adapter fills in.
+    /// The fields that the adapter fills in.
     pub(crate) filled: FilledFields,
     pub(crate) output: Option<Arc<SharedSchema>>,
 }
@@ -259,7 +259,7 @@ impl OperationExecutor {
         self.send(attempt, request, Some(&token), most_bytes).await
     }
 
-    /// Of all responses of one call, decompressed.
+    /// Maximum bytes of all responses of one call, decompressed.
     fn max_bytes(&self, attempt: &Attempt<'_>) -> usize {
         self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
     }
@@ -277,7 +277,7 @@ impl OperationExecutor {
             request.headers.insert(name, value.clone());
         }
         self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
-        // Of a request that only reads, a repetition does no harm; one that the caller names counts.
+        // A request that only reads may be repeated without a key. A key in the arguments takes precedence.
         if !request.method.is_safe()
             && let Some(key) = attempt.call.upstream_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok())
         {
@@ -342,7 +342,8 @@ impl OperationExecutor {
     }
 }
 
-/// The target of a redirect that keeps the method and the origin, such as that of a path without its final slash.
+/// The target of a redirect that keeps the method and the origin, such as a redirect from a path without its final
+/// slash.
 fn redirect_within_origin(response: &OutboundResponse) -> Option<Url> {
     let keeps_method = [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&response.status);
     let location = response.headers.get(header::LOCATION).filter(|_| keeps_method)?;

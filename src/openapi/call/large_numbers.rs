@@ -7,7 +7,7 @@ use sekisho_config::PaginationSettings;
 use sekisho_core::call::ToolOutput;
 use sekisho_core::json::LARGE_NUMBERS;
 
-/// The digits of those in the response.
+/// The digits of the large numbers in the response.
 pub(crate) fn of(output: &ToolOutput) -> Vec<Value> {
     paths(output).filter_map(|path| output.value.pointer(path).cloned()).collect()
 }
@@ -24,9 +24,9 @@ pub(crate) fn found_again(output: &mut ToolOutput, digits: &[Value]) {
     output.text = None;
 }
 
-/// Adds those of a further page whose list is about to be added.
+/// Adds the large numbers of a further page whose list is about to be added.
 pub(crate) fn of_page(output: &mut ToolOutput, settings: &PaginationSettings, page: &ToolOutput) {
-    // The text of the first page is not that of all pages.
+    // The text of the first page is not the text of all pages.
     output.text = None;
     let before = pagination::items(settings, &output.value).map_or(0, Vec::len);
     let moved = |path: &str| {

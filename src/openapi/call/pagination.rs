@@ -32,7 +32,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Appends a page's list to that of the pages before. `false`, without a change, when one of them has no list.
+/// Appends a page's list to the list of the pages before. `false`, without a change, when one of them has no list.
 pub(crate) fn append(settings: &PaginationSettings, all: &mut Value, page: Value) -> bool {
     let mut page = page;
     let listed = page.pointer_mut(&settings.items).map(Value::take);

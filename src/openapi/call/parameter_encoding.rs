@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::read::operation::Style;
 
-/// RFC 3986 §2.3: what is never encoded.
+/// RFC 3986 §2.3: characters that are never encoded.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// RFC 3986 §2.2 `reserved`, kept as written with `allowReserved`, but for `&`, `=`, `+`, `#`, `[` and `]`,
@@ -72,7 +72,7 @@ pub(crate) fn header(value: &Value, style: Style, explode: bool) -> String {
     simple(value, separator, explode, Escaping::Verbatim)
 }
 
-/// Between the items of a list in an address. Those that an address cannot contain are themselves encoded.
+/// Between the items of a list in an address. Separators that an address cannot contain are themselves encoded.
 fn separator(style: Style) -> &'static str {
     match style {
         Style::SpaceDelimited => "%20",

@@ -184,7 +184,7 @@ impl RequestPlan {
                 let is_sent = *required || !members.is_empty() || (plan.may_be_empty_object() && self.has_content());
                 is_sent.then_some(Value::Object(members))
             }
-            // Not given: the body has only what an adapter adds.
+            // Not given: the body has only the adapter's additions.
             (Some(_), None) => (!members.is_empty()).then_some(Value::Object(members)),
         };
         let body = match (&self.body, body) {

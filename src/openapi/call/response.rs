@@ -18,16 +18,16 @@ use sekisho_core::json;
 use sekisho_core::json::LARGE_NUMBERS;
 use sekisho_outbound::{OutboundResponse, check_status};
 
-/// In the metadata: how the body differs from what was declared.
+/// In the metadata: how the body differs from the declaration.
 pub(crate) const NOTE: &str = "note";
 
 /// The response's value: JSON unchanged, text as a string, any other body as
-/// `{media_type, content_base64, size_bytes}`, an empty body as null, the headers where HEAD asks for them. Status, media
-/// type and the headers that a next call needs are in the metadata. A body that is not what it declares to be is text:
-/// what the call was to do is done.
+/// `{media_type, content_base64, size_bytes}`, an empty body as null, the headers where HEAD asks for them. Status,
+/// media type and the headers that a next call needs are in the metadata. A body that differs from its declared type is
+/// text: the action of the call is done.
 ///
 /// # Errors
-/// Those of [`check_status`]: only 2xx is success.
+/// Errors of [`check_status`]: only 2xx is success.
 pub(crate) fn output(response: &OutboundResponse, method: &Method) -> Result<ToolOutput, CallError> {
     check_status(response)?;
     let media_type = media_type(&response.headers);
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(content[1], json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"}));
     }
 
-    /// What the call was to do is done: it must not be repeated.
+    /// The action of the call is done: it must not be repeated.
     #[test]
     fn a_success_whose_body_is_not_the_json_it_declares_is_text_with_a_note() {
         for (body, expected) in [

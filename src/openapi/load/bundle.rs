@@ -100,7 +100,7 @@ impl Bundle {
         self.found.iter().filter(|found| matches!(found.state, State::Brought(_))).map(|found| &found.location)
     }
 
-    /// Adds documents, and collects what they refer to in turn.
+    /// Adds documents, and collects their references in turn.
     #[must_use]
     pub(crate) fn with(mut self, texts: Vec<(Location, Result<SpecText, FetchError>)>) -> Self {
         self.steps += 1;
@@ -143,7 +143,7 @@ impl Bundle {
         }
     }
 
-    /// The bundled document, and notes on what is missing in it.
+    /// The bundled document, and notes on its missing parts.
     pub(crate) fn finish(mut self) -> (Value, Vec<Note>) {
         let targets: HashMap<Location, String> = self
             .found
@@ -211,7 +211,7 @@ impl Bundle {
     }
 }
 
-/// What kind the members of an object are.
+/// The kind of an object's members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Keywords,
@@ -222,7 +222,7 @@ enum Place {
 }
 
 impl Place {
-    /// What the member's own members are; `None` where it is data.
+    /// The place of the member's own members; `None` where it is data.
     fn of_member(self, key: &str) -> Option<Self> {
         match self {
             Self::Keywords if DATA.contains(&key) => None,

@@ -155,7 +155,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The flaws of what was read since they were last taken.
+    /// The flaws of the values read since they were last taken.
     pub(crate) fn take_flaws(&self) -> Vec<Flaw> {
         self.flaws.take()
     }

@@ -86,9 +86,6 @@ impl Fetcher {
     }
 
     /// Fetches a referenced document. Files are read only below `folder`.
-    ///
-    /// # Errors
-    /// [`FetchError`].
     pub(crate) async fn fetch_referred(
         &self,
         location: &Location,

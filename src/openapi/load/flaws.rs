@@ -12,7 +12,7 @@ pub(crate) struct Flaw {
     pub(crate) reason: String,
 }
 
-/// What the flaws of a document cost.
+/// The cost of a document's flaws.
 #[derive(Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) lost: Vec<Note>,
@@ -20,7 +20,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Removes the operations and paths that have flaws. Of a flaw elsewhere the last value counts, or none.
+    /// Removes the operations and paths that have flaws. For a flaw elsewhere the last value counts, or none.
     pub(crate) fn of(flaws: Vec<Flaw>, document: &mut Value) -> Self {
         let mut cost = Self::default();
         for Flaw { place, reason } in flaws {

@@ -92,7 +92,8 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
     Ok(selecting_nothing)
 }
 
-/// JSON Pointers (RFC 6901) of what the path selects, later ones first, so that removing one does not move another.
+/// JSON Pointers (RFC 6901) of the values that the path selects, later ones first, so that removing one does not move
+/// another.
 fn places(target: &JsonPath, document: &Value) -> Vec<String> {
     let located = target.query_located(document);
     let mut places: Vec<_> = located.locations().map(NormalizedPath::to_json_pointer).collect();

@@ -57,7 +57,7 @@ impl<'d> Reader<'d> {
         let content = holder.get("content").and_then(|content| self.target(content)).and_then(Value::as_object);
         let mut found = Vec::new();
         for (name, described) in content.into_iter().flatten().filter(|(name, _)| !name.starts_with("x-")) {
-            // Of OpenAPI 3.2's `components.mediaTypes`.
+            // From OpenAPI 3.2's `components.mediaTypes`.
             let Some(described) = self.target(described) else { continue };
             found.push(MediaType {
                 name: name.clone(),
@@ -68,7 +68,7 @@ impl<'d> Reader<'d> {
         found
     }
 
-    /// The value, or what it refers to; a broken reference becomes a line of the report.
+    /// The value, or the target of its reference; a broken reference becomes a line of the report.
     fn target<'v>(&mut self, value: &'v Value) -> Option<&'v Value>
     where
         'd: 'v,

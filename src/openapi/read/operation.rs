@@ -15,7 +15,7 @@ pub struct Api {
     pub title: String,
     pub version: String,
     pub description: String,
-    /// Of the document; an operation may have its own.
+    /// The servers of the document; an operation may have its own.
     pub servers: Vec<Server>,
     /// By name.
     pub security_schemes: BTreeMap<String, SecurityScheme>,
@@ -74,7 +74,7 @@ pub struct Parameter {
     /// Lowered JSON Schema; points into [`Api::definitions`].
     pub schema: Value,
     pub encoding: ParameterEncoding,
-    /// Swagger 2.0: what separates the items of a list within a list.
+    /// Swagger 2.0: the separator of the items of a list within a list.
     pub item_separator: Option<char>,
 }
 
@@ -125,7 +125,7 @@ pub struct MediaType {
     pub name: String,
     /// Lowered; `true` when the document has no schema.
     pub schema: Value,
-    /// Of form and multipart properties, by name.
+    /// The encoding of form and multipart properties, by name.
     pub encoding: BTreeMap<String, PropertyEncoding>,
 }
 
@@ -137,7 +137,7 @@ pub struct PropertyEncoding {
     pub style: Option<Style>,
     pub explode: Option<bool>,
     pub allow_reserved: bool,
-    /// Swagger 2.0: what separates the items of a list within the list.
+    /// Swagger 2.0: the separator of the items of a list within the list.
     pub item_separator: Option<char>,
 }
 
@@ -187,7 +187,7 @@ pub enum SecurityScheme {
     /// HTTP authentication of another name, as written: its credential is one text.
     Http(String),
     OAuth2 {
-        /// That of the client credentials flow, or else of another flow that has one.
+        /// The URL of the client credentials flow, or else of another flow that has one.
         token_url: Option<Url>,
         /// The authorization code flow, for callers who sign in on their own.
         user_flow: Option<UserFlow>,

@@ -21,7 +21,7 @@ const DOCUMENTS: [&str; 5] = [
     "github-api.min.json.gz",
 ];
 
-/// What is compared.
+/// The compared values.
 #[derive(Debug, PartialEq, Eq)]
 struct Reading {
     parameters: BTreeSet<ParameterReading>,
@@ -97,7 +97,7 @@ fn readings_of_theirs(document: &OpenAPI) -> Readings {
 }
 
 fn reading_of_theirs(document: &OpenAPI, item: &PathItem, operation: &TheirOperation) -> Reading {
-    // Those of the operation replace those of the path with the same place and name.
+    // The operation's parameters replace the path's with the same place and name.
     let mut parameters = BTreeMap::new();
     for parameter in item.parameters.iter().chain(&operation.parameters) {
         let (location, name, required, encoding) = parameter_of_theirs(parameter_in(document, parameter));
@@ -131,8 +131,8 @@ fn parameter_of_theirs(parameter: &TheirParameter) -> ParameterReading {
     let encoding = match &data.format {
         ParameterSchemaOrContent::Content(content) => content.keys().next().unwrap().clone(),
         ParameterSchemaOrContent::Schema(_) => {
-            // Section 4.7.12.1: `explode` is true by default for the style `form` alone; for `deepObject` nothing else is
-            // defined.
+            // Section 4.7.12.1: `explode` is true by default only for the style `form`; for `deepObject` nothing else
+            // is defined.
             let explode = data.explode.unwrap_or(style == "Form" || style == "DeepObject");
             format!("{style} explode={explode} reserved={reserved} empty={empty}")
         }

@@ -69,8 +69,8 @@ impl<'d> References<'d> {
         }
     }
 
-    /// What a reference points at, which may be a reference itself: a JSON Pointer as a URL's fragment
-    /// (RFC 6901 section 6), an anchor, or a schema's `$id`.
+    /// The target of a reference, which may be a reference itself: a JSON Pointer as a URL's fragment (RFC 6901 section
+    /// 6), an anchor, or a schema's `$id`.
     ///
     /// # Errors
     /// [`BrokenReference`]: its target is missing or in another document.

@@ -82,7 +82,7 @@ impl Report {
         )
     }
 
-    /// A reference that leads nowhere: the operation is offered without what it stands for.
+    /// A reference that leads nowhere: the operation is offered without its target.
     pub fn broken_reference(&mut self, operation: &str, broken: &impl ToString) {
         let reason = format!("{}: the operation is offered without it", broken.to_string());
         self.broken_references.push(Note { operation: operation.to_owned(), reason: reason.clone() });

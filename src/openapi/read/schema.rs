@@ -62,9 +62,9 @@ struct Pending<'d> {
 /// The lowered schemas of a document.
 #[derive(Debug)]
 pub(crate) struct Lowered {
-    /// What the lowered schemas point at.
+    /// The definitions that the lowered schemas point at.
     pub(crate) definitions: Map<String, Value>,
-    /// What was approximated.
+    /// Notes on the approximations.
     pub(crate) notes: Vec<Note>,
     /// Definitions that differ from the document's schemas, with the first reason.
     pub(crate) approximated: BTreeMap<String, String>,
@@ -101,7 +101,7 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// The definitions that the lowered schemas point at, and what was approximated.
+    /// The definitions that the lowered schemas point at, and the approximations.
     pub(crate) fn finish(mut self, references: &References<'d>) -> Lowered {
         let mut approximated = BTreeMap::new();
         while let Some(Pending { name, schema, direction, place, bare }) = self.queue.pop() {
@@ -276,7 +276,7 @@ impl<'d> Lowering<'d> {
         (!listed.is_empty()).then_some(Value::Array(listed))
     }
 
-    /// Alternatives of which one contains another are those of `anyOf`.
+    /// Alternatives of which one contains another become an `anyOf`.
     fn one_of(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
         let Written { value, members, .. } = written;
         let Some(alternatives) = self.listed(value, site) else {
@@ -291,7 +291,7 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// A schema that inherits from a base refers to the base alone, and not to its heirs.
+    /// A schema that inherits from a base refers only to the base, and not to its heirs.
     fn all_of(&mut self, written: Written<'_>, site: Site<'_, 'd>) -> Option<Value> {
         let Written { value, members, .. } = written;
         let parts = value.as_array()?;

@@ -7,7 +7,7 @@ use url::Url;
 /// The private style name for `collectionFormat: tsv`.
 pub(crate) const TAB_DELIMITED: &str = "x-tabDelimited";
 
-/// The private member of a parameter with what separates the items of a list within its list.
+/// The private member of a parameter with the separator of the items of a list within its list.
 pub(crate) const ITEM_SEPARATOR: &str = "x-itemSeparator";
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -18,7 +18,7 @@ const JSON: &str = "application/json";
 const NOT_SCHEMA: [&str; 7] =
     ["name", "in", "description", "required", "collectionFormat", "allowEmptyValue", "schema"];
 
-/// What separates the items of a list within a list, of a converted parameter or field.
+/// The separator of the items of a list within a list, of a converted parameter or field.
 pub(crate) fn separator_of_items(converted: &Value) -> Option<char> {
     converted.get(ITEM_SEPARATOR)?.as_str()?.chars().next()
 }
@@ -131,7 +131,7 @@ fn schema_of(parameter: &Value) -> Value {
     Value::Object(schema.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-/// What separates the items of a list within a list.
+/// The separator of the items of a list within a list.
 fn item_separator(items: &Value) -> Option<&'static str> {
     items.get("type").filter(|kind| *kind == "array")?;
     Some(match items.get("collectionFormat").and_then(Value::as_str).unwrap_or("csv") {

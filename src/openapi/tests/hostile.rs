@@ -24,7 +24,7 @@ fn with_schemas(schemas: &Value) -> String {
     .to_string()
 }
 
-/// A schema for each number up to `count`, and what is made of it.
+/// A schema for each number up to `count`, and the schemas made of them.
 fn schemas(count: usize, schema: impl Fn(usize) -> Value) -> Value {
     Value::Object((0..count).map(|at| (format!("S{at}"), schema(at))).collect())
 }

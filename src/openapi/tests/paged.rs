@@ -12,7 +12,7 @@ struct Pages {
 /// Addresses, each with the key that was sent along.
 type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// What follows a page: the `Link`'s target, `{page}` being the next page's number.
+/// The link after a page: the `Link`'s target, `{page}` being the next page's number.
 async fn pages(count: usize, target: &'static str) -> Pages {
     let requests = Requests::default();
     let take = {

@@ -23,7 +23,7 @@ fn key(name: &str, location: Location) -> SecurityScheme {
     SecurityScheme::ApiKey { name: name.into(), location }
 }
 
-/// The tool with these settings, and what it still needs.
+/// The tool with these settings, and its missing credentials.
 fn made(api: &Api, given: Value) -> (ToolDefinition, Option<String>) {
     let (mut tools, mut report) = definitions("pets", api, &settings(given), &access()).unwrap();
     (tools.remove(0), report.needs_credentials.pop().map(|note| note.reason))
@@ -230,7 +230,7 @@ async fn an_operation_that_is_called_as_its_caller_gets_no_credentials_of_the_ga
     call(&tool, json!({})).await.unwrap();
     assert_eq!(upstream.last().header("authorization"), None);
 
-    // Of alternatives, that with the caller's token counts; what is required with it is sent too.
+    // Of the alternatives, the one with the caller's token counts; credentials that it requires besides are sent too.
     let mut api = secured(&upstream, &[("app", key("key", Location::Header), &[]), ("login", flow, &[])]);
     let [both] = &api.security[..] else { panic!() };
     let only = |name: &str| BTreeMap::from([(name.to_owned(), Vec::new())]);

@@ -1,4 +1,4 @@
-//! What reaches an API depends on nothing but what policies, approvers and digests have seen of a call.
+//! The bytes that reach an API depend only on the parts of a call that policies, approvers and digests have seen.
 
 use std::str::FromStr;
 
@@ -42,7 +42,7 @@ struct Adapted {
     executor: Arc<dyn Executor>,
 }
 
-/// A call that was sent: the digest of what was judged, the arguments by the tool's names, and the request.
+/// A call that was sent: the digest of its judged values, the arguments by the tool's names, and the request.
 #[derive(Debug, Clone, PartialEq)]
 struct Sent {
     digest: String,
@@ -129,8 +129,8 @@ fn some_arguments() -> impl Strategy<Value = Arguments> {
     )
 }
 
-/// Each field of a call is changed on its own: where what was judged is the same, so is each byte of the request, apart from the
-/// trace. What is filled in is judged by the tool's own name.
+/// Each field of a call is changed on its own. Where the judged values are the same, so is each byte of the request,
+/// apart from the trace. Filled-in values are judged by the tool's own name.
 #[test]
 fn no_byte_that_is_sent_depends_on_what_was_not_judged() {
     let runtime = Runtime::new().unwrap();

@@ -50,7 +50,7 @@ async fn a_file_is_uploaded_wherever_the_document_has_binary_content() {
     let flat = |value: Value| json!({"file": value});
     let whole = |value: Value| json!({"body": {"file": value}});
     for (what, body, arguments, count) in [
-        // What OpenAPI has by default: a body that is not required.
+        // OpenAPI's default: a body that is not required.
         ("an optional body", multipart(&with(binary())), whole(file()), 1),
         ("a reference", multipart(&json!({"$ref": "#/components/schemas/Upload"})), whole(file()), 1),
         (

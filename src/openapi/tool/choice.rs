@@ -34,7 +34,7 @@ pub(super) fn named<'a>(
 ) -> Vec<(&'a Operation, String)> {
     let short = |operation: &Operation| {
         let renamed = configured(&settings.renames, operation);
-        // Of an id in another script nothing but a digest would be left.
+        // For an id in another script only a digest would be left.
         let own_id =
             operation.id.as_deref().filter(|id| id.contains(|character: char| character.is_ascii_alphanumeric()));
         let own = renamed.or(own_id).map(str::trim).filter(|id| !id.is_empty());

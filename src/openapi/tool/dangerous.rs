@@ -53,7 +53,7 @@ pub(super) fn is_key_of(key: &str, operation: &Operation) -> bool {
     operation.id.as_deref() == Some(key) || format!("{} {}", operation.method, operation.path) == key
 }
 
-/// Removes what would mark a document's operations as harmless: its author is not trusted. An overlay is the
+/// Removes values that would mark a document's operations as harmless: its author is not trusted. An overlay is the
 /// operator's and is applied afterwards.
 pub(in super::super) fn without_false_hints(document: &mut Value) {
     match document {

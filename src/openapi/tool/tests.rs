@@ -165,7 +165,7 @@ fn deletions_are_dangerous_unless_the_operator_marks_them_as_harmless() {
         (None, json!({"methods": [], "tags": ["admin"]}), "drop", 0),
         (None, json!({"methods": [], "operations": ["POST", "GET /a"]}), "GET POST", 0),
         (None, json!({"operations": ["drop"]}), "drop", 0),
-        // Set by an overlay; of a document's own settings only stricter ones are kept.
+        // Set by an overlay; only the stricter ones of a document's own settings are kept.
         (Some(json!(false)), json!({}), "", 0),
         (Some(json!(false)), json!({"operations": ["drop"]}), "", 0),
         (Some(json!(true)), json!({"methods": []}), "drop", 0),

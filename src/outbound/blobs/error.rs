@@ -1,4 +1,4 @@
-//! What can go wrong with object storage: what failed, where, and what to do.
+//! Errors of object storage: the failure, its place, and the remedy.
 
 use std::error::Error;
 use std::fmt;
@@ -67,7 +67,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// One line, and not a long one: what a server answers may be a page.
+/// One short line: the answer of a server may be a page.
 fn problem_of(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(MAX_PROBLEM) {

@@ -59,7 +59,7 @@ impl HttpService for Client {
             trust: Trust::Operator,
             ..OutboundRequest::get(url, deadline)
         };
-        // Its whole answer, since the deadline and the limit are those of the whole.
+        // Its whole answer, since the deadline and the limit are for the whole.
         let exchange = async {
             let answer = self.outbound.open(request).await?;
             let mut response = HttpResponse::new(HttpResponseBody::from(bytes::Bytes::new()));
@@ -85,7 +85,7 @@ enum Failure {
     Timeout,
 }
 
-/// The kinds that are tried again; what is written is written twice alike.
+/// The kinds that are tried again: writing an object twice gives the same object.
 fn kind_of(error: &CallError) -> HttpErrorKind {
     match error.code() {
         ErrorCode::Timeout => HttpErrorKind::Timeout,

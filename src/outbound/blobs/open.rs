@@ -25,7 +25,7 @@ use sekisho_config::{BlobsConfig, Secret};
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The mode of an object that this user alone may read.
+/// The mode of an object that only this user may read.
 const PRIVATE: u32 = 0o600;
 
 pub(super) fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Blobs, BlobError> {
@@ -52,7 +52,7 @@ pub(super) fn open_folder(path: &Path) -> Result<Blobs, BlobError> {
     Ok(Blobs { store: Arc::clone(&folder) as Arc<dyn ObjectStore>, place, private: Some(folder) })
 }
 
-/// Gives an object of a folder the mode of a file of this user alone.
+/// Gives an object of a folder the mode of a private file of this user.
 pub(super) async fn close_to_others(folder: &LocalFileSystem, key: &ObjectPath) -> object_store::Result<()> {
     let path = folder.path_to_filesystem(key)?;
     let closed = tokio::fs::set_permissions(path, Permissions::from_mode(PRIVATE)).await;

@@ -17,7 +17,7 @@ pub fn storage_out_of_reach() -> Blobs {
     storage_at("http://127.0.0.1:1")
 }
 
-/// One that takes connections and answers nothing, as long as its listener is there.
+/// A storage that takes connections and answers nothing, as long as its listener is there.
 pub fn silent_storage() -> (Blobs, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

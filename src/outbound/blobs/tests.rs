@@ -1,4 +1,4 @@
-//! The same over a folder and over a server that speaks S3, and what a server that fails looks like.
+//! The same over a folder and over a server that speaks S3, and the errors of a failing server.
 
 use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use super::*;
 use crate::test_server::serve;
 use sekisho_config::Secret;
 
-/// What every storage does.
+/// The behaviour of every storage.
 async fn behaves_as_storage(blobs: &Blobs) {
     blobs.probe().await.unwrap();
     assert!(blobs.list(&BlobKey::of(["probes"])).await.unwrap().is_empty(), "a probe leaves nothing");

@@ -8,7 +8,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// Where a server listens that answers those with the trusted certificate, and a client's TLS that trusts the server.
+/// The address of a server that answers only clients with the trusted certificate, and a client's TLS that trusts the
+/// server.
 async fn server(client: &CertifiedKey<rcgen::KeyPair>) -> (SocketAddr, ClientConfig) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -48,7 +49,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it() {
     assert!(plain.send(request(url.clone())).await.is_err());
     let certified = plain.with_client_certificate(&certificate, &key).unwrap();
     assert_eq!(certified.send(request(url.clone())).await.unwrap().body, "done");
-    // The guard is that of the client it was made of.
+    // It has the guard of the client that it was made from.
     let public = Outbound::with(&OutboundConfig::default(), system_lookup(), &trusting).unwrap();
     let error = public.with_client_certificate(&certificate, &key).unwrap().send(request(url)).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Denied);

@@ -45,7 +45,7 @@ async fn pass_on(
     let mut server = TcpStream::connect(target).await?;
     match text.starts_with("CONNECT ") {
         true => client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?,
-        // As a proxy sends it on: the path alone.
+        // As a proxy sends it on: only the path.
         false => server.write_all(text.replacen("http://api.test", "", 1).as_bytes()).await?,
     }
     tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)

@@ -192,7 +192,7 @@ async fn a_connection_or_a_looked_up_name_of_one_source_opens_nothing_for_anothe
 async fn web_fetch_reaches_the_ports_of_the_web_and_those_named_for_it() {
     let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
     let networks = WebFetchConfig { allow_networks: vec!["127.0.0.1".into()], ..WebFetchConfig::default() };
-    // What is named for other sources counts nothing here.
+    // Networks of other sources count nothing here.
     let closed = outbound().for_web_fetch(&networks).unwrap();
     let error = closed.send(request(url(address, "/"))).await.unwrap_err();
     assert!(error.message().contains("unless tools.web_fetch.allow_ports lists it"), "{error}");

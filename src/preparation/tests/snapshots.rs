@@ -45,7 +45,7 @@ fn reactor(preludes: &[(&str, &str)]) -> Made {
 fn seen_by(made: &Made, profile: &PreparedProfile) -> i32 {
     let compiled = fs::read(&profile.compiled).unwrap();
     #[expect(unsafe_code, reason = "the file was compiled by this test")]
-    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    // SAFETY: `prepare` wrote it a moment ago, into a folder that only this test uses.
     let module = unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
     let mut store = wasmtime::Store::new(&made.engine, ());
     store.set_epoch_deadline(1);
@@ -80,7 +80,7 @@ fn mutable_globals_of_a_snapshot_are_exported_and_its_sum_is_that_of_its_state()
     assert!(of_again[0] == sums[0] && of_again[1] != sums[1], "the same preludes on another machine");
     let compiled = fs::read(&prepared.profiles[0].compiled).unwrap();
     #[expect(unsafe_code, reason = "the file was compiled by this test")]
-    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    // SAFETY: `prepare` wrote it a moment ago, into a folder that only this test uses.
     let module = unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
     let names: Vec<_> = module.exports().map(|export| export.name().to_owned()).collect();
     let has = |name: &str| names.iter().any(|one| one == name);

@@ -1,4 +1,4 @@
-//! What a program can ask about tools: those that its caller may use, and nothing of others.
+//! The answers to a program's questions about tools: the tools that its caller may use, and nothing about others.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ impl ProgramTools<'_> {
     /// A tool by its name.
     ///
     /// # Errors
-    /// Those of a call of it, as far as they do not depend on the arguments.
+    /// Errors of a call of it, as far as they do not depend on the arguments.
     pub(super) fn describe(&self, name: &str) -> Result<Value, CallError> {
         let tools = self.tools();
         self.described(&tools, name)

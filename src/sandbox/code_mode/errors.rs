@@ -28,8 +28,8 @@ pub(super) fn value_json(value: &Value) -> Result<String, CallError> {
     }
 }
 
-/// The kind is the nearest of those that interpreters know; the message is JSON with all that replies say of the error.
-/// Where the caller signs in to an upstream is for the caller alone.
+/// The kind is the nearest kind that interpreters know; the message is JSON with all that replies say of the error.
+/// Only the caller gets the address at which it signs in to an upstream.
 pub(super) fn error_json(error: &CallError) -> String {
     let mut info = serde_json::to_value(ErrorInfo::from(error)).unwrap_or_default();
     if let Some(fields) = info.as_object_mut() {
@@ -42,7 +42,7 @@ pub(super) fn error_json(error: &CallError) -> String {
     json!({"kind": kind(error.code()), "message": info.to_string()}).to_string()
 }
 
-/// Whether an error may repeat what a tool said: it is neither a refusal nor a limit.
+/// Whether an error may repeat a tool's text: it is neither a refusal nor a limit.
 pub(super) fn is_of_tool(json: &str) -> bool {
     let error = serde_json::from_str::<Value>(json);
     !error.is_ok_and(|error| error["kind"].as_str().is_some_and(|kind| kind != TOOL_ERROR))

@@ -62,7 +62,7 @@ pub fn model_tools() -> [ModelTool; 2] {
     ]
 }
 
-/// A hit of a search: how a program calls the tool, and what it does.
+/// A hit of a search: how a program calls the tool, and the tool's description.
 pub fn model_hit(name: &str, description: &str, parameters: &Value) -> Value {
     let text = description.trim();
     json!({

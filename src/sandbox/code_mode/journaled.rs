@@ -1,4 +1,4 @@
-//! What a program asks and gets, in the journal of its run.
+//! The requests of a program and their answers, in the journal of its run.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use sekisho_calls::pipeline::Answered;
 use sekisho_guest_protocol::{ReadSoFar, ReadStanding};
 
 impl ProgramTools<'_> {
-    /// What the journal has for a request. `None`: the run is to end.
+    /// The journal's record of a request. `None`: the run is to end.
     pub(super) fn find(&self, number: u32, wanted: &Wanted, may_repeat: bool, read: ReadSoFar) -> Option<Found> {
         let Some(journal) = &self.journal else { return Some(Found::New { approval: None }) };
         match read.standing {
@@ -30,7 +30,7 @@ impl ProgramTools<'_> {
         }
     }
 
-    /// Whether what is wanted may be done a second time. Without a journal nobody does that.
+    /// Whether the request may be done a second time. Without a journal nobody does that.
     pub(super) fn may_repeat(&self, wanted: &Wanted) -> bool {
         match wanted {
             Wanted::Call(call) => self.journal.is_none() || self.pipeline.may_repeat(&call.tool, &self.call.caller),
@@ -43,7 +43,7 @@ impl ProgramTools<'_> {
         None
     }
 
-    /// What was to be recorded is, or the run is to end.
+    /// The record is written, or the run is to end.
     pub(super) fn recorded(&self, written: Result<(), NotRecordedError>) -> Option<()> {
         match written {
             Ok(()) => Some(()),
@@ -51,7 +51,7 @@ impl ProgramTools<'_> {
         }
     }
 
-    /// Records what is about to be sent and must not be sent twice. `approval`: by which it is made.
+    /// Records a call that is about to be sent and must not be sent twice. `approval`: by which it is made.
     pub(super) async fn record_start(&self, number: u32, approval: Option<&Arc<str>>) -> Option<()> {
         let Some(journal) = &self.journal else { return Some(()) };
         if approval.is_some() {
@@ -84,7 +84,8 @@ impl ProgramTools<'_> {
         self.recorded(written)
     }
 
-    /// A program gets what a tool answered before only if its caller may use the tool now. Refusals have nothing of the tool.
+    /// A program gets a tool's earlier answer only if its caller may use the tool now. Refusals have nothing of the
+    /// tool.
     pub(super) fn check_replayed(&self, wanted: &Wanted, answer: &JournalAnswer) -> Option<()> {
         let Wanted::Call(WantedCall { tool, .. }) = wanted else { return Some(()) };
         if !answer.is_ok && !is_of_tool(&answer.json) {

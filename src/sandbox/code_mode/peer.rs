@@ -10,8 +10,8 @@ use serde_json::Value;
 use sekisho_core::caller::Owner;
 use sekisho_core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
-/// Passes on what tools send and ask. Of their progress the client gets the messages, counted over all of them: its own
-/// number must not go back.
+/// Passes on the messages and questions of tools. The client gets the messages of their progress, counted over all of
+/// them: its own number must not go back.
 #[derive(Debug)]
 pub(super) struct NestedPeer {
     client: Arc<dyn ClientPeer>,

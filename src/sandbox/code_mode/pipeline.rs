@@ -13,20 +13,17 @@ use sekisho_calls::tool::Effects;
 use sekisho_core::call::{Arguments, CallContext, Caller};
 use sekisho_core::error::CallError;
 
-/// What calls of programs pass.
+/// The pipeline for the calls of programs.
 pub trait ToolPipeline: Send + Sync {
     fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered>;
 
     /// The tools registered now, with the caller's access to each.
     fn tools_for(&self, caller: &Arc<Caller>) -> CallerTools;
 
-    /// What a call costs.
+    /// The price of a call.
     fn price(&self, call: &CallContext) -> Decimal;
 
     /// Whether the caller may use a tool now, whatever its arguments.
-    ///
-    /// # Errors
-    /// Why not.
     fn check_access(&self, tool: &str, caller: &Arc<Caller>) -> Result<(), CallError>;
 
     /// Whether a call of a tool may be made a second time.

@@ -12,7 +12,7 @@ use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use sekisho_core::tool_scope::NestedScope;
 use sekisho_guest_protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
 
-/// What a program gets besides the arguments of its call, for when it is run again.
+/// The inputs of a program besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ProgramInput {
     pub(crate) profile: String,
@@ -31,7 +31,7 @@ pub(crate) struct RunKeys {
     pub(super) are_recorded: bool,
 }
 
-/// What the calls of a program pass, and its journal.
+/// The common data of a program's calls, and its journal.
 pub(crate) struct ProgramRun {
     /// None for a program without tools.
     pub(crate) pipeline: Option<Arc<dyn ToolPipeline>>,
@@ -40,7 +40,7 @@ pub(crate) struct ProgramRun {
     pub(crate) keys: RunKeys,
     /// In a session, the digest of the programs before it.
     pub(crate) earlier: Option<[u8; 32]>,
-    /// What its calls may use.
+    /// The tools that its calls may use.
     pub(crate) scope: NestedScope,
 }
 
@@ -61,28 +61,27 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct NeededByCall {
     pub(super) tool: String,
-    /// What the call was refused with.
+    /// The message of the refusal.
     pub(super) message: String,
     pub(super) details: Vec<Detail>,
     pub(super) approval: NeededApproval,
 }
 
 impl ProgramRun {
-    /// As in a session: what its interpreter has of earlier programs is in no journal.
+    /// As in a session: its interpreter's state from earlier programs is in no journal.
     pub(crate) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
         Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nested_scope.clone() }
     }
 }
 
-/// SHA-256 of a program. In a session it is that of the programs before it too: they may have changed what its text
-/// does.
+/// SHA-256 of a program. In a session it includes the programs before it: they may have changed the effect of its text.
 pub(crate) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
     let before = earlier.iter().fold(Sha256::new(), Digest::chain_update);
     before.chain_update(program).finalize().into()
 }
 
-/// The same of all that a job executes besides arguments: of a function it has the settings of its file, its packages, and
-/// the image from which it goes on, which decides what the run reads of clocks and random bytes.
+/// The same of all that a job executes besides arguments. For a function it has the settings of its file, its packages,
+/// and the image from which it goes on, which decides about the clocks and random bytes that the run reads.
 pub(crate) fn digest_of_job(job: &Job) -> [u8; 32] {
     let before = match &job.module {
         Some(ModuleTask::Call(call)) => {
@@ -108,7 +107,7 @@ pub(crate) fn keys_of(call: &CallContext) -> RunKeys {
     RunKeys { base: hash.finalize().into(), are_recorded: call.idempotency_key.is_some() }
 }
 
-/// Ends the journal of a run, and says what its caller gets: a run that has stopped can be resumed.
+/// Ends the journal of a run, and gives the result for its caller: a run that has stopped can be resumed.
 pub(super) async fn end_run(
     journal: RunJournal,
     stop: Option<Stop>,

@@ -1,4 +1,4 @@
-//! What programs ask, against a pipeline that keeps the calls and refuses them.
+//! The requests of programs, against a pipeline that keeps the calls and refuses them.
 
 mod calls;
 mod descriptions;
@@ -95,7 +95,7 @@ impl ToolPipeline for Refusing {
     }
 }
 
-/// What `c-d` needs.
+/// The approval that `c-d` needs.
 fn approval() -> NeededApproval {
     NeededApproval { id: "a-1".into(), expires_at: String::new(), url: "https://gateway.example/a-1".into() }
 }

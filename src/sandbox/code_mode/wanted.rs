@@ -1,4 +1,4 @@
-//! What a program wants of tools, read.
+//! The requests of a program to tools, read.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use sekisho_guest_protocol::ToolQuestion;
 #[derive(Debug)]
 pub(super) enum Wanted {
     Call(WantedCall),
-    /// What is no call.
+    /// A question that is no call.
     Inquiry(ToolQuestion),
 }
 
@@ -22,7 +22,7 @@ pub(super) struct WantedCall {
     pub(super) ordinal: u32,
     pub(super) tool: String,
     pub(super) arguments: Result<Arguments, CallError>,
-    /// Of the arguments, also of wrong ones.
+    /// The digest of the arguments, also of wrong ones.
     digest: [u8; 32],
 }
 

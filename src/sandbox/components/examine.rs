@@ -1,5 +1,5 @@
-//! What is in a file: a process of our own binary reads it, and compiles it once for each content. The compiled form is in a
-//! folder that only our user can enter.
+//! The contents of a file: a process of our own binary reads it, and compiles it once for each content. The compiled
+//! form is in a folder that only our user can enter.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const MAX_TIME: Duration = Duration::from_secs(300);
 /// Compiled files unused for this long are removed when new ones are written.
 const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// The folder of compiled components, beside that of interpreters.
+/// The folder of compiled components, beside the folder of interpreters.
 const FOLDER: &str = "components";
 
 /// A file that is to be examined.
@@ -35,7 +35,7 @@ pub struct FileToExamine {
     pub may_compile: bool,
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Debug, Clone)]
 pub struct ExaminedFile {
     /// Without the compiled form.
@@ -43,19 +43,17 @@ pub struct ExaminedFile {
     pub compiled: PathBuf,
 }
 
-/// Why it is not known what is in a file.
+/// Why the contents of a file are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unexamined {
     /// It has to be changed.
     Broken(String),
-    /// It is not compiled, and may not be now.
+    /// It is not compiled, and must not be compiled now.
     NotCompiled,
     /// Not because of the file.
     Failed(String),
 }
 
-/// # Errors
-/// Why that is not known.
 pub(super) async fn examine(sandbox: &Sandbox, file: FileToExamine) -> Result<ExaminedFile, Unexamined> {
     let FileToExamine { sum, wasm, wit, may_compile } = file;
     let program = program(sandbox.config()).map_err(Unexamined::Failed)?;
@@ -98,7 +96,7 @@ fn folder(fingerprint: &str) -> Result<CompiledFolder, String> {
 
 fn store(folder: &CompiledFolder, sum: &str, code: &[u8]) -> Result<PathBuf, String> {
     let stored = folder.store(sum, code).map_err(|error| format!("the compiled form cannot be stored: {error}"))?;
-    // What remains is removed some other day.
+    // A file that remains is removed some other day.
     let _ = folder.remove_unused(UNUSED_FOR);
     Ok(stored)
 }

@@ -20,7 +20,7 @@ use sekisho_interpreters::prepare::default_folder;
 /// The folder beside the interpreters.
 const FOLDER: &str = "module_images";
 
-/// Of a packed image: its pages take less.
+/// Maximum bytes of a packed image: its pages take less.
 const MAX_FILE_BYTES: usize = 64 << 20;
 
 const SUM_BYTES: usize = 32;
@@ -41,7 +41,7 @@ pub(crate) struct ModuleImages {
     /// `None` where there is no cache folder.
     folder: Option<PathBuf>,
     known: Mutex<BoundedMap<ModuleImageId, ()>>,
-    /// Those that were used since old files were removed.
+    /// The images that were used since old files were removed.
     used: Mutex<BoundedMap<ModuleImageId, ()>>,
     /// When old files were removed.
     tidied: Mutex<Option<Instant>>,
@@ -104,7 +104,7 @@ impl ModuleImages {
         }
     }
 
-    /// The parts of an image. One that is damaged is removed, and none is known any more.
+    /// The parts of an image. A damaged image is removed, and the result is `None`.
     pub(super) async fn read(&self, id: ModuleImageId) -> Option<Vec<Vec<u8>>> {
         let path = self.path_of(id)?;
         let reading = move || {
@@ -146,7 +146,7 @@ fn name_of(ModuleImageId(id): ModuleImageId) -> String {
     hex::encode(id)
 }
 
-/// Not synchronised with the disk: what a crash leaves of it has another sum.
+/// Not synchronised with the disk: a file that a crash cut off has another sum.
 fn write(path: &Path, parts: &[Vec<u8>]) -> io::Result<()> {
     let mut packer = Packer::new(MAX_FILE_BYTES);
     parts.iter().try_for_each(|part| packer.add(part)).map_err(io::Error::other)?;
@@ -156,7 +156,7 @@ fn write(path: &Path, parts: &[Vec<u8>]) -> io::Result<()> {
     let written = file.write_all(&Sha256::digest(&packed)[..]).and_then(|()| file.write_all(&packed));
     let written = written.and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // It is removed with those that are unused, if this fails too.
+        // It is removed with the unused ones, if this fails too.
         let _ = fs::remove_file(&unfinished);
     }
     written

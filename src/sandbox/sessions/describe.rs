@@ -1,4 +1,4 @@
-//! What callers see of their sessions.
+//! The callers' view of their sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ const LIST_BYTES: u64 = 16 << 20;
 const MAX_LIST_LENGTH: u64 = 4 << 20;
 const MAX_HOST_CALLS: u32 = 4;
 
-/// What our own code lists at most: names have a hundred characters.
+/// Maximum variables that our own code lists: names have a hundred characters.
 const MAX_VARIABLES: usize = 1_000;
 const MAX_NAME_BYTES: usize = 400;
 
@@ -110,7 +110,7 @@ impl Sandbox {
         if let Some(images) = self.session_images() {
             listed.extend(images.list(owner).await?.into_iter().map(SessionInfo::from));
             listed.sort_by(|one, other| one.session.cmp(&other.session));
-            // One of this process that has an image is in both.
+            // A session of this process that has an image is in both.
             listed.dedup_by(|one, other| one.session == other.session);
         }
         Ok(listed)
@@ -156,7 +156,7 @@ impl Sandbox {
         let was_here = self.sessions.delete(owner, name);
         self.record_ends().await;
         let key = SessionKey { owner: owner.clone(), name: name.into() };
-        // Also what is stored of one that was here, if the store does not know its end.
+        // Also the stored state of a session that was here, if the store does not know its end.
         let was_stored = match self.session_images() {
             Some(images) => images.delete(&key, Deadline::after(LISTING_TIMEOUT)).await?,
             None => false,
@@ -210,7 +210,7 @@ impl Sandbox {
 }
 
 impl Variables {
-    /// What a program forged is no longer than a list of ours; without a list, none of the variables are in it.
+    /// A list that a program forged is no longer than a list of ours; without a list, none of the variables are in it.
     fn read(result: Option<&str>) -> Self {
         let listed = result.and_then(|text| serde_json::from_str(text).ok());
         let Self { mut variables, mut truncated } = listed.unwrap_or(Self { truncated: true, ..Self::default() });
@@ -226,7 +226,7 @@ impl Variables {
 }
 
 impl SessionInfo {
-    /// Of one that only this look at it uses.
+    /// The details of a session that only this look at it uses.
     pub(super) fn of_unused(session: Snapshot) -> Self {
         Self { is_used: false, ..session.into() }
     }

@@ -7,7 +7,7 @@ use super::session::Session;
 use sekisho_core::caller::Owner;
 use sekisho_core::share::Lease;
 
-/// What an open session holds.
+/// The memory that an open session holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held<'a> {
     pub(super) owner: &'a Owner,
@@ -23,9 +23,9 @@ impl<'a> Held<'a> {
     }
 }
 
-/// The place of the session that ends so that one of `owner` can hold `more` bytes: one of its own, or of a tenant, or
-/// a caller of its tenant, that holds more than its own would then. Of these it is one of whoever holds most, the
-/// least recently used. `open` begins with the least recently used one of all.
+/// The place of the session that ends so that a session of `owner` can hold `more` bytes. It is a session of the owner,
+/// or of a tenant, or a caller of its tenant, that holds more than its own would then. Of these it is a session of
+/// whoever holds most, the least recently used. `open` begins with the least recently used session of all.
 pub(super) fn next_to_end(open: &[Held<'_>], owner: &Owner, more: u64) -> Option<usize> {
     let (mut tenants, mut callers) = (HashMap::<&str, u64>::new(), HashMap::<&str, u64>::new());
     for held in open {

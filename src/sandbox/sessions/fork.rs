@@ -28,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Longest name of a session.
 const MAX_NAME: usize = 100;
 
-/// Of the name of a copy, in bytes.
+/// The random part of a copy's name, in bytes.
 const SUFFIX_BYTES: usize = 4;
 
 /// A copy that is being made.
@@ -116,7 +116,7 @@ impl Sandbox {
         Ok(SessionCopy { turn, kept })
     }
 
-    /// Of a copy that has not begun.
+    /// Holds the memory of a copy that has not begun.
     async fn hold_memory(
         &self,
         turn: &mut Turn<'_, KeptInterpreter>,
@@ -198,7 +198,7 @@ async fn copy_parts(kept: &KeptInterpreter, copies: &[SessionCopy<'_>]) -> Resul
     }
 }
 
-/// One that nobody else has.
+/// A name that nobody else has.
 fn name_of_copy(of: &str) -> String {
     let suffix = hex::encode(rand::random::<[u8; SUFFIX_BYTES]>());
     let most = MAX_NAME - suffix.len() - 1;

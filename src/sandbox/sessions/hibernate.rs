@@ -96,7 +96,7 @@ impl Sandbox {
         sessions.for_each_concurrent(AT_ONCE, store).await;
     }
 
-    /// Tells the store which sessions have ended. What it does not take is told again the next time.
+    /// Tells the store which sessions have ended. An end that the store does not take is told again the next time.
     pub(super) async fn record_ends(&self) {
         let Some(images) = self.session_images() else { return };
         for ended in self.sessions.take_ends_to_record() {
@@ -116,7 +116,7 @@ impl Sandbox {
         if wanted.is_empty() {
             return;
         }
-        // Those that have ended are answered by that.
+        // This answers for sessions that have ended.
         self.record_ends().await;
         for WantedSession { tenant, caller_key, name, fence, asked } in wanted {
             let owner = Owner { tenant: tenant.into(), caller: caller_key.into() };
@@ -150,7 +150,7 @@ impl Sandbox {
         let _ = timeout_at(deadline.0, storing).await;
     }
 
-    /// Stores sessions that would otherwise end for what this one holds.
+    /// Stores sessions that would otherwise end for the memory of this one.
     pub(super) async fn make_memory(&self, session: &Arc<Session<KeptInterpreter>>, bytes: u64, deadline: Deadline) {
         let Some(images) = self.session_images() else { return };
         let storing = async {
@@ -253,7 +253,7 @@ impl Sandbox {
         }
     }
 
-    /// What images of a profile differ from; `None` where it has none, or is not set up.
+    /// The base of a profile's images; `None` where it has none, or is not set up.
     pub(super) fn base_of(&self, profile: &str) -> Option<ImageBase> {
         let snapshot = self.snapshot_of(profile)?;
         let interpreter = self.interpreter.module_file()?.sha256.as_str().to_owned();

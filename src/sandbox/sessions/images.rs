@@ -1,7 +1,7 @@
 //! Where sessions are while no process has them: sealed images in object storage, which rows of the store name.
 //!
-//! A process takes a session with the next fence before it has it, so that one at a time does; all that it writes later
-//! names that fence. An image opens for its tenant, caller, session and generation alone, with the interpreter and the
+//! A process takes a session with the next fence before it has it, so that one at a time does; all its later writes
+//! name that fence. An image opens only for its tenant, caller, session and generation, with the interpreter and the
 //! snapshot that it differs from, and with the rights and the digest of its programs. An object is written before its
 //! row names it; one that no row names is removed later.
 
@@ -158,7 +158,7 @@ impl SessionImages {
         self.store.has_interpreter_session(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
     }
 
-    /// A session that was resumed goes on: its image is that of before.
+    /// A session that was resumed goes on: its image is of an earlier state.
     ///
     /// # Errors
     /// `overloaded` when the store does not answer, or another process has taken it.
@@ -206,7 +206,7 @@ impl SessionImages {
         Ok(())
     }
 
-    /// This process has a session no more, and what is stored of it stays.
+    /// This process has a session no more; its stored state stays.
     ///
     /// # Errors
     /// The store does not answer; it may know that.
@@ -280,7 +280,7 @@ impl SessionImages {
         Arc::clone(&self.writing).acquire_owned().await.ok()
     }
 
-    /// Removes what has expired; how many sessions have an image then, and the bytes of these.
+    /// Removes expired sessions. Returns how many sessions have an image then, and the bytes of these.
     ///
     /// # Errors
     /// The store cannot be written.

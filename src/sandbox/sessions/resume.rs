@@ -125,7 +125,7 @@ impl Sandbox {
             if !images.has(turn.key(), taken.fence).await? {
                 return Err(not_now(&turn.key().name));
             }
-            // It is that of the last call until the next one has ended.
+            // It is the image of the last call until the next one has ended.
             Some(object)
         } else {
             images.forget(turn.key(), taken.fence, object).await?;
@@ -145,7 +145,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// What a call is told whose session cannot be resumed. One that never can is over.
+    /// The error of a call whose session cannot be resumed. A session that never can be is over.
     async fn refusal(&self, turn: &Turn<'_, KeptInterpreter>, fence: i64, error: OpenImageError) -> CallError {
         let key = turn.key();
         match error {
@@ -207,7 +207,7 @@ pub(super) fn previous_end(turn: &Turn<'_, KeptInterpreter>, taken: &TakenSessio
 /// The image that a session goes on from, if it has one and has not ended.
 pub(super) fn image_of<'t>(turn: &Turn<'_, KeptInterpreter>, taken: &'t TakenSession) -> Option<&'t SessionImage> {
     let is_over = taken.ended.is_some() || taken.left.is_zero();
-    // The store may not know it yet. What was stored after the last call outlives the worker.
+    // The store may not know it yet. State that was stored after the last call outlives the worker.
     let before = turn.session().before.filter(|before| before.generation == taken.generation);
     let has_ended = before.is_some_and(|before| before.end != SessionEnd::WorkerDied);
     taken.image.as_ref().filter(|_| !is_over && !has_ended)

@@ -1,12 +1,13 @@
-//! What the programs of a session may call.
+//! The tools that the programs of a session may call.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use sekisho_core::call::CallContext;
 
-/// SHA-256 of what decides, besides the caller, which tools the programs of a call may call. All calls of a session have
-/// the same, also after it was stored: what a program leaves behind runs in the next call, with what that may do.
+/// SHA-256 of the facts that decide, besides the caller, which tools the programs of a call may call. All calls of a
+/// session have the same, also after it was stored: code that a program leaves behind runs in the next call, with the
+/// rights of that call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rights(pub(super) [u8; 32]);
 

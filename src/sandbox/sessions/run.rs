@@ -21,7 +21,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_guest_protocol::ModuleKind;
 use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
 
-/// What is left of a call's time for its checkpoint, at most a quarter of it.
+/// The part of a call's time for its checkpoint, at most a quarter of the remaining time.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(2);
 
 impl Sandbox {
@@ -62,7 +62,7 @@ impl Sandbox {
         outcome
     }
 
-    /// What becomes of a session after a program: it rests and is stored if it is to be, or it ends.
+    /// The fate of a session after a program: it rests and is stored if it is to be, or it ends.
     async fn rest(
         &self,
         turn: &mut Turn<'_, KeptInterpreter>,
@@ -142,8 +142,8 @@ impl Sandbox {
         }
     }
 
-    /// The worker and the capacity for a call; begins a new session, or resumes one. The profile of a session is that
-    /// of its first call.
+    /// The worker and the capacity for a call; begins a new session, or resumes one. The profile of a session is the
+    /// profile of its first call.
     pub(super) async fn prepare_turn(
         &self,
         turn: &mut Turn<'_, KeptInterpreter>,

@@ -1,4 +1,4 @@
-//! One session: its instance, and what is known of it.
+//! One session: its instance, and its state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Ended {
     pub(super) not_stored: Option<NotStored>,
 }
 
-/// What the store has of a session.
+/// The store's record of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredStanding {
     /// With which this process has taken it.
@@ -75,7 +75,7 @@ pub(super) struct State {
     pub(super) has_begun: bool,
     /// Whether it is no more in the memory of this process, and can go on.
     pub(super) has_left: bool,
-    /// Those with which it has begun, or is about to begin.
+    /// The rights with which it has begun, or is about to begin.
     pub(super) rights: Rights,
     pub(super) generation: u64,
     pub(super) previous_end: Option<SessionEnd>,
@@ -95,7 +95,7 @@ pub(super) struct State {
     pub(super) not_stored: Option<(NotStored, Instant)>,
 }
 
-/// What a session is and holds.
+/// The state of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub(super) name: Arc<str>,

@@ -24,7 +24,7 @@ use sekisho_core::per_owner::{NotAdded, PerOwner};
 use sekisho_core::share::{Lease, Share};
 use sekisho_observe::metrics::SandboxMetrics;
 
-/// What runs the programs of a session, until it is dropped.
+/// The instance that runs the programs of a session, until it is dropped.
 pub(crate) trait SessionInstance {
     fn is_alive(&self) -> bool;
 }
@@ -36,7 +36,7 @@ pub(crate) struct Sessions<I> {
     pub(super) open: PerOwner<SessionKey, Arc<Session<I>>>,
     /// How sessions have ended, for the call that begins anew; the oldest are forgotten.
     ended: PerOwner<SessionKey, Ended>,
-    /// Of sessions between their calls.
+    /// The memory of sessions between their calls.
     memory: Arc<Share>,
     /// Held while a session is opened, released or ended, so that none ends that a call has just opened.
     pub(super) changing: Mutex<()>,
@@ -91,8 +91,8 @@ impl<I: SessionInstance> Sessions<I> {
         }
     }
 
-    /// Waits for the caller's session of that name, and begins one if there is none. `rights`: those of the call; `None` for
-    /// one that runs no program in it.
+    /// Waits for the caller's session of that name, and begins one if there is none. `rights`: the rights of the call;
+    /// `None` for one that runs no program in it.
     ///
     /// # Errors
     /// `overloaded` when all sessions are in use, or another call has this one until the deadline, and `denied` when it
@@ -133,7 +133,7 @@ impl<I: SessionInstance> Sessions<I> {
         Some(Turn::new(instance, self.used_by_one_more(session)))
     }
 
-    /// What the caller's sessions are and hold, by name.
+    /// The state of the caller's sessions, by name.
     pub(super) fn list(&self, owner: &Owner) -> Vec<Snapshot> {
         let mut found = Vec::new();
         self.open.for_each(|session| {
@@ -250,7 +250,7 @@ impl<I: SessionInstance> Sessions<I> {
             self.metrics.session_ended(end);
         }
         if let Some(StoredStanding { fence, object, .. }) = stored {
-            // What was stored after its last call outlives the worker.
+            // State that was stored after its last call outlives the worker.
             let end = Some(end).filter(|end| has_begun && (*end != SessionEnd::WorkerDied || object.is_none()));
             self.record_later(EndToRecord { key: session.key.clone(), fence, end });
         }

@@ -59,7 +59,7 @@ fn owner(caller: &str) -> Owner {
     Caller::new(caller, "tenant", Vec::new()).owner
 }
 
-/// What the worker says: how the job entered its session, and how many sessions the worker has.
+/// The worker's answer: how the job entered its session, and how many sessions the worker has.
 async fn entry_of(sandbox: &Sandbox, caller: &str, session: &str) -> String {
     call(sandbox, caller, session, "sessions").await.0.unwrap().result.unwrap()
 }

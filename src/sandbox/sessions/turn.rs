@@ -29,7 +29,7 @@ pub(super) struct Turn<'a, I: SessionInstance> {
     pub(super) end: Option<SessionEnd>,
     /// Whether the session leaves the memory of this process with it, and can go on.
     leaves: bool,
-    /// Whether the call goes on from what was stored.
+    /// Whether the call goes on from a stored state.
     is_resumed: bool,
     /// With which fence the store has given the session to this process, where it has not begun yet.
     taken: Option<i64>,
@@ -76,7 +76,7 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         self.instance.as_mut()
     }
 
-    /// Those with which the session has begun, or is about to begin.
+    /// The rights with which the session has begun, or is about to begin.
     pub(super) fn rights(&self) -> Rights {
         self.used.session.state.lock().rights
     }
@@ -86,7 +86,7 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         self.taken = Some(fence);
     }
 
-    /// What the store has of the session, before it begins.
+    /// The store's record of the session, before it begins.
     pub(super) fn begins_as(&mut self, beginning: Beginning) {
         let Beginning { generation, previous_end, is_resumed, rights, age, calls, stored } = beginning;
         self.is_resumed = is_resumed;
@@ -100,7 +100,7 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         self.used.session.state.lock().began.elapsed()
     }
 
-    /// The session begins as old as that of which it is a copy.
+    /// The session begins as old as the session of which it is a copy.
     pub(super) fn has_age(&mut self, age: Duration) {
         self.used.session.state.lock().age = age;
     }

@@ -22,13 +22,13 @@ pub(super) struct Jobs {
     out_of_memory: AtomicBool,
 }
 
-/// What the worker says of a job.
+/// The worker's messages about a job.
 #[derive(Debug)]
 pub(super) struct JobEvents {
     pub(super) answered: oneshot::Receiver<Outcome>,
     /// It has slept, and waits for its memory. At most one: a worker says it again only after it was let go on.
     pub(super) awake: mpsc::Receiver<()>,
-    /// What its program asks of tools.
+    /// The requests of its program to tools.
     pub(super) asked: mpsc::Receiver<ToolRequest>,
 }
 
@@ -38,13 +38,13 @@ struct JobUnderWay {
     answer: oneshot::Sender<Outcome>,
     cancelled: Option<Instant>,
     ticket: Ticket,
-    /// Of its linear memory.
+    /// Maximum bytes of its linear memory.
     max_memory_bytes: u64,
     /// It has slept, and waits for its memory.
     waking: mpsc::Sender<()>,
     /// Whether the message that lets it go on is in the worker's queue.
     continues: bool,
-    /// What its program asks of tools.
+    /// The requests of its program to tools.
     asking: mpsc::Sender<ToolRequest>,
 }
 
@@ -88,7 +88,7 @@ impl Jobs {
         self.under_way.lock().take().map_or(0, |jobs| jobs.len())
     }
 
-    /// Of the jobs of a worker that has exited.
+    /// The error of the jobs of a worker that has exited.
     pub(super) fn failure(&self) -> CallError {
         match self.out_of_memory.load(Ordering::Acquire) {
             true => CallError::new(
@@ -109,7 +109,7 @@ impl Jobs {
         }
     }
 
-    /// Of the job's memory, what it does not use is given back while it sleeps.
+    /// The part of the job's memory that it does not use is given back while it sleeps.
     pub(super) fn sleep(&self, id: JobId, memory_bytes: u64) {
         if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
             job.ticket.sleep(job.max_memory_bytes.saturating_sub(memory_bytes));

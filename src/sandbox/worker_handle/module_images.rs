@@ -1,4 +1,4 @@
-//! Which images of modules a worker has: those that were used last, as far as they fit.
+//! The images of modules that a worker has: the ones that were used last, as far as they fit.
 
 use sekisho_guest_protocol::{ModuleImageId, ModuleImageMessage};
 
@@ -18,7 +18,8 @@ impl GivenImages {
         true
     }
 
-    /// What the worker is told, in this order, to have one more image; nothing where it has it, or where it is too large.
+    /// The messages to the worker, in this order, with which it gets one more image; nothing where it has it, or where
+    /// it is too large.
     pub(super) fn add(&mut self, id: ModuleImageId, profile: &str, parts: Vec<Vec<u8>>) -> Vec<ModuleImageMessage> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         if bytes > MAX_IMAGE_BYTES || self.use_again(id) {

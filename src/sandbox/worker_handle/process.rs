@@ -1,4 +1,4 @@
-//! The process of a worker: how it starts, what it writes to its standard error, and why it ended.
+//! The process of a worker: its start, its standard error, and the reason of its end.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -40,7 +40,7 @@ const TIME_FOR_FINGERPRINTS: Duration = Duration::from_secs(20);
 /// Bytes of a worker's standard error that are logged: enough for a panic's message.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
 
-/// Of its standard output and standard error each, where it says fingerprints.
+/// Maximum bytes of its standard output and of its standard error, where it reports fingerprints.
 const MAX_ANSWER_BYTES: u64 = 16 << 10;
 
 impl WorkerStartError {
@@ -48,7 +48,7 @@ impl WorkerStartError {
         Self { reason: reason.into(), was_killed: false }
     }
 
-    /// Of a worker that closed its socket before it was ready.
+    /// The error of a worker that closed its socket before it was ready.
     pub(super) async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
         let was_killed = was_killed(child).await;
         let status = child.try_wait().ok().flatten();
@@ -77,7 +77,8 @@ pub(crate) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     Ok((UnixStream::from_std(ours)?, child))
 }
 
-/// What the program of workers says about its engines. Like a worker, it gets no environment and a process group of its own.
+/// The fingerprints that the program of workers reports about its engines. Like a worker, it gets no environment and a
+/// process group of its own.
 ///
 /// # Errors
 /// It cannot be started, or its reason on standard error.
@@ -95,8 +96,8 @@ pub(crate) async fn fingerprints(program: &Program) -> Result<EngineFingerprints
     serde_json::from_slice(&stdout).map_err(|error| failed(&error))
 }
 
-/// Runs a command to its end: its status, and the start of what it writes to its standard output and standard error.
-/// A program that writes more gets a broken pipe.
+/// Runs a command to its end: its status, and the start of its standard output and standard error. A program that
+/// writes more gets a broken pipe.
 async fn answer(mut command: Command) -> std::io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
     let mut child = command.spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

@@ -1,4 +1,4 @@
-//! What a worker is asked about its sessions, until it answers or exits.
+//! The requests to a worker about its sessions, until it answers or exits.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A worker process that has loaded what it was sent.
+//! A worker process that has loaded its frame.
 
 use std::time::Duration;
 

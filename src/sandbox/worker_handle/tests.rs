@@ -24,8 +24,8 @@ use sekisho_guest_protocol::{
 };
 use sekisho_observe::metrics::SandboxMetrics;
 
-/// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
-/// it exits at once. The code of a job names what it does.
+/// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket,
+/// and it exits at once. The code of a job names its action.
 #[test]
 #[ignore = "the worker process of the tests beside it"]
 fn as_a_worker() {

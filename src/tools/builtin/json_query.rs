@@ -29,8 +29,8 @@ const MAX_NESTING: usize = 64;
 /// Time limit of one query, including copying the data in and the result out.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// The share of a call's memory that goes into what a query walks over and builds, as counted by
-/// [`Evaluation`]; the rest is for what the count does not include (map nodes, allocator).
+/// The share of a call's memory that goes into the values that a query walks over and builds, as counted by
+/// [`Evaluation`]; the rest is for uncounted memory (map nodes, allocator).
 const MEMORY_SHARE: usize = 4;
 
 pub(super) fn definition() -> ToolDefinition {
@@ -91,7 +91,8 @@ impl Executor for JsonQuery {
     }
 }
 
-/// What the expression selects. `bounds`: bytes that it may walk over and build, and those of the result.
+/// The value that the expression selects. `bounds`: maximum bytes that it may walk over and build, and maximum bytes of
+/// the result.
 ///
 /// # Errors
 /// `tool_error` with the position in the expression; `output_too_large`.

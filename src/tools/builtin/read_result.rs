@@ -22,10 +22,10 @@ use sekisho_guest_protocol::MAX_VALUE_BYTES;
 
 use self::page::{Bounds, Part};
 
-/// Time limit of one read, without that of the store.
+/// Time limit of one read, without the time limit of the store.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// The share of a call's memory that goes into what a query walks over and builds.
+/// The share of a call's memory that goes into the values that a query walks over and builds.
 const MEMORY_SHARE: usize = 4;
 
 /// Maximum memory of a compiled regular expression.
@@ -39,8 +39,8 @@ const MAX_LIMIT: usize = 10_000;
 /// Bytes of a page for a caller who gets results whole.
 const MAX_PAGE_BYTES: usize = 256 << 10;
 
-/// Bytes of an output: those of a whole result that a program can take. The pipeline estimates sizes, at most as three times
-/// their JSON.
+/// Bytes of an output: the bytes of a whole result that a program can take. The pipeline estimates sizes, at most as
+/// three times their JSON.
 const MAX_OUTPUT_BYTES: usize = 3 * MAX_VALUE_BYTES;
 
 /// Tokens of a page's text: as many as [`results.max_inline_bytes`](sekisho_config::ResultsConfig) are by default.

@@ -1,4 +1,4 @@
-//! What every built-in tool keeps to, and the way its tests run it: through its executor.
+//! The rules of every built-in tool, and the way its tests run it: through its executor.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,7 +26,7 @@ use sekisho_observe::telemetry;
 use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 
 /// # Errors
-/// What is missing in the configuration, and the line to add.
+/// The missing setting of the configuration, and the line to add.
 pub(super) fn definition(config: &WebSearchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
     let engine = Engine::from_config(config).map_err(|reason| Unavailable::new(BUILTIN, "web_search", reason))?;
     Ok(ToolDefinition {

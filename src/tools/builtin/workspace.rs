@@ -74,9 +74,6 @@ impl Workspaces {
     }
 
     /// A file without a name on the disk of the workspaces. It is gone when it is closed, also after a crash.
-    ///
-    /// # Errors
-    /// Errors of the file system.
     pub async fn unnamed_file(&self) -> io::Result<File> {
         let inner = Arc::clone(&self.0);
         let create = move || {
@@ -86,7 +83,7 @@ impl Workspaces {
         in_background(create).await?
     }
 
-    /// Deletes a workspace with everything in it; one that does not exist is deleted already.
+    /// Deletes a workspace with everything in it; a missing one is deleted already.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid name, and errors of the file system.
@@ -97,9 +94,9 @@ impl Workspaces {
         }
     }
 
-    /// Deletes the workspace of a session that is idle here, unless a call works in it or `is_used`, which must not take long:
-    /// nobody begins to work in a workspace while it is asked. One that replicas share is deleted when it is idle at all of them
-    /// ([`remove_older_than`](Self::remove_older_than)); its copy here goes.
+    /// Deletes the workspace of a session that is idle here, unless a call works in it or `is_used`, which must not
+    /// take long: nobody begins to work in a workspace while it is asked. A workspace that replicas share is deleted
+    /// when it is idle at all of them ([`remove_older_than`](Self::remove_older_than)); its copy here goes.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -111,8 +108,8 @@ impl Workspaces {
         in_background(move || inner.remove_unless(&name, |_| Ok(is_used())).map(drop)).await?
     }
 
-    /// Deletes the workspaces in which no call works, and to which nobody has written for `age`, except for `kept`: those of
-    /// sessions of earlier processes, and of conversations that are no more. Returns how many.
+    /// Deletes the workspaces in which no call works, and to which nobody has written for `age`, except for `kept`:
+    /// workspaces of sessions of earlier processes, and of conversations that are no more. Returns how many.
     ///
     /// # Errors
     /// The folder of all workspaces cannot be read. A single workspace that cannot be deleted is logged, and stays.
@@ -124,7 +121,7 @@ impl Workspaces {
         in_background(move || inner.remove_older_than(age, &kept)).await?
     }
 
-    /// Removes from the shared storage what belongs to no workspace any more.
+    /// Removes objects of no workspace from the shared storage.
     ///
     /// # Errors
     /// `overloaded` when store or storage do not answer.
@@ -135,7 +132,7 @@ impl Workspaces {
         }
     }
 
-    /// Writes files into the workspace of that name, within its limits; those of the same paths are replaced.
+    /// Writes files into the workspace of that name, within its limits; files of the same paths are replaced.
     ///
     /// # Errors
     /// A path that is not allowed, a limit of the workspace, and errors of the file system. Files written until then stay.
@@ -216,7 +213,7 @@ impl Inner {
         Ok(Workspace::new(root, self.limits.clone(), usage))
     }
 
-    /// Copies of what is shared have a folder of their own: they are removed when they are none any more.
+    /// Copies of shared workspaces have a folder of their own: they are removed when they are no copies any more.
     fn directory(&self) -> Cow<'_, Path> {
         match self.shared.get() {
             Some(_) => self.directory.join("shared").into(),
@@ -285,7 +282,7 @@ impl Inner {
             // The process ended while it was deleted.
             return base.remove_dir_all(name).map(|()| false);
         }
-        // Every write changes the folder itself, so its modification time is that of the last write.
+        // Every write changes the folder itself, so its modification time is the time of the last write.
         let is_fresh = |metadata: Metadata| Ok::<_, io::Error>(metadata.modified()?.into_std() > before);
         if check_name(name).is_err() || kept.contains(name) || is_fresh(metadata)? {
             return Ok(false);
@@ -325,10 +322,10 @@ impl Inner {
 /// How the name of a folder begins that is being deleted.
 const REMOVED: &str = "removed-";
 
-/// For the service's own user alone.
+/// Only for the service's own user.
 const PRIVATE: u32 = 0o700;
 
-/// Creates the folder of all workspaces, closed to others. One that is there keeps its mode.
+/// Creates the folder of all workspaces, closed to others. An existing folder keeps its mode.
 fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }

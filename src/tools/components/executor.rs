@@ -16,10 +16,10 @@ use sekisho_guest_protocol::{Captured, ComponentCall, End, Export, JobLimits, Ou
 use sekisho_sandbox::limits;
 use sekisho_sandbox::{ComponentHttp, RunComponents};
 
-/// Of what was printed, the part that the reply has of each stream.
+/// The part of the output that the reply has, for each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
 
-/// Of the error of a function, and of the standard error of a command that has failed, the part of the message.
+/// The part of the message with the error of a function, or with the standard error of a command that has failed.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// Where the result is.
@@ -49,7 +49,7 @@ impl fmt::Debug for ComponentExecutor {
     }
 }
 
-/// What a function has returned.
+/// The value that a function has returned.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Returned {
@@ -186,7 +186,7 @@ fn failed(error: Value) -> CallError {
     }
 }
 
-/// What was printed, by stream, without the result.
+/// The output, by stream, without the result.
 fn printed_of(outcome: &Outcome, result: ResultPlace) -> Map<String, Value> {
     let stdout = Some(&outcome.stdout).filter(|_| result == ResultPlace::Returned);
     let streams = [("stdout", stdout), ("stderr", Some(&outcome.stderr))];

@@ -1,4 +1,4 @@
-//! One file of the folder: what is found in it.
+//! One file of the folder: its contents.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,7 +25,7 @@ const MAX_CONCURRENT: u32 = 1_000;
 /// Begins a label for policies; a host that the component may send requests to follows.
 const HTTP_LABEL: &str = "http:";
 
-/// Of a description, the part that is kept: all who list tools get it.
+/// The part of a description that is kept: all who list tools get it.
 const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
 
 /// The function of a command.
@@ -34,12 +34,12 @@ const RUN: &str = "run";
 /// A file as it was read.
 #[derive(Debug)]
 pub(super) struct ComponentFile {
-    /// What it was read from.
+    /// The content that it was read from.
     content: FileContent,
     granted: ComponentGrantsConfig,
     credentials: Credentials,
     has_lock: bool,
-    /// With those of its folders.
+    /// With the grants of its folders.
     id: Option<String>,
     pub(super) state: FileState,
 }
@@ -54,7 +54,8 @@ pub(super) enum FileState {
     },
     /// It, or its grants, have to be changed.
     Broken(String),
-    /// A worker cannot load it, with what it is granted. Not all reasons are seen from outside, so that each reading tries again.
+    /// A worker cannot load it, with its grants. Not all reasons are seen from outside, so that each reading tries
+    /// again.
     Unloadable(String),
     /// It is not compiled yet, or could not be read.
     Waiting(String),
@@ -70,7 +71,7 @@ struct CommandDescription {
 }
 
 impl ComponentFile {
-    /// What workers load of it.
+    /// The component that workers load.
     pub(super) fn load(&self) -> Option<ComponentLoad> {
         match &self.state {
             FileState::Read { load, tools, .. } if !tools.is_empty() => Some(load.clone()),
@@ -125,7 +126,7 @@ impl ComponentFile {
     }
 }
 
-/// The id of what workers load, with the state of its folders. `None`: a file or a folder cannot be read.
+/// The id of the component that workers load, with the state of its folders. `None`: a file or a folder cannot be read.
 pub(super) async fn id_of(content: &FileContent, granted: &ComponentGrantsConfig) -> Option<String> {
     let (sum, granted) = (content.as_ref().ok()?.sum.clone(), granted.clone());
     let id = tokio::task::spawn_blocking(move || Some(grants::id_of(&sum, &grants::for_worker(&granted).ok()?)));
@@ -135,7 +136,7 @@ pub(super) async fn id_of(content: &FileContent, granted: &ComponentGrantsConfig
 /// A file that is to be read.
 pub(super) struct Reading<'a> {
     pub(super) name: &'a str,
-    /// What [`id_of`] gave before it is read: where a folder changes meanwhile, it is read once more.
+    /// The result of [`id_of`] before it is read: where a folder changes meanwhile, it is read once more.
     pub(super) id: Option<String>,
     pub(super) content: FileContent,
     pub(super) granted: ComponentGrantsConfig,
@@ -144,7 +145,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Whether the file was read, from what this one is read from.
+    /// Whether the file was read from the same content as this one.
     pub(super) fn is_of(&self, file: &ComponentFile) -> bool {
         !matches!(file.state, FileState::Waiting(_) | FileState::Unloadable(_))
             && file.content == self.content
@@ -257,7 +258,7 @@ impl Reading<'_> {
         let mut description = function.description;
         description.truncate(description.floor_char_boundary(MAX_DESCRIPTION_BYTES));
         let config = &self.reader.sandbox;
-        // Without requests it has its arguments alone, and leaves its result alone.
+        // Without requests it reads only its arguments, and leaves only its result.
         let is_alone = http.is_none();
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {

@@ -14,13 +14,13 @@ use sekisho_core::owner_only_files;
 /// Files of a folder: each costs its code in every worker.
 const MAX_FILES: usize = 200;
 
-/// Of one component: an interpreter of another language with its library has some 50 MB.
+/// Maximum bytes of one component: an interpreter of another language with its library has some 50 MB.
 const MAX_BYTES: u64 = 100 << 20;
 
-/// Of a file beside it.
+/// Maximum bytes of a file beside it.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// What is in a file and those beside it, or why that cannot be a component.
+/// The contents of a file and of the files beside it, or why that cannot be a component.
 pub(super) type FileContent = Result<Found, String>;
 
 /// A file, and those beside it. Its content is not kept: an interpreter of another language has some 50 MB.
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) json: Option<String>,
 }
 
-/// The files `NAME.wasm`, by name. Those that begin with `_` or `.` are left alone.
+/// The files `NAME.wasm`, by name. Files that begin with `_` or `.` are not read.
 ///
 /// # Errors
 /// The folder cannot be read, or has too many files.

@@ -1,4 +1,4 @@
-//! What a component imports, and what it is granted.
+//! The imports of a component, and its grants.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use sekisho_config::ComponentGrantsConfig;
 use sekisho_guest_protocol::{ComponentFolder, ComponentGrants, MAX_FOLDER_ENTRIES};
 
-/// What every component gets: streams of what it prints, an empty environment, folders without an entry, sockets that refuse.
+/// The grants of every component: streams for its output, an empty environment, folders without an entry, sockets that
+/// refuse.
 const ALWAYS: [&str; 5] = ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi_snapshot_preview1."];
 
 /// The version of these interfaces.
@@ -33,7 +34,7 @@ enum Missing {
 /// Checks all imports of a file.
 ///
 /// # Errors
-/// Those that nobody grants, with what to do.
+/// The imports that nobody grants, with the remedy.
 pub(super) fn check(name: &str, imports: &[String], granted: &ComponentGrantsConfig) -> Result<(), String> {
     let refused = imports.iter().filter_map(|import| {
         Some(match missing(import, granted)? {
@@ -98,8 +99,8 @@ pub(super) fn id_of(sum: &str, grants: &ComponentGrants) -> String {
     hex::encode(&hash.finalize()[..16])
 }
 
-/// Adds the state of each file in a folder, and in those inside. Links are not followed. Of more entries than workers read, the
-/// rest is left out: they refuse all of them.
+/// Adds the state of each file in a folder, and in the folders inside. Links are not followed. Entries beyond the
+/// workers' maximum are left out: workers refuse all of them.
 fn add_folder(hash: &mut Sha256, folder: &Path, left: &mut usize) {
     let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().take(*left).collect();
     *left -= entries.len();

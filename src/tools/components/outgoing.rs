@@ -22,7 +22,7 @@ use sekisho_user_tokens::credentials::sensitive;
 /// Requests of one call.
 pub(super) const MAX_REQUESTS: u32 = 100;
 
-/// What follows a CONNECT is no HTTP any more, and the response to a TRACE repeats credentials.
+/// The data after a CONNECT is no HTTP any more, and the response to a TRACE repeats credentials.
 const NOT_ADMITTED: [Method; 2] = [Method::CONNECT, Method::TRACE];
 
 /// Headers of a request.
@@ -32,11 +32,11 @@ const MAX_HEADERS: usize = 1_000;
 const NOT_SENT: [HeaderName; 5] =
     [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
 
-/// Headers of a response that are not those of its body any more, which is whole and decoded.
+/// Headers of a response that are wrong for its body now, which is whole and decoded.
 const NOT_PASSED_ON: [HeaderName; 4] =
     [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONTENT_ENCODING];
 
-/// What one component may reach.
+/// The addresses that one component may reach.
 pub(super) struct HttpAccess {
     outbound: Outbound,
     hosts: DomainList,
@@ -114,14 +114,14 @@ impl HttpAccess {
         }
         let own = self.credentials.get(&url.origin().ascii_serialization());
         for (name, value) in own.into_iter().flatten() {
-            // In place of what the component has sent.
+            // In place of the header that the component has sent.
             headers.insert(name.clone(), value.clone());
         }
         Ok(headers)
     }
 }
 
-/// What a key of the credentials names: a host, which is asked over HTTPS, or an origin.
+/// The address that a key of the credentials names: a host, which is asked over HTTPS, or an origin.
 fn origin_of(key: &str) -> Option<Url> {
     let url = if key.contains("://") { Url::parse(key) } else { Url::parse(&format!("https://{key}")) }.ok()?;
     let is_web = matches!(url.scheme(), "http" | "https");

@@ -1,4 +1,4 @@
-//! Against a fake sandbox: what becomes of what is found in files, and of how calls end.
+//! Against a fake sandbox: the results of files, and of the ends of calls.
 
 use std::collections::VecDeque;
 use std::fs;

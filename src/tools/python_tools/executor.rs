@@ -12,10 +12,10 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_guest_protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
 use sekisho_sandbox::limits;
 
-/// Of what the function printed, the part that the reply has of each stream.
+/// The part of the function's output that the reply has, for each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
 
-/// Of what is wrong with an argument, the part that is said: the function could make it up.
+/// The part of a problem of an argument that the reply has: the function could make it up.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// Who may give a function more time.
@@ -128,7 +128,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// What the function printed, by stream.
+/// The output of the function, by stream.
 fn printed(outcome: &Outcome) -> Map<String, Value> {
     let streams = [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)].into_iter();
     let printed = streams.filter(|(_, stream)| !stream.bytes.is_empty());

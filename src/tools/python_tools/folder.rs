@@ -13,7 +13,7 @@ use sekisho_config::{TOOL_FILE_RULE, is_tool_file};
 /// Files of a folder: each is read in the sandbox.
 const MAX_FILES: usize = 1_000;
 
-/// Of one file.
+/// Maximum bytes of one file.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// A file that was changed this long before it was read has another time once it is changed again, also where a file system
@@ -36,7 +36,7 @@ pub(super) struct KnownText {
     text: Arc<str>,
 }
 
-/// What the file system says of a file. Nobody can set the time of its last change.
+/// The file system's data about a file. Nobody can set the time of its last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -65,8 +65,8 @@ impl Stamp {
     }
 }
 
-/// The files `NAME.py`, by name. Those that begin with `_` or `.` have no tools. Texts in `known` are not read again where
-/// their files are the same; afterwards it has those of now.
+/// The files `NAME.py`, by name. Files that begin with `_` or `.` have no tools. Texts in `known` are not read again
+/// where their files are the same; afterwards `known` has the current texts.
 ///
 /// # Errors
 /// The folder cannot be read, or has too many files.
@@ -106,7 +106,7 @@ fn text_of(path: &Path, name: &str, known: &mut KnownTexts, now: SystemTime) -> 
     if !found.is_file() {
         return Err(format!("{name}.py: it is no regular file; put the Python into one"));
     }
-    // That of before the text is read: whoever changes the file meanwhile gives it another one.
+    // The stamp from before the text is read: whoever changes the file meanwhile gives it another one.
     let stamp = Stamp::of(&found);
     if let Some(known) = known.get(name).filter(|known| known.stamp == stamp) {
         return Ok(Arc::clone(&known.text));

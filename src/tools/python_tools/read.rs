@@ -1,4 +1,4 @@
-//! One file of tools: what the sandbox finds in it.
+//! One file of tools: the functions that the sandbox finds in it.
 
 use std::sync::Arc;
 
@@ -39,16 +39,16 @@ pub(super) enum FileState {
     Waiting(String),
 }
 
-/// What is told of one problem, in characters: a part of it is the file's own text.
+/// Maximum characters of one problem in a message: a part of it is the file's own text.
 const MAX_PROBLEM: usize = 1_000;
 
-/// Problems of functions that are told with that of their file.
+/// Problems of functions in the message of their file's problem.
 const MAX_EXPLANATIONS: usize = 3;
 
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
-/// What the interpreter finds in a file.
+/// The result of the interpreter's reading of a file.
 #[derive(Debug, Deserialize)]
 struct Found {
     tools: Vec<FoundFunction>,
@@ -58,7 +58,7 @@ struct Found {
 #[derive(Debug, Deserialize)]
 struct FoundFunction {
     function: String,
-    /// Of the tool, without that of the file.
+    /// The name of the tool, without the name of the file.
     name: String,
     line: u32,
     description: String,
@@ -158,12 +158,12 @@ fn version_of(code: &str, settings: &str, packages: &str) -> String {
     format!("1.0.0+{}", hex::encode(&digest[..8]))
 }
 
-/// On one line, and without what moves a terminal's cursor.
+/// On one line, and without characters that move a terminal's cursor.
 fn printable(problem: &str) -> String {
     problem.chars().take(MAX_PROBLEM).map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-/// What is wrong with its functions may be why a file fails when it is executed.
+/// A problem of its functions may be the reason why a file fails when it is executed.
 fn explained(failed: FileState, problems: &[(String, String)]) -> FileState {
     match failed {
         FileState::Broken(reason) => {
@@ -219,7 +219,7 @@ impl Reading<'_> {
         Ok(FileState::Read { tools: definitions, problems })
     }
 
-    /// What is found in it without executing it.
+    /// The functions that are found in it without executing it.
     async fn found(&self) -> Result<Found, FileState> {
         let outcome = self.examined(ModuleTask::Read { file: self.file.clone() }).await?;
         let found = match (&outcome.end, &outcome.result) {
@@ -284,7 +284,7 @@ impl Reading<'_> {
         let cost = tool.cost_usd.as_deref().map(str::parse::<Decimal>).transpose();
         let cost = cost.map_err(|error| format!("`cost_usd`: {error}"))?;
         let defaults = Metadata::default();
-        // Without other tools it has its arguments alone, and leaves its result alone.
+        // Without other tools it reads only its arguments, and leaves only its result.
         let is_alone = tool.needs.is_empty();
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {

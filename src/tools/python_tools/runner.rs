@@ -20,7 +20,7 @@ use sekisho_sandbox::limits;
 pub struct FunctionRunner {
     pub(super) config: SandboxConfig,
     pub(super) run: Arc<dyn RunPython>,
-    /// Shared by files that are read at the same time, and held by one that is read alone.
+    /// Shared by files that are read at the same time, and held by a file that must be read without others.
     turns: Arc<RwLock<()>>,
     /// Identifies the packages with which files are read.
     pub(super) packages: Arc<str>,
@@ -35,7 +35,7 @@ const MAX_READ: Duration = Duration::from_secs(40);
 /// A run that was stopped with less than this left of [`MAX_READ`] had begun late, and had less than [`MAX_EXECUTION`].
 const LEAST_LEFT: Duration = Duration::from_secs(1);
 
-/// In the log: what reads files is no call of a tool.
+/// In the log: the reader of files is no call of a tool.
 const READER: &str = "python_tools";
 
 impl fmt::Debug for FunctionRunner {

@@ -1,4 +1,4 @@
-//! Against a fake sandbox: what becomes of what it finds in files, and of how calls end.
+//! Against a fake sandbox: the results of files, and of the ends of calls.
 
 mod packages;
 mod waiting;
@@ -24,14 +24,14 @@ use sekisho_sandbox::{CallSession, Changing, RunPython, Running};
 /// The result of a file whose functions are all there.
 const TRIED: &str = r#"{"missing": [], "is_repeatable": true}"#;
 
-/// Keeps the jobs that it was given, and answers with what it was made with, or as for a file with one function.
+/// Keeps the jobs that it was given, and answers with its fixed outcomes, or as for a file with one function.
 #[derive(Default)]
 struct StandIn {
     answers: Mutex<VecDeque<Result<Outcome, CallError>>>,
     jobs: Mutex<Vec<Job>>,
     /// How long each answer takes.
     delay: Duration,
-    /// What modules were given.
+    /// The packages that modules were given.
     packages: Mutex<Vec<String>>,
 }
 

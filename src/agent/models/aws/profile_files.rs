@@ -14,7 +14,7 @@ use sekisho_config::AwsConfig;
 /// The profile for which no name is needed.
 const DEFAULT: &str = "default";
 
-/// The settings of one profile: those of the credentials file before those of the config file.
+/// The settings of one profile. The credentials file comes before the config file.
 pub(super) struct FileProfile {
     name: String,
     settings: HashMap<String, String>,

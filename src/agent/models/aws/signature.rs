@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::models::ModelError;
 
-/// What a signature is valid for.
+/// The scope for which a signature is valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) region: &'a str,

@@ -75,8 +75,8 @@ fn expected_signature(uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Option<(St
     Some((parts["Signature"].to_owned(), hex::encode(hmac(&key, to_sign.as_bytes()))))
 }
 
-/// A Bedrock that refuses what is not signed with [`KEY`], for a region and with a session token; a token service that gives
-/// that key for the token `identity`.
+/// A Bedrock that refuses requests that are not signed with [`KEY`], for a region and with a session token; a token
+/// service that gives that key for the token `identity`.
 async fn amazon(region: &'static str, session_token: Option<&'static str>) -> (Url, Arc<AtomicUsize>) {
     let assumed = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&assumed);

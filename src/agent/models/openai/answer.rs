@@ -1,4 +1,4 @@
-//! Reads the events of an answer, also those of servers that keep to the protocol only in part.
+//! Reads the events of an answer, also from servers that keep to the protocol only in part.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::models::{ModelError, StopReason};
 /// The last event of an answer.
 const DONE: &[u8] = b"[DONE]";
 
-/// Where Gemini's API puts what it requires back with a call
+/// The field in which Gemini's API puts the data that it requires back with a call
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures#openai>).
 const EXTRA_CONTENT: &str = "extra_content";
 
@@ -122,9 +122,9 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
     Ok(())
 }
 
-/// Besides OpenAI's own reasons those of other vendors: a full context is `model_length` at Mistral and
-/// `model_context_window_exceeded` at GLM; DeepSeek, GLM, Mistral and routers name failures; Gemini adds a detail after a
-/// colon.
+/// Besides OpenAI's own reasons the reasons of other vendors: a full context is `model_length` at Mistral and
+/// `model_context_window_exceeded` at GLM; DeepSeek, GLM, Mistral and routers name failures; Gemini adds a detail after
+/// a colon.
 fn finish(reason: &str, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let name = reason.split_once(':').map_or(reason, |(name, _)| name);
     match name {

@@ -21,7 +21,7 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum characters of a provider's sentence.
 const MAX_SENTENCE: usize = 500;
 
-/// Names of errors, by what they mean. They are from <https://platform.openai.com/docs/guides/error-codes>,
+/// Names of errors, by their meaning. They are from <https://platform.openai.com/docs/guides/error-codes>,
 /// <https://docs.anthropic.com/en/api/errors>, <https://ai.google.dev/gemini-api/docs/troubleshooting> and
 /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>.
 const QUOTA: &[&str] = &["insufficient_quota", "billing_error", "exceeded_current_quota_error"];
@@ -65,7 +65,7 @@ const CONTEXT_PHRASES: &[&str] = &[
 /// How Anthropic, which has no name for it in its API, says that the account is used up, in lower case.
 const QUOTA_PHRASES: &[&str] = &["credit balance is too low"];
 
-/// What a provider says about a failure.
+/// A provider's report of a failure.
 #[derive(Debug, Default)]
 pub(in crate::models) struct Reported {
     /// The provider's names for it, the more specific ones first.
@@ -152,7 +152,7 @@ impl Reported {
         }
     }
 
-    /// What the names, or the words of the sentence, say clearly.
+    /// The error, where the names, or the words of the sentence, are clear.
     fn by_name(&self, retry_after: Option<Duration>) -> Option<ModelError> {
         let sentence = self.sentence.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| sentence.contains(phrase));
@@ -207,7 +207,7 @@ async fn body(answer: OutboundStream) -> Vec<u8> {
             }
         }
     };
-    // What has arrived may be enough.
+    // The part that has arrived may be enough.
     _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
     body
 }

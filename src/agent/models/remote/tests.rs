@@ -190,7 +190,7 @@ async fn what_a_provider_would_refuse_is_not_sent() {
     }
 }
 
-/// What servers send that keep to OpenAI's protocol only in part: the chunks of a text "3", or of a call.
+/// The chunks of servers that keep to OpenAI's protocol only in part: the chunks of a text "3", or of a call.
 #[tokio::test]
 async fn odd_answers_of_openai_compatible_servers_are_read() {
     let text = |delta_value: Value| openai(&[delta(&delta_value), finish("stop")]);

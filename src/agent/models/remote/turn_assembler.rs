@@ -13,17 +13,17 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// Maximum number of calls, and of thoughts, in one turn.
 const MAX_PARTS: usize = 256;
 
-/// The place of the blocks of `reasoning_details`, beside that of the reasoning's text.
+/// The place of the blocks of `reasoning_details`, beside the place of the reasoning's text.
 const DETAILS: u64 = u64::MAX;
 
 /// The fields with the text of such a block, which arrives in fragments.
 const BLOCK_TEXTS: [&str; 2] = ["text", "summary"];
 
-/// Takes what a provider's decoder reads, in the order of its events, and emits chunks as early as possible.
+/// Takes the output of a provider's decoder, in the order of its events, and emits chunks as early as possible.
 #[derive(Debug)]
 pub(in crate::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
-    /// Those that are not emitted yet.
+    /// The calls that are not emitted yet.
     calls: Vec<PartialToolCall>,
     /// How many were.
     released: usize,
@@ -250,7 +250,7 @@ impl TurnAssembler {
         std::mem::take(&mut self.pieces).into_iter()
     }
 
-    /// The remaining chunks: those emitted only when complete, and the end.
+    /// The remaining chunks: the chunks emitted only when complete, and the end.
     pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal | StopReason::Pause)) => stop,
@@ -310,7 +310,7 @@ fn is_fragment_of(last: &Value, block: &Value) -> bool {
     has_text && is_same("type") && is_same("index") && !has_other_id
 }
 
-/// Appends the texts of a fragment; what else it has comes last with a value.
+/// Appends the texts of a fragment; its other members come last with a value.
 fn extend_block(last: &mut Value, fragment: Value) {
     let (Value::Object(last), Value::Object(fragment)) = (last, fragment) else { return };
     for (name, value) in fragment {

@@ -40,7 +40,7 @@ fn brief(view: &[Message]) -> Vec<String> {
     view.iter().map(line).collect()
 }
 
-/// The view after a summary `S` of what there is to summarize.
+/// The view after a summary `S` of the messages that can be summarized.
 fn summarized(conversation: &[Message], given: usize) -> Vec<String> {
     let mut compaction = Compaction::default();
     let task = compaction.next_to_summarize(conversation, given).unwrap();

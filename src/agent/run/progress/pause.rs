@@ -10,7 +10,7 @@ use crate::toolbox::{OnApproval, ToolAnswer};
 use sekisho_config::AgentProfile;
 use sekisho_core::error::NeededApproval;
 
-/// What the model reads where the user has said something before anybody decided.
+/// The model reads this where the user has sent a message before anybody decided.
 const NOT_DECIDED: &str = "The call waits for a person to approve it, and was not made. The user has said something since: make \
                            the call again if it is still needed.";
 
@@ -94,7 +94,7 @@ impl Progress {
         Event::Approval(paused)
     }
 
-    /// An answer of the turn of an earlier run goes to that turn, before what was said since.
+    /// An answer of the turn of an earlier run goes to that turn, before the messages since then.
     fn place_answer(&mut self) -> Option<Event> {
         let resuming = self.resuming.as_mut()?;
         let answer = self.answers.pop()?;

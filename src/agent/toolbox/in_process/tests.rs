@@ -124,7 +124,7 @@ async fn a_call_ends_until_somebody_decides_and_is_then_made_by_its_approval() {
         let made = approving.calculate("6*7", resume()).await;
         assert!(made.success && made.text == "42", "{made:?}");
     }
-    // One that is approved by the time that it is made does not pause.
+    // A call that is approved by the time that it is made does not pause.
     let id = approving.paused("6*8").await;
     approving.decide(&id, true, None).await.unwrap();
     assert_eq!(approving.calculate("6*8", OnApproval::Pause).await.text, "48");

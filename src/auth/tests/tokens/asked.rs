@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::*;
 use sekisho_config::IntrospectionConfig;
 
-/// An issuer that is asked, with what it answers about each token.
+/// An issuer that is asked, with its answer about each token.
 struct Asked {
     answer: Mutex<Result<Value, IssuerFailure>>,
     forms: Mutex<Vec<String>>,
@@ -52,7 +52,7 @@ async fn asking(issuer: &Arc<Asked>) -> Authenticator {
     Authenticator::new(&config, Some(issuer.clone())).await.unwrap()
 }
 
-/// What the issuer says of a good token, with changes; `null` takes a member away.
+/// The issuer's answer about a good token, with changes; `null` takes a member away.
 fn active(changes: Value) -> Value {
     let mut answer = claims(changes);
     answer["active"] = true.into();
@@ -123,7 +123,7 @@ async fn what_the_issuer_does_not_confirm_is_refused() {
         assert_eq!(error.code(), ErrorCode::Unauthenticated);
         assert!(error.message().contains(why), "{answer}: {error}");
     }
-    // What is no claim of a JSON Web Token need not be there.
+    // Members that are no claims of a JSON Web Token are optional.
     for lenient in [json!({"iss": null}), json!({"exp": null}), json!({"nbf": null}), json!({"token_type": "bearer"})] {
         let authenticator = asking(&Asked::saying(active(lenient.clone()))).await;
         assert!(present(&authenticator, "opaque").await.is_ok(), "{lenient}");

@@ -1,4 +1,4 @@
-//! Several issuers, each found by its address alone, and the scopes of their tokens.
+//! Several issuers, each found only by its address, and the scopes of their tokens.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ async fn one_subject_of_two_issuers_is_two_callers() {
     assert_eq!((of_issuer.person(), of_partner.person()), (&*of_issuer.id, &*of_partner.id), "two approvers");
     let token = of_partner.token.get().unwrap();
     assert_eq!((&*token.issuer, &*token.subject), (PARTNER, "carol"));
-    // What a caller owns stays its own when a second issuer comes: only the id has another form.
+    // The data of a caller stays its own when a second issuer comes: only the id has another form.
     let jwt = OneOrMany(vec![found_by_address(ISSUER)]);
     let alone = Authenticator::new(&AuthConfig { jwt, ..AuthConfig::default() }, Some(web.clone())).await.unwrap();
     let before = present(&alone, &rsa("k").sign(&claims(json!({})))).await.unwrap();

@@ -1,4 +1,4 @@
-//! What runs programs: the sandbox, code mode and Python tools.
+//! Settings that run programs: the sandbox, code mode and Python tools.
 
 use super::*;
 

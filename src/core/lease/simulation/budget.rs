@@ -1,5 +1,6 @@
-//! Budgets: never overspent, in whatever order replicas are killed and messages are late; and spent to 95 % where nothing goes
-//! wrong. Where an administrator releases what lost replicas lease, only what these spent and could not say is missing.
+//! Budgets: never overspent, in whatever order replicas are killed and messages are late; and spent to 95 % where
+//! nothing goes wrong. Where an administrator releases the leases of lost replicas, only the amounts that these spent
+//! and could not report are missing.
 
 mod ledger;
 mod replica;
@@ -23,19 +24,19 @@ enum Broken {
     Nothing,
     /// The ledger takes late requests.
     Sequence,
-    /// A lease is not smaller for what was settled.
+    /// A lease is not smaller for the settled amount.
     SpentTwice,
-    /// It is smaller before that is in the ledger.
+    /// It is smaller before the settled amount is in the ledger.
     SettledEarly,
     /// A killed replica's lease is free at once.
     FreedAtLoss,
-    /// What the other replicas lease does not count.
+    /// The leases of the other replicas do not count.
     OthersForgotten,
-    /// A replica spends what it leases however long it was cut off or suspended.
+    /// A replica spends its lease however long it was cut off or suspended.
     SpentAfterRelease,
     /// A replica that comes back does not learn that its lease was released.
     ReleaseForgotten,
-    /// What live replicas lease is released.
+    /// The leases of live replicas are released.
     LiveReleased,
 }
 
@@ -48,7 +49,7 @@ const TIMEOUT: u64 = 200_000;
 /// How often a replica looks whether to ask.
 const TICK: u64 = 50_000;
 
-/// How often it writes what it spent.
+/// How often it writes the spent amount.
 const FLUSH: u64 = 1_000_000;
 
 /// How often it says that it is there.
@@ -59,7 +60,7 @@ const RELEASE: u64 = 5_000_000;
 
 const SECONDS: u64 = 30;
 
-/// Of a run with releases: replicas count as lost after a minute.
+/// For a run with releases: replicas count as lost after a minute.
 const SECONDS_WITH_RELEASES: u64 = 180;
 
 #[derive(Clone, Copy)]
@@ -95,10 +96,10 @@ struct Run {
     known: BTreeMap<(usize, u64), (u64, i64)>,
     /// All of them.
     leased: Decimal,
-    /// What was spent in truth, and what calls may yet spend.
+    /// The amount that was spent in truth, and the amount that calls may yet spend.
     really_spent: Decimal,
     really_held: Decimal,
-    /// What killed replicas held, and had spent and not written.
+    /// The amounts that killed replicas held, and the amounts that they had spent and not written.
     unsaid: HashMap<(usize, u64), Decimal>,
     /// The same of those whose lease was released: so much may be spent more.
     unknown: Decimal,
@@ -129,7 +130,8 @@ impl Run {
         }
         events.add(RELEASE, Event::Release);
         let (now, seconds) = (events.now, seconds_of(&conditions));
-        // At an average of 13 cents, twice of what the limit permits in the time, or a fifth for one that is not reached.
+        // At an average of 13 cents, twice the calls that the limit permits in the time, or a fifth for one that is not
+        // reached.
         let demand = if events.random.random_bool(0.8) { 2.0 } else { 0.2 };
         let between = between(limit, conditions.replicas, demand, seconds);
         Self {
@@ -302,7 +304,7 @@ impl Run {
                     }
                 }
             }
-            // It is written again: counted twice, if it was only the answer that was lost.
+            // It is written again: counted twice, if only the answer was lost.
             Event::Unsaved { at, life } => {
                 if let Some(replica) = self.replica(at, life) {
                     replica.flushing = Decimal::ZERO;

@@ -1,4 +1,4 @@
-//! Rates: over what one gateway's bucket admits, at most what is refilled while a slice lasts; and 95 % of it where more is
+//! Rates: over the bucket of one gateway, at most the refill during one slice is admitted; and 95 % of it where more is
 //! asked for evenly and nothing goes wrong.
 
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use crate::lease::rate::{Decision, RateLease, SLICE_TTL, TakeRequest, refill_nan
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Broken {
     Nothing,
-    /// The ledger gives what is asked for.
+    /// The ledger gives every requested amount.
     LedgerUnbounded,
-    /// What is given back is added twice.
+    /// A returned amount is added twice.
     GivenBackTwice,
     /// Slices do not end.
     Endless,
@@ -27,7 +27,7 @@ enum Broken {
     WholeSlices,
 }
 
-/// What the checks found.
+/// The violations that the checks found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Violation {
     /// More was admitted than the bound.
@@ -56,7 +56,7 @@ struct Replica {
     life: u64,
     clock: Clock,
     lease: RateLease,
-    /// Of the request that has no answer yet.
+    /// The number of the request that has no answer yet.
     asking: Option<u64>,
     waiting: u64,
     /// Its slices as the ledger knows them: calls, and when they were taken.
@@ -231,7 +231,7 @@ impl Run {
         self.admitted += 1;
         let now = self.events.now as f64 * 1_000.0;
         let refill = refill_nanos(self.per_minute) as f64;
-        // Over the bucket: what is refilled while a slice lasts, and one call for what is rounded.
+        // Over the bucket: the refill during one slice, and one call for rounding.
         let most = f64::from(self.per_minute.get()) + SLICE_TTL.as_nanos() as f64 / refill + 1.0;
         self.bound_full_at = self.bound_full_at.max(now) + refill;
         if self.bound_full_at - now > most * refill {

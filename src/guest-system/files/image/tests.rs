@@ -139,7 +139,7 @@ proptest! {
         prop_assert_eq!(content_of(&again), content_of(&files));
         let of_operator = || data_files.iter().map(|(_, content)| content);
         prop_assert_eq!(again.held_bytes(of_operator()), files.held_bytes(of_operator()));
-        // It goes on in the same way: quotas and ids are those of before.
+        // It goes on in the same way: quotas and ids are the same as before.
         for step in &later {
             prop_assert_eq!(take(&mut again, step), take(&mut files, step), "{:?}", step);
         }

@@ -29,7 +29,7 @@ fn there(function: &ComponentFunc, value: &Value) -> Result<Val, Mismatch> {
 
 fn there_and_back(function: &ComponentFunc, value: &Value) -> Value {
     let there = there(function, value).unwrap_or_else(|mismatch| panic!("{value}: {mismatch:?}"));
-    // What fits is not refused.
+    // A value that fits is not refused.
     let length = json!({"value": value}).to_string().len() as u64;
     match returned(function, &[there], length).unwrap() {
         Ok(value) => value,

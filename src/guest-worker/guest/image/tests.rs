@@ -176,7 +176,7 @@ fn a_session_goes_on_from_its_image_and_so_does_each_copy() {
 fn only_pages_that_differ_are_in_the_image() {
     let made = Made::with(EXPORTS);
     let mut guest = made.begun();
-    // A page that was written with what was there before.
+    // A page that was written with the same content.
     let memory = guest.entered.used.memory;
     memory.data_mut(&mut guest.entered.used.store)[200_000] = 0;
     let parts = made.parts(&mut guest);
@@ -271,7 +271,7 @@ fn hostile_bytes_as_images() {
         let as_beginning = [&bytes[..], &parts[1..]].concat();
         let as_later_part = [&parts[..1], &bytes[..]].concat();
         for parts in [as_beginning, as_later_part] {
-            // What is restored can be written down again.
+            // A restored session can be written down again.
             if let Ok(mut guest) = made.restored(&parts) {
                 made.parts(&mut guest);
             }

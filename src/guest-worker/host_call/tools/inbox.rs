@@ -14,7 +14,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Keeps a reply. One that does not fit beside those that are not taken loses its value.
+    /// Keeps a reply. A reply that does not fit beside the waiting ones loses its value.
     pub fn deliver(&self, reply: ToolReply) {
         let mut replies = self.replies.lock();
         let held: u64 = replies.iter().chain([&reply]).map(|reply| reply.json.len() as u64).sum();

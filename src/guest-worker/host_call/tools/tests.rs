@@ -257,7 +257,7 @@ fn hostile_bytes_as_frames_of_tools() {
     });
 }
 
-/// The frames of one run, a line each: what one has opened is there for the next ones.
+/// The frames of one run, a line each: a result that one has opened is there for the next ones.
 #[test]
 fn hostile_bytes_as_the_frames_of_a_run() {
     let frames = br#"{"v":1,"id":1,"op":"start","tool":"t","args":{"x":[1.5,{"y":null}]}}

@@ -1,4 +1,4 @@
-//! Modules whose functions are tools: what is read of them, and calls of their functions.
+//! Modules whose functions are tools: their description, and calls of their functions.
 
 mod tried;
 
@@ -329,7 +329,7 @@ fn broken_files_say_where_and_what_to_write() {
                 let functions = functions.map(str::to_owned).collect();
                 let task = ModuleTask::Try { file: FILE.to_owned(), functions, settings: "{}".to_owned() };
                 let ran = run_module(&source, &task);
-                // What the gateway says of an end without an exception is its own.
+                // The gateway has its own message for an end without an exception.
                 if ran.end()["kind"] == "exited" {
                     assert!(ran.end()["code"] != 0 || ran.result()["missing"] == json!(["now"]), "{case}");
                     continue;

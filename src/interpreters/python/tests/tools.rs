@@ -10,7 +10,7 @@ fn run_with_tools(code: &str) -> Ran {
     run(&[IMPORT, code].concat())
 }
 
-/// The operations that a program has asked of the host.
+/// The operations that a program has requested from the host.
 fn operations(ran: &Ran) -> Vec<&str> {
     ran.frames.iter().map(|frame| frame["op"].as_str().unwrap()).collect()
 }

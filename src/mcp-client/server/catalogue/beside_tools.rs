@@ -9,7 +9,7 @@ use crate::server::listing::Listing;
 use crate::text::bounded;
 use sekisho_calls::tool::{OfferKind, Unavailable};
 
-/// Bytes of the URI of what is not offered.
+/// Maximum bytes of the URI of a resource that is not offered.
 const MAX_URI: usize = 256;
 
 impl Catalogue {

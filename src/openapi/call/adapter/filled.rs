@@ -1,5 +1,5 @@
-//! What an adapter fills in before arguments are validated and judged: defaults, and values of the caller's session, under the
-//! names that the tool has for them.
+//! The values that an adapter fills in before arguments are validated and judged: defaults, and values of the caller's
+//! session, under the tool's names for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ impl Adapter {
         member.map_or(FieldPlace::Further, FieldPlace::BodyMember)
     }
 
-    /// The name that a schema has for a field of the vendor: one of its properties, or one that it takes besides.
+    /// The schema's name for a field of the vendor: one of its properties, or a further one that it takes.
     fn own_name(&self, field: &str, schema: &Value) -> Option<String> {
         let is_property = |name: &&String| schema.get("properties").is_some_and(|all| all.get(name.as_str()).is_some());
         let is_open = schema.get("additionalProperties") != Some(&Value::Bool(false));
@@ -67,7 +67,7 @@ impl Adapter {
         own.into_iter().chain(aliases).collect()
     }
 
-    /// Adds the defaults of fields that are not given, and puts the values of the session in place of what a model wrote.
+    /// Adds the defaults of fields that are not given, and replaces the model's values by the values of the session.
     pub(crate) fn fill_in(
         &self,
         fields: &FilledFields,
@@ -99,7 +99,7 @@ impl FilledFields {
         arguments.contains_key(name) || (!self.arguments.contains(name) && member())
     }
 
-    /// Removes what stands under this name for the field, unless it is where its value is set.
+    /// Removes a value under this name for the field, unless it is where its value is set.
     fn remove_unless_set(&self, arguments: &mut Arguments, field: &str, name: &str) -> bool {
         let place = self.places.get(field);
         let mut removed = false;
@@ -203,7 +203,7 @@ mod tests {
             ),
             // A member that the document does not name.
             (&inject, json!({"properties": {}}), json!({"n": 1}), json!({"n": 1, "account_id": 7}), json!({})),
-            // What the tool does not take.
+            // A field that the tool does not take.
             (&inject, closed(json!({"n": {}})), json!({"n": 1}), json!({"n": 1}), json!({"account_id": 7})),
             // A member of the body.
             (

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::Adapter;
 
 impl Adapter {
-    /// Widens the schema of an operation's arguments: what the adapter fills in is not required, what it
-    /// renames is offered by the adapter's name, and the values that it maps are allowed as well.
+    /// Widens the schema of an operation's arguments: fields that the adapter fills in are not required, fields that it
+    /// renames are offered by the adapter's name, and the values that it maps are allowed as well.
     pub fn widen(&self, operation_id: &str, schema: &mut Value) {
         let Value::Object(schema) = schema else { return };
         if !self.applies_to(operation_id) {

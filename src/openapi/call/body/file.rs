@@ -56,7 +56,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Whether a value is that of a file argument, where the document allows other values in the same place.
+/// Whether a value is the value of a file argument, where the document allows other values in the same place.
 pub(super) fn is_file(value: &Value) -> bool {
     const FIELDS: [&str; 4] = ["filename", "content_type", "content_base64", "text"];
     value.as_object().is_some_and(|members| {
@@ -71,7 +71,7 @@ pub(super) struct FileMembers {
     names: BTreeSet<String>,
     /// Members that the document does not name may be files.
     others: bool,
-    /// Those that are objects with files in them.
+    /// The members that are objects with files in them.
     nested: BTreeSet<String>,
 }
 
@@ -241,7 +241,7 @@ impl<'d> Offering<'d> {
     }
 }
 
-/// A schema in place of the reference to it; what was beside the reference has precedence.
+/// A schema in place of the reference to it; members beside the reference have precedence.
 fn inline(target: Value, into: &mut Map<String, Value>) {
     let Value::Object(target) = target else { return };
     if into

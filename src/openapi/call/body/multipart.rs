@@ -88,8 +88,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// What is left of a value without its files, which are found with the names of their parts: `name[member][0]` within
-/// objects and lists.
+/// A value without its files, which are found with the names of their parts: `name[member][0]` within objects and
+/// lists.
 fn without_files<'v>(name: &str, value: &'v Value, found: &mut Vec<(String, &'v Value)>) -> Option<Value> {
     if is_file(value) {
         found.push((name.to_owned(), value));

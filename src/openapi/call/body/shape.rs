@@ -109,7 +109,7 @@ pub(super) fn of(
     (shape, files)
 }
 
-/// A text, which may be that of a number or a truth value.
+/// A text, which may be a number or a truth value as text.
 fn text(schema: &Value, definitions: &Map<String, Value>, media_type: &str) -> Value {
     let resolved = resolved(schema, definitions);
     let is_scalar = |kind: &Value| kind.as_str().is_some_and(|kind| !matches!(kind, "object" | "array"));

@@ -46,7 +46,7 @@ impl DigestUser {
             password: self.password.expose(),
             uri: &url[Position::BeforePath..Position::AfterQuery],
             method: method.as_str(),
-            // What `qop=auth-int` covers.
+            // The body that `qop=auth-int` covers.
             body: Some(body.unwrap_or_default()),
         };
         let answer = self.challenge.lock().as_mut()?.respond(&request).ok()?;

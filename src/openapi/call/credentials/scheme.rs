@@ -1,4 +1,4 @@
-//! What is sent for a security scheme of the document, with the credentials that are configured for it.
+//! The credentials that are sent for a security scheme of the document, of those that are configured for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,9 +61,9 @@ impl Credentials<'_> {
         requirement.iter().map(|(name, scopes)| self.credential(name, scopes, shares_key)).collect()
     }
 
-    /// Documents often write keys that are required together as alternatives, `[{app: []}, {user: []}]`: those with
-    /// credentials of their own are sent together, since somebody configured each for this API.
-    /// `None` if `met`, the credentials of the first alternative that can be met, are anything but one key.
+    /// Documents often write keys that are required together as alternatives, `[{app: []}, {user: []}]`: keys with
+    /// credentials of their own are sent together, since somebody configured each for this API. `None` if `met`, the
+    /// credentials of the first alternative that can be met, are anything but one key.
     pub(super) fn keys_of_alternatives(
         &self,
         required: &[SecurityRequirement],
@@ -94,7 +94,7 @@ impl Credentials<'_> {
         requirement.keys().filter(is_key).filter(has_none).count()
     }
 
-    /// Its own credentials come before those of `auth_config`.
+    /// Its own credentials come before the credentials of `auth_config`.
     fn credential(&mut self, scheme: &str, scopes: &[String], shares_key: bool) -> Option<Credential> {
         if let Some(user) = self.user.filter(|user| user.scheme == scheme) {
             return Some(Credential::User(user.source.clone()));
@@ -152,7 +152,7 @@ impl Credentials<'_> {
         scopes: &[String],
     ) -> Option<Arc<TokenSource>> {
         if self.is_as_caller {
-            // What the client could do by itself is not done for callers.
+            // Credentials of the client itself are not used for callers.
             return None;
         }
         let auth = self.settings;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use sekisho_outbound::OutboundResponse;
 
-/// What a next call needs: where something is, its version, its name, and how much more there is.
+/// The needs of a next call: the place of a resource, its version, its name, and how much more there is.
 static SHOWN: [HeaderName; 8] = [
     header::LOCATION,
     header::CONTENT_LOCATION,
@@ -21,7 +21,7 @@ static SHOWN: [HeaderName; 8] = [
 /// Maximum characters of one header.
 const MAX_VALUE: usize = 2_000;
 
-/// Those of [`SHOWN`] that the response has.
+/// The headers of [`SHOWN`] that the response has.
 pub(super) fn shown(response: &OutboundResponse) -> Map<String, Value> {
     described(response, SHOWN.iter().filter(|name| response.headers.contains_key(*name)))
 }

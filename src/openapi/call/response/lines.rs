@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use sekisho_core::json;
 
-/// Maximum memory of all values: each line alone is within the limits of a document.
+/// Maximum memory of all values: each single line is within the limits of a document.
 const MAX_MEMORY: usize = 64 << 20;
 
 /// RFC 7464: before each value of a sequence.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// The values as a list, and the paths of integers in it that became strings; `None` where a line is not JSON. Of a
-/// body that was cut off the last line is left out, unless it ended.
+/// The values as a list, and the paths of integers in it that became strings; `None` where a line is not JSON. The last
+/// line of a body that was cut off is left out, unless the line ended.
 pub(super) fn values(body: &[u8], cut: bool) -> Option<(Value, Vec<String>)> {
     let end = if cut { body.iter().rposition(|byte| *byte == b'\n')? } else { body.len() };
     let lines = body.get(..end)?.split(|byte| *byte == b'\n');

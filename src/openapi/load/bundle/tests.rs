@@ -83,7 +83,7 @@ fn names_examples_and_identifiers_are_no_references() {
     let (one, _) =
         bundled(&[("api.yaml", json!({"responses": {"default": {"$ref": "r.yaml"}}})), ("r.yaml", json!({}))]);
     assert_eq!(one["responses"]["default"]["$ref"], "#/x-sekisho-documents/r");
-    // What has names for its members may itself be a reference.
+    // A map of named members may itself be a reference.
     let (one, _) = bundled(&[("api.yaml", json!({"content": {"$ref": "c.yaml"}})), ("c.yaml", json!({}))]);
     assert_eq!(one["content"]["$ref"], "#/x-sekisho-documents/c");
 }

@@ -109,7 +109,7 @@ struct Discriminator<'s> {
 impl<'s> Discriminator<'s> {
     fn of(members: &'s Map<String, Value>) -> Option<Self> {
         let written = members.get("discriminator")?;
-        // In 2.0 it is the name alone.
+        // In 2.0 it is only the name.
         let property = written.get("propertyName").unwrap_or(written).as_str()?;
         Some(Self { property, mapping: written.get("mapping").and_then(Value::as_object) })
     }
@@ -221,8 +221,8 @@ fn with_values(property: &str, values: &[Value]) -> Value {
     json!({"properties": {property: {"enum": values}}})
 }
 
-/// Those of the values that the alternative itself allows; all of them where it says nothing, and none where it says
-/// something else: then the document contradicts itself.
+/// The values that the alternative itself allows; all of them where it says nothing, and none where it says something
+/// else: then the document contradicts itself.
 fn selecting(values: &[&str], alternative: &Value, property: &str, references: &References<'_>) -> Vec<Value> {
     let own = own_values(alternative, property, references, 0);
     let is_own = |value: &&&str| own.as_ref().is_none_or(|own| own.iter().any(|own| own == **value));

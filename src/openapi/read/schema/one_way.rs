@@ -10,7 +10,8 @@ use crate::read::reference::reference;
 /// Most parts of one composition that are looked into.
 const MAX_PARTS: usize = 500;
 
-/// Removes the properties that are not sent in this direction, and what requires them, in all parts of a composition.
+/// Removes the properties that are not sent in this direction, and the `required` entries for them, in all parts of a
+/// composition.
 pub(super) fn drop_one_way<'d>(
     lowering: &mut Lowering<'d>,
     lowered: &mut Map<String, Value>,

@@ -102,7 +102,7 @@ impl<'d> Comparison<'_, 'd> {
     }
 }
 
-/// The types of a schema; those of `properties` and `items` where none are written.
+/// The types of a schema; where none are written, the types that `properties` and `items` imply.
 fn kinds(schema: &Map<String, Value>) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],

@@ -92,7 +92,7 @@ fn recursion_into_the_value_stays_and_a_circle_about_it_is_opened() {
     assert_eq!(notes.len(), 1, "{notes:?}");
 }
 
-/// The lowered schema alone, checked against values.
+/// Only the lowered schema, checked against values.
 fn accepts(document: &Value, fitting: &[Value], other: &[Value]) {
     let version = if document.get("definitions").is_some() { Version::Swagger2 } else { Version::V3_0 };
     let (mut schema, definitions, _) = lowered(version, Direction::Request, document);

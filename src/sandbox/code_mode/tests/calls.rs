@@ -1,4 +1,4 @@
-//! Calls of programs: whose they are, their keys, and what does not reach the pipeline.
+//! Calls of programs: their owners, their keys, and calls that do not reach the pipeline.
 
 use super::*;
 

@@ -31,7 +31,7 @@ fn hostile_bytes_as_the_input_of_a_program() {
     });
 }
 
-/// A run goes on with what it began with.
+/// A run goes on with the inputs with which it began.
 #[test]
 fn a_function_with_other_settings_or_packages_is_other_code() {
     let digest = |settings: &str, packages: &str, arguments: &str| {

@@ -139,7 +139,7 @@ async fn calls_beside_one_that_needs_an_approval_end_first() {
     }
 }
 
-/// As after `kill -9` while it runs: what its approval allows is not asked.
+/// As after `kill -9` while it runs: nobody is asked for a call that its approval allows.
 #[tokio::test]
 async fn an_approved_call_that_was_sent_is_not_sent_again() {
     let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);

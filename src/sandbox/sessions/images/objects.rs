@@ -1,5 +1,4 @@
-//! Objects with images: written part by part, read part by part. What takes long runs beside the threads that serve
-//! calls.
+//! Objects with images: written part by part, read part by part. Long work runs beside the threads that serve calls.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
 use sekisho_store::SessionImage;
 use sekisho_store::sealing::{SealedFor, SealingError};
 
-/// What is sealed.
+/// The kind of sealed value.
 const SEALED_KIND: &str = "interpreter_session";
 
 /// How long an object may take to be written or read.
@@ -80,9 +79,6 @@ impl SessionImages {
     }
 
     /// Reads an image, and opens it for its session.
-    ///
-    /// # Errors
-    /// [`OpenImageError`].
     pub(in crate::sessions) async fn read(
         &self,
         key: &SessionKey,
@@ -184,8 +180,8 @@ impl From<DamagedImageError> for OpenImageError {
     }
 }
 
-/// Whose an image is: it opens in this session, of this generation, with this interpreter and snapshot alone, and as that
-/// of these programs.
+/// The owner of an image: it opens only in this session, of this generation, with this interpreter and snapshot, and as
+/// the image of these programs.
 fn sealed_owner(key: &SessionKey, generation: u64, base: &ImageBase, programs: PastPrograms) -> String {
     let (generation, rights) = (generation.to_string(), hex::encode(programs.rights.0));
     let programs = hex::encode(programs.digest);
@@ -201,7 +197,7 @@ fn unavailable(error: &dyn std::fmt::Display) -> NotStored {
     NotStored::Unavailable
 }
 
-/// Runs what takes milliseconds.
+/// Runs work that takes milliseconds.
 async fn beside_calls<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CallError> {
     tokio::task::spawn_blocking(work).await.map_err(CallError::internal)
 }

@@ -19,7 +19,7 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 pub(crate) struct Packer {
     encoder: DeflateEncoder<Vec<u8>>,
     max_bytes: usize,
-    /// What further parts may have.
+    /// The bytes that further parts may have.
     unpacked_left: u64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct TooLargeError;
 #[derive(Debug)]
 pub(crate) struct Unpacker {
     decoder: DeflateDecoder<Cursor<Vec<u8>>>,
-    /// What further parts may have.
+    /// The bytes that further parts may have.
     unpacked_left: u64,
 }
 
@@ -43,9 +43,6 @@ impl Packer {
     }
 
     /// Takes a millisecond for each of some hundred kilobytes.
-    ///
-    /// # Errors
-    /// [`TooLargeError`].
     pub(crate) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
         if part.len() > MAX_PART_BYTES {
             return Err(TooLargeError);
@@ -58,8 +55,6 @@ impl Packer {
         if self.encoder.get_ref().len() > self.max_bytes { Err(TooLargeError) } else { Ok(()) }
     }
 
-    /// # Errors
-    /// [`TooLargeError`].
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, TooLargeError> {
         self.add(&[])?;
         let packed = self.encoder.finish().map_err(|_| TooLargeError)?;

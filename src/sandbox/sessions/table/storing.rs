@@ -41,7 +41,8 @@ impl<I: SessionInstance> Sessions<I> {
         self.find(owner, name).filter(|session| session.state.lock().has_begun)
     }
 
-    /// What would end for a session of that name: of those that can be stored instead, and were not `tried`.
+    /// The session that would end for a session of that name: among sessions that can be stored instead, and were not
+    /// `tried`.
     pub(in crate::sessions) fn next_to_store(
         &self,
         owner: &Owner,
@@ -56,7 +57,7 @@ impl<I: SessionInstance> Sessions<I> {
         self.open.next_for_entry(owner, |_, other| can_be_stored(other, tried), Arc::clone)
     }
 
-    /// What would end for a session that holds so many bytes.
+    /// The session that would end for a session that holds so many bytes.
     pub(in crate::sessions) fn next_to_store_for_memory(
         &self,
         session: &Session<I>,
@@ -91,7 +92,7 @@ impl<I: SessionInstance> Sessions<I> {
         self.record_later(EndToRecord { key: key.clone(), fence, end: None });
     }
 
-    /// Has the store told of an end. What was said first of a session and its fence counts.
+    /// Has the store told of an end. The first report of a session and its fence counts.
     pub(in crate::sessions) fn record_later(&self, EndToRecord { key, fence, end }: EndToRecord) {
         if self.to_record.lock().get_or_try_insert_with((key, fence), || end).is_none() {
             tracing::warn!("the end of a session is not recorded: too many wait for the store");

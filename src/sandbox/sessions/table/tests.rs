@@ -88,7 +88,7 @@ async fn a_session_is_found_again_by_its_caller_alone() {
     assert_eq!((made.living(), made.sessions.memory.used()), (2, 50));
 }
 
-/// Otherwise what a program with fewer rights leaves behind would call tools with more.
+/// Otherwise code that a program with fewer rights leaves behind would call tools with more.
 #[tokio::test(start_paused = true)]
 async fn a_session_is_entered_only_with_the_rights_with_which_it_began() {
     let made = made(10, 10, 1_000);
@@ -169,7 +169,7 @@ async fn a_call_that_is_dropped_while_its_program_runs_ends_the_session_and_one_
     drop(begun(&made, "ann", "a").await);
     assert_eq!(made.living(), 0);
     assert_eq!(call(&made, "ann", "a", 1).await, (true, Some(SessionEnd::Cancelled), true));
-    // One that waits for capacity, and gives up.
+    // A call that waits for capacity, and gives up.
     drop(made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", soon()).await.unwrap());
     assert_eq!(call(&made, "ann", "a", 1).await, (false, None, true));
 }
@@ -261,7 +261,7 @@ async fn memory_is_divided_fairly_and_what_does_not_fit_is_not_kept() {
     assert!(call(&made, "bob", "a", 40).await.2, "in place of one of the caller that holds more");
     assert!(!call(&made, "ann", "large", 101).await.2, "more than all may hold takes nothing from others");
     assert_eq!((made.names("ann").len(), made.names("bob").len(), made.sessions.memory.used()), (1, 1, 80));
-    // One that needs less gives back the rest.
+    // A session that needs less gives back the rest.
     assert!(call(&made, "ann", "d", 5).await.2);
     assert_eq!(made.sessions.memory.used(), 45);
 }

@@ -15,7 +15,7 @@ use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::test_support::{age_sessions, test_store};
 use sekisho_store::{ReplicaIdentity, Store};
 
-/// What processes share.
+/// The state that processes share.
 struct Shared {
     store: Store,
     folder: TempDir,
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// What the worker says of a call in a session of Ann, and what is noted of it.
+/// The worker's answer to a call in a session of Ann, and the note about it.
 async fn turn(sandbox: &Sandbox, session: &str, code: &str, every_call: bool) -> (String, InterpreterSession) {
     let caller = Arc::new(Caller::new("ann", "tenant", Vec::new()));
     let context = CallContext::new("python_executor", caller, Via::Rest);
@@ -163,7 +163,7 @@ async fn an_image_opens_for_its_session_and_generation_alone() {
     sandbox.close().await;
 }
 
-/// What the worker says of a call of Ann's with another role.
+/// The worker's answer to a call of Ann's with another role.
 async fn call_as_admin(sandbox: &Sandbox, session: &str) -> Result<Outcome, CallError> {
     let caller = Arc::new(Caller::new("ann", "tenant", vec!["admin".to_owned()]));
     let context = CallContext::new("python_executor", caller, Via::Rest);
@@ -171,7 +171,7 @@ async fn call_as_admin(sandbox: &Sandbox, session: &str) -> Result<Outcome, Call
     sandbox.run_job_in_session(&context, session, job("sessions"), Deadline::after(Duration::from_secs(20))).await
 }
 
-/// Otherwise what a program left behind would call tools with the rights of whoever resumes its session.
+/// Otherwise code that a program left behind would call tools with the rights of whoever resumes its session.
 #[tokio::test]
 async fn a_stored_session_and_its_copies_have_the_rights_with_which_it_began() {
     let shared = Shared::new().await;

@@ -1,4 +1,4 @@
-//! Jobs of a worker: their results, and what becomes of them when the worker exits or they are cancelled.
+//! Jobs of a worker: their results, and their ends when the worker exits or they are cancelled.
 
 use tokio::time::Instant;
 

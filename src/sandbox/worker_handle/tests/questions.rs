@@ -1,4 +1,4 @@
-//! What programs ask of tools, and what is asked about sessions.
+//! The requests of programs to tools, and requests about sessions.
 
 use futures_util::future::BoxFuture;
 

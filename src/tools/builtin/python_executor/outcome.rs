@@ -1,4 +1,4 @@
-//! What a run leaves, as the tool's output: a success, or the error that ended it with its output until then.
+//! The outcome of a run as the tool's output: a success, or the error that ended it with its output until then.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -48,7 +48,7 @@ pub(super) fn answer(
     Err(if approximate_size(&value) <= max_output_bytes { error.with_output(value) } else { error })
 }
 
-/// `note`: what is to be said of its session.
+/// `note`: a further sentence about its session.
 fn failure(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
     let End::Exception { kind, message, traceback, line, column } = &outcome.end else {
         return limits::stop_error(outcome, config, note);

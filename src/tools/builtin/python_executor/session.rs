@@ -1,4 +1,4 @@
-//! What the tool says of sessions: in its schemas, and in the answers of calls that name one.
+//! The texts of the tool about sessions: in its schemas, and in the answers of calls that name one.
 
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ pub(super) fn output(session: &InterpreterSession) -> Value {
     output.into()
 }
 
-/// For the caller: what it may expect and is gone.
+/// For the caller: the variables and files that it may expect and that are gone.
 pub(super) fn notice(session: &InterpreterSession) -> Option<String> {
     let name = &session.name;
     match (session.end, session.previous_end, session.not_stored) {

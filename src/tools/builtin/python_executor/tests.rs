@@ -10,7 +10,7 @@ use sekisho_guest_protocol::{Captured, End, Outcome, Usage};
 use sekisho_interpreters::packages::Packages;
 use sekisho_sandbox::{Changing, Running};
 
-/// Keeps the job it was given, and answers with what it was made with.
+/// Keeps the job it was given, and answers with its fixed outcome.
 struct StandIn {
     outcome: Outcome,
     job: Mutex<Option<Job>>,
@@ -75,7 +75,7 @@ fn outcome(end: End) -> Outcome {
     }
 }
 
-/// What the tool answers, and the job that it made.
+/// The answer of the tool, and the job that it made.
 async fn execute(outcome: Outcome, arguments: Value) -> (Result<ToolOutput, CallError>, Option<Job>) {
     let folder = tempfile::tempdir().unwrap();
     let workspaces = Workspaces::new(folder.path().into(), &WorkspaceConfig::default());

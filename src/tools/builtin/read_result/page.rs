@@ -1,4 +1,5 @@
-//! One page of a stored result: what a query selects of it, of that what matches, and of that as much as fits. Or all of it.
+//! One page of a stored result: the part that a query selects, of that the part that matches, and of that as much as
+//! fits. Or all of it.
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ const MAX_LINE_BYTES: usize = 1_000;
 /// Longer elements are searched in pieces, since the search of one cannot be interrupted.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
-/// What a page has beside its content.
+/// The size of a page beside its content.
 const ENVELOPE_BYTES: usize = 200;
 
 /// Which part is read.
@@ -132,7 +133,7 @@ fn add_elements(
     for element in matching.into_iter().skip(part.offset).take(part.limit) {
         check_time(stop)?;
         let length = size(&element) + 1;
-        // One that is too large for a page is shown as a preview of it.
+        // An element that is too large for a page is shown as a preview of it.
         let (element, length) = match length > room {
             true => {
                 let preview = json!({"preview": preview_of_value(&element, room / 2), "bytes": length});
@@ -171,7 +172,7 @@ fn has_match(grep: &Regex, text: &str, stop: &Stop) -> Result<bool, CallError> {
     Ok(false)
 }
 
-/// A text in pieces of at most so many bytes; of an empty one the one piece is empty.
+/// A text in pieces of at most so many bytes; an empty text is one empty piece.
 fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

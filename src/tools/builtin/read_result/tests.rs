@@ -48,7 +48,7 @@ impl Reading {
     }
 }
 
-/// Of a model that reads 2 000 bytes at once.
+/// A call of a model that reads 2 000 bytes at once.
 fn call() -> CallContext {
     let handles = Some(ResultHandles { max_inline_bytes: 2_000, session: Some("s".into()) });
     CallContext {

@@ -176,7 +176,7 @@ impl<'a> Iterator for Tokens<'a> {
         while !self.rest.is_empty() {
             match kind_of(self.rest) {
                 Opening::Text => {
-                    // A `<` that opens no tag is text, and so is what follows it.
+                    // A `<` that opens no tag is text, and so is the text after it.
                     let next = self.rest.match_indices('<').map(|(at, _)| at).find(|&at| at > 0);
                     let length = next.unwrap_or(self.rest.len());
                     return Some(Token::Text(self.take(length)));

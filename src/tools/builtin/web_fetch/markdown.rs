@@ -1,6 +1,6 @@
-//! HTML to Markdown with fast_html2md. What it would lose, or take too long on, is prepared first:
-//! preformatted blocks are taken out, character references decoded, giant tags stripped, and a page that is
-//! nested too deeply is not converted.
+//! HTML to Markdown with fast_html2md. Parts that it would lose, or take too long on, are prepared first: preformatted
+//! blocks are taken out, character references decoded, giant tags stripped, and a page that is nested too deeply is not
+//! converted.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -163,7 +163,7 @@ impl<'a> Prepared<'a> {
         self.blocks.push(Some(block));
     }
 
-    /// Decodes references that the converter does not decode; those that would become markup stay as they are.
+    /// Decodes references that the converter does not decode; references that would become markup stay as they are.
     fn push_text(&mut self, text: &str) {
         let mut rest = text;
         while let Some(at) = rest.find('&') {
@@ -203,7 +203,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// `&name;` or `&#123;` at the start, or the `&` alone; and the rest.
+/// `&name;` or `&#123;` at the start, or only the `&`; and the rest.
 fn split_reference(text: &str) -> (&str, &str) {
     let name = text[1..].bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'#').count();
     let whole = text[1 + name..].starts_with(';');

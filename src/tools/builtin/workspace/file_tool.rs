@@ -8,10 +8,10 @@ use sekisho_core::call::{Arguments, ToolOutput, Upload};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::Session;
 
-/// What one file tool does.
+/// The work of one file tool.
 pub(super) type Job = fn(&Workspace, &FileRequest) -> Result<ToolOutput, CallError>;
 
-/// What a file tool is asked for.
+/// The request to a file tool.
 #[derive(Debug)]
 pub(in super::super) struct FileRequest {
     pub(in super::super) arguments: Arguments,

@@ -27,11 +27,11 @@ pub(in super::super) struct Workspace {
 #[derive(Debug)]
 pub(in super::super) struct Part {
     pub(in super::super) bytes: Vec<u8>,
-    /// Of the whole file.
+    /// The size of the whole file.
     pub(in super::super) size: u64,
 }
 
-/// What is written to a file.
+/// The content that is written to a file.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Content<'a> {
     Bytes(&'a [u8]),
@@ -196,7 +196,7 @@ impl Workspace {
         let placed =
             write_new(root, &temporary, &plan.kept, content).and_then(|()| root.rename(&temporary, &folder, name));
         if placed.is_err() {
-            // The first error is reported; what cannot be removed now is removed by the next count.
+            // The first error is reported; a file that cannot be removed now is removed by the next count.
             let _ = root.remove_file(&temporary);
         }
         placed
@@ -252,7 +252,7 @@ fn open_regular(folder: &Dir, name: &str) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-/// The mode of files: their user alone reads and writes them.
+/// The mode of files: only their user reads and writes them.
 const PRIVATE_FILE: u32 = 0o600;
 
 fn write_new(folder: &Dir, name: &str, kept: &[u8], content: Content<'_>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What a process knows of folders.
+//! The state that a process has of folders.
 
 use std::io;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use sekisho_core::bounded::BoundedMap;
 /// Maximum folders of which something is known: as many as sessions that may be open, some 20 MB.
 const MAX_FOLDERS: usize = 100_000;
 
-/// An entry for each folder, by its name. Whoever works in a folder holds its entry, so that all who do have the same one. An entry
-/// that nobody holds goes when there are too many, and is made anew: what it said has to be found out again then.
+/// An entry for each folder, by its name. Whoever works in a folder holds its entry, so that all who do have the same
+/// one. An entry that nobody holds goes when there are too many, and is made anew: its state has to be found out again
+/// then.
 #[derive(Debug)]
 pub(super) struct FolderEntries<T>(Mutex<BoundedMap<String, Arc<T>>>);
 
@@ -44,7 +45,7 @@ impl<T: Default> FolderEntries<T> {
     /// in a folder waits meanwhile, so that it must not take long. Returns whether it was removed.
     ///
     /// # Errors
-    /// Those of `remove`.
+    /// Errors of `remove`.
     pub(super) fn remove_if(&self, name: &str, remove: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         let mut entries = self.0.lock();
         if entries.get(name).is_some_and(is_held) || !remove()? {

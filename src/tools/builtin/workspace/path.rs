@@ -7,7 +7,7 @@ use sekisho_core::error::CallError;
 /// Longest whole path.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// Longest single name: what file systems allow (`NAME_MAX`).
+/// Longest single name: the limit of file systems (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
 /// Deepest nesting of folders.

@@ -1,9 +1,10 @@
 //! Workspaces that replicas share. The files of each are objects in object storage, and a row of the store names them; the
 //! folder of a replica is a copy of it.
 //!
-//! One call works in a workspace at a time, over all replicas: it takes the row, fetches what its replica does not have, works
-//! in the folder, stores what it changed as new objects, and then names them in the row. The row is changed only by the call
-//! that has it, which its fence shows. A call that ends before leaves the files as they were.
+//! One call works in a workspace at a time, over all replicas. It takes the row, fetches the files that its replica
+//! does not have, works in the folder, stores the changed files as new objects, and then names them in the row. The row
+//! is changed only by the call that has it, which its fence shows. A call that ends before leaves the files as they
+//! were.
 
 mod call;
 mod files;
@@ -43,7 +44,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// No call takes so long from an object to the row that names it.
 const UNNAMED: SignedDuration = SignedDuration::from_hours(1);
 
-/// What replicas share.
+/// The parts that replicas share.
 #[derive(Debug)]
 pub(super) struct Shared {
     store: Store,
@@ -57,8 +58,8 @@ impl Shared {
         Self { store, blobs, folders: FolderEntries::new() }
     }
 
-    /// Runs `job` in a workspace while no other call, at any replica, works in it. Once it runs, it and what it changed is
-    /// stored even if this future is dropped.
+    /// Runs `job` in a workspace while no other call, at any replica, works in it. Once it runs, it continues and its
+    /// changes are stored even if this future is dropped.
     pub(super) async fn work<T: Send + 'static>(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
@@ -108,7 +109,7 @@ impl Shared {
 
     /// Removes a workspace at all replicas: its row, by which folders are no copies of it any more, and its objects.
     pub(super) async fn remove(&self, inner: &Arc<Inner>, name: &str) -> io::Result<()> {
-        // Listed first: what is stored after its row is gone belongs to the next one of this name.
+        // Listed first: an object that is stored after its row is gone belongs to the next workspace of this name.
         let objects = self.blobs.list(&folder_of(name)).await.map_err(io::Error::other)?;
         self.store.remove_workspace(name).await.map_err(io::Error::other)?;
         self.forget(inner, name).await?;
@@ -118,13 +119,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes what no call has used for `idle` at any replica, except `kept`. Its objects are removed with those that no row
-    /// names.
+    /// Removes workspaces that no call has used for `idle` at any replica, except `kept`. Their objects are removed
+    /// with the objects that no row names.
     pub(super) async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
         self.store.remove_idle_workspaces(idle, kept).await
     }
 
-    /// Removes objects that no row names: those of removed workspaces, and of calls that ended before they named them.
+    /// Removes objects that no row names: objects of removed workspaces, and of calls that ended before they named
+    /// them.
     pub(super) async fn remove_orphans(&self) -> Result<(), CallError> {
         let until = self.store.now().earlier(UNNAMED);
         let mut objects: HashMap<String, Vec<BlobKey>> = HashMap::new();
@@ -134,7 +136,7 @@ impl Shared {
             }
         }
         for (name, keys) in objects {
-            // Read after the list: what is named since then is in it.
+            // Read after the list: objects that were named since then are in it.
             let files = self.store.workspace_files(&name).await?;
             let files = files.map_or_else(|| Ok(Files::new()), |files| parse(&files))?;
             let named: HashSet<_> = files.values().filter_map(|file| file.object.as_deref()).collect();

@@ -387,7 +387,7 @@ async fn what_cannot_be_deleted_does_not_keep_old_workspaces() {
     let place = Place::small();
     place.write("a", "x").await.unwrap();
     let base = place.directory.path().join("workspaces");
-    // Neither is a workspace. The second is what a process left that ended while it deleted one.
+    // Neither is a workspace. The second is from a process that ended while it deleted one.
     fs::write(base.join("0".repeat(64)), "x").unwrap();
     fs::create_dir_all(base.join("removed-1/a/b")).unwrap();
     for letter in ['b', 'c', 'd', 'e'] {

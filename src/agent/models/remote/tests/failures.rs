@@ -43,7 +43,7 @@ async fn failures_are_distinguished_and_contain_no_key() {
     }
 }
 
-/// The sentences are those of the providers' documentation, or of their public issues.
+/// The sentences are from the providers' documentation, or from their public issues.
 #[tokio::test]
 async fn a_refusal_has_the_providers_sentence_and_the_code_for_it() {
     let refused = |message: &str| ModelError::Refused(format!("HTTP 400: {message}"));

@@ -1,4 +1,4 @@
-//! What models think, and the extras of calls: read, and sent back.
+//! The thoughts of models, and the extras of calls: read, and sent back.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The ledger: it decides what replicas lease, and releases what lost ones do.
+//! The ledger: it decides about the replicas' leases, and releases the leases of lost replicas.
 
 use rust_decimal::Decimal;
 
@@ -6,7 +6,7 @@ use super::{Broken, Event, Run, money};
 use crate::lease::budget::{LeaseRequest, RELEASED_AFTER, decide};
 
 impl Run {
-    /// The administrator releases what lost replicas lease.
+    /// The administrator releases the leases of lost replicas.
     pub(super) fn release_lost(&mut self) {
         let lost_for = u64::try_from(RELEASED_AFTER.as_micros()).unwrap();
         let lost_for = if self.broken == Broken::LiveReleased { 0 } else { lost_for };

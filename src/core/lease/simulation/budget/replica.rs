@@ -1,4 +1,4 @@
-//! A replica: it makes calls from its lease, asks for more, and writes what it spent.
+//! A replica: it makes calls from its lease, asks for more, and writes the spent amount.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::amount::Amount;
 use crate::lease::budget::{BudgetLease, may_spend};
 use crate::lease::simulation::Clock;
 
-/// One process. A restart is another one, with nothing of the first.
+/// One process. A restart is another one, without the state of the first.
 pub(super) struct Replica {
     pub(super) life: u64,
     pub(super) clock: Clock,
@@ -24,7 +24,7 @@ pub(super) struct Replica {
     pub(super) held: Decimal,
     /// Spent and not known to be in the ledger.
     pub(super) outstanding: Decimal,
-    /// Of that, what is on its way.
+    /// The part of that which is on its way.
     pub(super) flushing: Decimal,
     next_flush: u64,
     pub(super) waiting: Vec<Decimal>,

@@ -1,4 +1,4 @@
-//! What the runs show, and that a run with a broken rule does not show it.
+//! The properties that the runs show, and that a run with a broken rule does not show.
 
 use rand::Rng;
 use rust_decimal::Decimal;
@@ -45,7 +45,7 @@ fn a_budget_that_is_asked_for_evenly_is_spent() {
         let run = Run::new(seed, Conditions::fair, Broken::Nothing).run();
         let limit = run.limit.cost_usd.unwrap();
         assert_eq!(run.overspent, None, "seed {seed}");
-        // Those with less demand have nothing to show, nor those in which a replica has fewer than ten calls.
+        // Runs with less demand have nothing to show, nor runs in which a replica has fewer than ten calls.
         if run.is_short && run.between < SECONDS * 50_000 {
             asked += 1;
             // Less than the dearest call may be left, too: it is refused where a cheap one would fit.

@@ -37,7 +37,7 @@ fn a_module_has_no_image_without_its_beginning_or_of_another_interpreter() {
     assert!(other.entered(&image).is_err());
 }
 
-/// What it did is in what runs before the program arrives.
+/// The module changed code that runs before the program arrives.
 #[test]
 fn a_module_cannot_keep_its_instances_from_requesting_their_programs() {
     let made = Made::entered_with("(if (global.get $count) (then (loop $again (br $again))))", EXPORTS);

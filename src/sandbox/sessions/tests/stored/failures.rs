@@ -1,4 +1,4 @@
-//! What happens to sessions when something is missing on their way to the storage and back.
+//! Sessions when something is missing on their way to the storage and back.
 
 use futures_util::FutureExt;
 
@@ -58,7 +58,7 @@ async fn all_copies_are_made_or_none() {
     let shared = Shared::new().await;
     let sandbox = shared.process(with_a_mebibyte(), None).await;
     turn(&sandbox, "a", "sessions", false).await;
-    // There is enough for one copy, and for what two were thought to need.
+    // There is enough for one copy, and for the memory that two were thought to need.
     let full = all_memory_but(&sandbox, 10 + 35).await;
     let refused = sandbox.fork_session(&owner("ann"), "a", 2).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Overloaded, "{refused}");
@@ -106,7 +106,7 @@ async fn a_session_whose_image_was_not_named_stays_in_memory() {
     sandbox.close().await;
 }
 
-/// Otherwise what was stored of it would go on at another replica, or after a restart.
+/// Otherwise its stored state would go on at another replica, or after a restart.
 #[tokio::test]
 async fn an_end_that_the_store_does_not_take_is_recorded_later_and_a_deletion_says_so() {
     let shared = Shared::new().await;
@@ -119,7 +119,7 @@ async fn an_end_that_the_store_does_not_take_is_recorded_later_and_a_deletion_sa
     assert_eq!(shared.objects().len(), 1);
     sandbox.record_ends().await;
     shared.has_objects(0).await;
-    // Another process, which knows what is in the store alone.
+    // Another process, which knows only the store's contents.
     let after = shared.process(InterpreterSessionsConfig::default(), None).await;
     let (said, noted) = turn(&after, "a", "sessions", false).await;
     assert_eq!((said.as_str(), noted.previous_end), ("Begin 1", Some(SessionEnd::Deleted)));

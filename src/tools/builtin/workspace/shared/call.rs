@@ -1,4 +1,4 @@
-//! One call in a shared workspace, from the lock to the row that names what it changed.
+//! One call in a shared workspace, from the lock to the row that names its changes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub(super) struct SharedCall<'a> {
 }
 
 impl SharedCall<'_> {
-    /// Runs `job`, and gives the workspace back. `version` is that of the folder here, before and after.
+    /// Runs `job`, and gives the workspace back. `version` is the version of the folder here, before and after.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         version: &mut Option<String>,
         reach: Reach,
         job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        // Until all is stored, the folder may be something else than what is shared.
+        // Until all is stored, the folder may differ from the shared workspace.
         let known = version.take();
         let done = self.run_locked(known.as_deref(), reach, job).await;
         match done {
@@ -75,11 +75,11 @@ impl SharedCall<'_> {
         Ok((done, self.lock.version.clone()))
     }
 
-    /// Makes the folder a copy of what is shared.
+    /// Makes the folder a copy of the shared workspace.
     async fn copy(&self, files: &Files) -> Result<(), CallError> {
         let mut here = self.contents().await?;
         if here.iter().any(|(path, content)| files.get(path).is_none_or(|file| file.content != *content)) {
-            // Of an earlier version, or of a call whose changes were not stored.
+            // The folder is of an earlier version, or of a call whose changes were not stored.
             self.inner.remove_folder(&self.lock.name).await.map_err(CallError::internal)?;
             here.clear();
         }
@@ -103,8 +103,8 @@ impl SharedCall<'_> {
         self.inner.work(&self.lock.name, Reach::Write, write).await
     }
 
-    /// Stores what differs from `before`, names it in the row, and gives the workspace back; the version that it has then.
-    /// `None`: nothing differs.
+    /// Stores the differences from `before`, names them in the row, and gives the workspace back; the version that it
+    /// has then. `None`: nothing differs.
     async fn store(&self, before: &Files) -> Result<Option<String>, CallError> {
         let here = self.contents().await?;
         let (mut files, mut stored) = (Files::new(), Vec::new());
@@ -139,7 +139,7 @@ impl SharedCall<'_> {
         Ok((path, SharedFile { content: FileContent { sha256, bytes }, object: Some(key.to_string()) }))
     }
 
-    /// In the background; what stays is removed with the objects that no row names.
+    /// In the background; objects that stay are removed with the objects that no row names.
     fn remove_replaced(&self, before: &Files, after: &Files) {
         let named: HashSet<_> = after.values().filter_map(|file| file.object.as_deref()).collect();
         let replaced = before.values().filter_map(|file| file.object.as_deref());

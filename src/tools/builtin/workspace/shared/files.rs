@@ -22,7 +22,7 @@ pub(super) struct SharedFile {
     pub(super) object: Option<String>,
 }
 
-/// By what two files are the same.
+/// The values by which two files are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileContent {
     /// In hex.

@@ -190,7 +190,7 @@ async fn without_its_storage_a_call_fails_and_the_files_are_as_they_were() {
     let replicas = Replicas::new().await;
     write(&replicas.replica("one"), "a", "stored").await;
     let away = replicas.replica_with("one", &storage_out_of_reach());
-    // The folder has what is stored, so that reading needs nothing.
+    // The folder has the stored files, so that reading needs nothing.
     assert_eq!(all(&away).await, files(&[("a", "stored")]));
     let error = put(&away, "a", "changed", false).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Overloaded, "{error}");
@@ -217,7 +217,7 @@ async fn a_workspace_is_removed_at_all_replicas_and_when_it_is_idle_at_all() {
     let (one, other) = (replicas.replica("one"), replicas.replica("other"));
     write(&one, "a", "a").await;
     all(&other).await;
-    // Idle at one: its folder goes, and what is shared stays.
+    // Idle at one: its folder goes, and the shared workspace stays.
     one.remove_idle(OURS, || false).await.unwrap();
     assert!(!replicas.place("one").exists());
     assert_eq!(all(&one).await, files(&[("a", "a")]));
