@@ -38,7 +38,7 @@ pub mod testing {
     pub use sekisho_core::caller::Owner;
     pub use sekisho_core::share::Share;
     pub use sekisho_gateway::offered_tools;
-    pub use sekisho_guest_protocol::{ModuleKind, Prepared, PreparedProfile};
+    pub use sekisho_guest_protocol::{InterpreterKind, Prepared, PreparedProfile};
     #[cfg(feature = "sandbox")]
     pub use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine, fingerprint};
     pub use sekisho_interpreters::compiled::CompiledFolder;

@@ -27,7 +27,7 @@ pub use self::component::{
 pub use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleImageId, ModuleImageMessage, ModuleTask, Tried};
-pub use self::prepared::{EngineFingerprints, ModuleKind, Mount, Prepared, PreparedProfile};
+pub use self::prepared::{EngineFingerprints, InterpreterKind, Mount, Prepared, PreparedProfile};
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A complete interpreter, as a worker needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
-    pub kind: ModuleKind,
+    pub kind: InterpreterKind,
     pub arguments: Vec<String>,
     pub environment: BTreeMap<String, String>,
     /// The host's files that the guest sees, read-only.
@@ -37,7 +37,7 @@ pub struct PreparedProfile {
 /// How a module is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ModuleKind {
+pub enum InterpreterKind {
     /// Keeps running between entries through its export `turn`; can be snapshotted.
     Reactor,
     /// Runs once from `_start` to its exit.

@@ -13,7 +13,7 @@ use crate::guest::{
 use crate::host_call::{HostCall, ToolLink, file_channel};
 use sekisho_core::owner_only_files;
 use sekisho_core::reading::Reading;
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_protocol::{
     DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
@@ -33,7 +33,7 @@ pub(super) struct Profile {
 
 /// The environment of every program, in all profiles.
 struct GuestEnvironment {
-    kind: ModuleKind,
+    kind: InterpreterKind,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     mounts: Arc<Mounts>,
@@ -64,7 +64,7 @@ pub(super) async fn load_all(
     let data_files = data_files.into_iter().map(|file| (file.path, file.content.into())).collect();
     let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
-    if kind == ModuleKind::Command {
+    if kind == InterpreterKind::Command {
         arguments.extend(["-c".to_owned(), python::command()]);
     }
     let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files });
@@ -110,7 +110,7 @@ impl Profile {
     /// # Errors
     /// The part of the job's request that is not available.
     pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
-        if (job.session.is_some() || job.module.is_some()) && self.environment.kind == ModuleKind::Command {
+        if (job.session.is_some() || job.module.is_some()) && self.environment.kind == InterpreterKind::Command {
             return Err("this interpreter runs programs alone: it has no sessions and no modules".to_owned());
         }
         let guest = match (job.past.take(), self.ready.take()) {
@@ -230,8 +230,8 @@ impl Profile {
 impl GuestEnvironment {
     fn entry(&self) -> Entry {
         match self.kind {
-            ModuleKind::Reactor => Entry::Turn(python::TURN.to_owned()),
-            ModuleKind::Command => Entry::Start,
+            InterpreterKind::Reactor => Entry::Turn(python::TURN.to_owned()),
+            InterpreterKind::Command => Entry::Start,
         }
     }
 
@@ -252,7 +252,7 @@ impl GuestEnvironment {
         for file in std::mem::take(&mut job.files) {
             place_input(&mut files, &file.path, file.content.into())?;
         }
-        if self.kind == ModuleKind::Command {
+        if self.kind == InterpreterKind::Command {
             file_channel::place(&mut files, &HostCall::new(job.code.clone(), job.limits.result_bytes, 0, 0))?;
         }
         let (arguments, stdin) = (self.arguments.clone(), std::mem::take(&mut job.stdin).into());
@@ -269,7 +269,7 @@ impl GuestEnvironment {
         if let Some(session) = job.session {
             host_call = host_call.in_session(session.entry);
         }
-        if self.kind == ModuleKind::Reactor && limits.tool_calls > 0 {
+        if self.kind == InterpreterKind::Reactor && limits.tool_calls > 0 {
             host_call = host_call.with_tools(link.clone(), limits.tool_calls);
         }
         Program {

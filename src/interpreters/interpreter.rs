@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::error::ManifestError;
 pub use self::patch::Patch;
 use crate::python;
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/finish.py");
@@ -30,7 +30,7 @@ pub struct Manifest {
     pub python: String,
     /// An SPDX expression.
     pub licence: String,
-    pub kind: ModuleKind,
+    pub kind: InterpreterKind,
     /// Name of the file that is compiled.
     pub module: String,
     pub arguments: Vec<String>,
@@ -182,7 +182,7 @@ impl Manifest {
             hasher.update(text);
         };
         self.module_file().into_iter().for_each(|file| add(file.sha256.as_str()));
-        if self.kind == ModuleKind::Reactor {
+        if self.kind == InterpreterKind::Reactor {
             add(&LAYOUT.to_string());
             self.arguments.iter().for_each(|argument| add(argument));
             self.environment.iter().for_each(|(name, value)| add(&format!("{name}={value}")));

@@ -19,7 +19,7 @@ use wasmtime::Engine;
 
 use self::snapshot::{Snapshots, with_exported_state};
 use sekisho_core::owner_only_files;
-use sekisho_guest_protocol::{ModuleKind, Prepared};
+use sekisho_guest_protocol::{InterpreterKind, Prepared};
 use sekisho_interpreters::interpreter::{Manifest, Profile};
 use sekisho_interpreters::prepare::{Interpreters, PrepareError, Progress, doing, unpack};
 
@@ -97,7 +97,7 @@ impl Preparation<'_> {
         let guest = interpreters.as_prepared(manifest, Vec::new());
         let mut snapshots = None;
         for profile in missing {
-            if manifest.kind == ModuleKind::Command {
+            if manifest.kind == InterpreterKind::Command {
                 self.compile_profile(profile, &path)?;
                 continue;
             }

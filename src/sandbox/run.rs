@@ -16,7 +16,7 @@ use sekisho_calls::journals::{MAX_JOURNAL_BYTES, decode, encode};
 use sekisho_core::call::{Arguments, CallContext, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::tool_scope::NestedScope;
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::{End, Job, ModuleTask, Outcome};
 use sekisho_interpreters::packages::Packages;
 use sekisho_observe::metrics::{RunEnd, SandboxMetrics};
@@ -69,7 +69,7 @@ impl Sandbox {
         let pipeline = self.pipeline_for(job);
         self.choose_profile(job)?;
         job.image = self.known_image(job);
-        let may_resume = self.interpreter.kind == ModuleKind::Reactor;
+        let may_resume = self.interpreter.kind == InterpreterKind::Reactor;
         let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
             return Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) });
         };
@@ -187,7 +187,7 @@ impl Sandbox {
 
     /// Refuses a module where the interpreter runs a program and exits.
     fn check_kind(&self, job: &Job) -> Result<(), CallError> {
-        if job.module.is_none() || self.interpreter.kind == ModuleKind::Reactor {
+        if job.module.is_none() || self.interpreter.kind == InterpreterKind::Reactor {
             return Ok(());
         }
         let message = format!(

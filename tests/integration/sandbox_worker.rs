@@ -11,7 +11,7 @@ use sekisho::testing::protocol::{
     End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, JobSession, Load, Outcome, SessionEntry, ToWorker,
     encode,
 };
-use sekisho::testing::{CompiledFolder, InstancePool, ModuleKind, Prepared, PreparedProfile, engine, fingerprint};
+use sekisho::testing::{CompiledFolder, InstancePool, InterpreterKind, Prepared, PreparedProfile, engine, fingerprint};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -73,7 +73,11 @@ fn reactor(turn: &str) -> String {
     )
 }
 
-fn prepared<'t>(files: &TempDir, kind: ModuleKind, texts: impl IntoIterator<Item = (&'t str, String)>) -> Prepared {
+fn prepared<'t>(
+    files: &TempDir,
+    kind: InterpreterKind,
+    texts: impl IntoIterator<Item = (&'t str, String)>,
+) -> Prepared {
     let engine = engine(InstancePool::default()).unwrap();
     let folder = CompiledFolder::open(&files.path().join("compiled"), &fingerprint(&engine)).unwrap();
     let profiles = texts.into_iter().map(|(name, text)| {
@@ -86,7 +90,7 @@ fn prepared<'t>(files: &TempDir, kind: ModuleKind, texts: impl IntoIterator<Item
 }
 
 fn reactors(files: &TempDir) -> Prepared {
-    prepared(files, ModuleKind::Reactor, PROGRAMS.map(|(name, program)| (name, module(program))))
+    prepared(files, InterpreterKind::Reactor, PROGRAMS.map(|(name, program)| (name, module(program))))
 }
 
 /// The result of a worker that receives this message first.
@@ -318,7 +322,7 @@ async fn a_command_gets_the_path_of_its_program() {
         (func (export "_start")
             (drop (call $sizes (i32.const 0) (i32.const 4)))
             (call $exit (i32.load (i32.const 0)))))"#;
-    let interpreter = prepared(&files, ModuleKind::Command, [("base", command.to_owned())]);
+    let interpreter = prepared(&files, InterpreterKind::Command, [("base", command.to_owned())]);
     let mut worker = Worker::with(files, interpreter).await;
     worker.tell(&ToWorker::Run(Box::new(Job { code: "print(1)".to_owned(), ..job(1, "base") }))).await;
     assert_eq!(worker.done().await.1.end, End::Exited { code: 3 });
@@ -351,7 +355,7 @@ async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
 #[tokio::test]
 async fn an_interpreter_that_requests_no_program_is_refused() {
     let files = TempDir::new().unwrap();
-    let interpreter = prepared(&files, ModuleKind::Reactor, [("base", reactor("(i32.const 7)"))]);
+    let interpreter = prepared(&files, InterpreterKind::Reactor, [("base", reactor("(i32.const 7)"))]);
     let (code, reported) = end_after(&load(interpreter)).await;
     assert_eq!(code, Some(1));
     assert!(reported.contains("did not request a program"), "{reported}");

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::PrepareCommand;
 use crate::cli::{Common, Exit, present};
 use sekisho_config::SandboxConfig;
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::Prepared;
 use sekisho_guest_system::engine::{compiling_engine, fingerprint};
 use sekisho_interpreters::interpreter::Manifest;
@@ -18,7 +18,7 @@ struct Listed {
     name: String,
     version: String,
     python: String,
-    kind: ModuleKind,
+    kind: InterpreterKind,
     licence: String,
     profiles: Vec<String>,
     /// Whether the configuration uses it.
@@ -111,8 +111,8 @@ fn row(listed: &Listed) -> Vec<String> {
         (false, false) => "not prepared",
     };
     let kind = match listed.kind {
-        ModuleKind::Reactor => "reactor",
-        ModuleKind::Command => "command",
+        InterpreterKind::Reactor => "reactor",
+        InterpreterKind::Command => "command",
     };
     vec![
         format!("{} {}", listed.name, listed.version),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Manifest, ModuleKind};
+use super::{InterpreterKind, Manifest};
 
 /// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,10 +81,10 @@ impl Manifest {
             return Err(ManifestError::NoProfile);
         }
         match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
-            Some(profile) if self.kind == ModuleKind::Command => {
+            Some(profile) if self.kind == InterpreterKind::Command => {
                 Err(ManifestError::PreludeOfCommand(profile.name.clone()))
             }
-            None if self.kind == ModuleKind::Command && self.heap.is_some() => Err(ManifestError::HeapOfCommand),
+            None if self.kind == InterpreterKind::Command && self.heap.is_some() => Err(ManifestError::HeapOfCommand),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::{Digest, Manifest, ManifestError, ModuleKind, Profile, SourceFile};
+use super::{Digest, InterpreterKind, Manifest, ManifestError, Profile, SourceFile};
 use sekisho_config::SandboxConfig;
 use sekisho_core::owner_only_files::sum_of;
 
@@ -91,7 +91,7 @@ impl Manifest {
             version: "0".into(),
             python: "unknown".into(),
             licence: "unknown".into(),
-            kind: ModuleKind::Command,
+            kind: InterpreterKind::Command,
             module: name.clone(),
             arguments: vec!["python".into()],
             origin: None,

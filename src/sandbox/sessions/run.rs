@@ -18,7 +18,7 @@ use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
 
 /// The part of a call's time for its checkpoint, at most a quarter of the remaining time.
@@ -111,7 +111,7 @@ impl Sandbox {
 
     /// Whether calls may name a session: not with an interpreter that runs once and exits.
     pub(crate) fn offers_sessions(&self) -> bool {
-        self.config.sessions.max > 0 && self.interpreter.kind == ModuleKind::Reactor
+        self.config.sessions.max > 0 && self.interpreter.kind == InterpreterKind::Reactor
     }
 
     /// Waits for the caller's session of that name; other sessions are stored in its place where that is needed. `rights`: as

@@ -17,7 +17,7 @@ use crate::admission::Admission;
 use crate::capacity::Capacity;
 use sekisho_core::call::Deadline;
 use sekisho_core::caller::Owner;
-use sekisho_guest_protocol::ModuleKind;
+use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::Prepared;
 use sekisho_guest_protocol::{
     Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, Usage,
@@ -199,7 +199,7 @@ pub(crate) fn job(code: &str) -> Job {
 /// The load message for the worker above; it returns the arguments as its missing protections.
 pub(crate) fn load() -> Vec<u8> {
     let interpreter = Prepared {
-        kind: ModuleKind::Command,
+        kind: InterpreterKind::Command,
         arguments: vec!["seccomp".into()],
         environment: BTreeMap::new(),
         mounts: Vec::new(),
