@@ -284,6 +284,21 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
     assert_eq!(unnamed, None, "docs/architecture.md does not name it");
 }
 
+/// The table of the stages is the code: its lines, in their order.
+#[test]
+fn the_architecture_page_has_each_line_of_the_pipeline() {
+    let (page, code) = (read("docs/architecture.md"), read("src/calls/pipeline.rs"));
+    let table = page.split_once("| stage | line |").unwrap().1.split("\n\n").next().unwrap();
+    let named = table.lines().skip(2).map(|row| row.split('|').nth(2).unwrap().trim().trim_matches('`'));
+    let body = code.split_once("async fn run(").and_then(|(_, rest)| rest.split_once("CallError> {\n")).unwrap().1;
+    let (body, starts) = (body.split_once("\n    }\n").unwrap().0, |line: &&str| line.starts_with("        "));
+    let lines = body.lines().filter(starts).map(|line| &line[8..]).filter(|line| !line.starts_with([' ', '}']));
+    let (named, lines): (Vec<_>, Vec<_>) = (named.collect(), lines.collect());
+    assert_eq!(named.len(), lines.len(), "{lines:#?}");
+    let other = lines.iter().zip(named).find(|(line, named)| !line.contains(&format!("{named}(")));
+    assert_eq!(other, None, "docs/architecture.md does not name this line");
+}
+
 /// Names of tests are chosen by a part of their path, so a new test may fall into the filter of another suite.
 #[test]
 fn every_ignored_test_is_run_by_exactly_one_suite() {

@@ -225,6 +225,7 @@ impl Limits {
     /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
     /// `timeout` when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
+        call.limit_queueing(tool.timeout());
         let _waiting = call.queueing.begin();
         let rules = self.rules.of(&call.caller, tool.name());
         let rate = match &self.shared {

@@ -4,8 +4,12 @@
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
+use super::Pipeline;
+use super::charging::Charging;
+use super::execute::Executed;
 use super::large_result;
 use super::receipt::Answer;
+use super::settlement::CallScope;
 use crate::budget::{Charge, Hold};
 use crate::results::{LargeResult, Preview};
 use crate::tool::{Tool, how_to_read_on};
@@ -58,6 +62,25 @@ impl Checked {
         self.answer.text = preview.text;
         self.answer.preview = Some(Box::new(preview.value));
         self.tokens = None;
+    }
+}
+
+impl Pipeline {
+    /// The last stage: changes and checks the output, shortens it for a model, and charges for it.
+    ///
+    /// # Errors
+    /// Those of [`check`].
+    pub(super) async fn accept(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        executed: Executed,
+        charging: &Charging,
+        scope: &mut CallScope<'_>,
+    ) -> Result<Accepted, CallError> {
+        let checked = scope.checked(tool, executed.output, charging.max_text_tokens());
+        let shortened = self.shortened(call, tool, checked, charging.max_text_tokens()).await;
+        scope.accept(tool, shortened)
     }
 }
 

@@ -6,6 +6,8 @@ use arc_swap::ArcSwap;
 use rand::Rng;
 use tokio::time::Instant;
 
+use super::Pipeline;
+use super::charging::Charging;
 use crate::breaker::BreakerPermit;
 use crate::policy::Permit;
 use crate::tool::{Attempt, Tool};
@@ -38,12 +40,13 @@ impl Retries {
     /// Attempts the call until it succeeds, must not be retried, or reaches its deadline.
     ///
     /// The breaker records one outcome for all attempts.
-    pub async fn execute(
+    pub(super) async fn execute(
         &self,
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
         breaker: BreakerPermit,
+        _charging: &Charging,
     ) -> Result<Executed, CallError> {
         let (result, attempts) = self.attempt_until_answered(call, tool, permit, &breaker).await;
         breaker.record(result.as_ref().err());
@@ -88,6 +91,21 @@ impl Retries {
             }
             attempts += 1;
         }
+    }
+}
+
+impl Pipeline {
+    /// Admits a permitted call to its upstream.
+    ///
+    /// # Errors
+    /// `circuit_open` while the upstream is known to be down.
+    pub(super) fn admit_upstream(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        permit: &Permit,
+    ) -> Result<BreakerPermit, CallError> {
+        self.breakers.admit(upstream_of(call, tool, permit), &call.caller.tenant)
     }
 }
 

@@ -1,13 +1,22 @@
 //! The policy stage: the checks and the policy set, the external policy, and the approval of a person.
 
+use std::sync::Arc;
+
 use super::Pipeline;
 use super::recorded::Recorded;
-use crate::policy::{Authorized, Permit};
+use crate::policy::{Authorized, NeedsApproval, Permit};
 use crate::tool::{Tool, ValidArguments};
+use sekisho_config::ApprovalRule;
 use sekisho_core::call::CallContext;
 use sekisho_core::error::CallError;
 
 impl Pipeline {
+    /// Whether the call may need approval at all, or one that its code makes: for others nothing is kept to make them again.
+    pub fn may_need_approval(&self, call: &CallContext) -> bool {
+        let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never || tool.metadata.sandboxed;
+        self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
+    }
+
     /// Permits a call that nothing refuses, and that is approved if it must be.
     pub(super) async fn permit(
         &self,
@@ -35,6 +44,24 @@ impl Pipeline {
             // Boxed, because few gateways have one.
             true => Box::pin(self.policy.ask_external(call, tool, authorized)).await,
             false => Ok(authorized),
+        }
+    }
+
+    /// Permits a call that is approved, or asks for it.
+    ///
+    /// # Errors
+    /// `approval_required`, once it was asked for.
+    async fn approve(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        needs: NeedsApproval,
+        recorded: Option<&Recorded>,
+    ) -> Result<Permit, CallError> {
+        let grant = self.approvals.grant(needs.asked(call, tool), recorded.and_then(Recorded::approved)).await;
+        match grant {
+            Ok(grant) => Ok(needs.permit(grant)),
+            Err(error) => Err(error.decided_by(Arc::clone(needs.version()))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::idempotency::InFlightGuard;
-use super::receipt::Reply;
+use super::receipt::{Answered, Reply};
 use crate::approval::ApprovedCall;
 use sekisho_core::call::{CallContext, Deadline, SendingState};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -11,9 +11,20 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// Whether a call must be run.
 #[derive(Debug)]
 pub(super) enum Entered {
+    /// It has run, or is refused.
+    Answered(Answered),
+    /// It must be run, and once.
     First(Box<Recorded>),
-    /// It has run, with this reply.
-    Answered(Arc<Reply>),
+    /// It must be run, and is not recorded. What it holds of its key is released when it has ended.
+    Unrecorded(Option<Box<Recorded>>),
+}
+
+impl Entered {
+    /// A call that must be run, with what it holds of its key and approval.
+    pub(super) fn new(call: &CallContext, recorded: Recorded) -> Self {
+        let is_recorded = !call.dry_run && (recorded.key.is_some() || recorded.approved.is_some());
+        if is_recorded { Self::First(recorded.into()) } else { Self::Unrecorded(Some(recorded.into())) }
+    }
 }
 
 /// The right to run a call with a key, with an approval, or with both.
@@ -24,10 +35,6 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub(super) fn is_empty(&self) -> bool {
-        self.key.is_none() && self.approved.is_none()
-    }
-
     pub(super) fn approved(&self) -> Option<&ApprovedCall> {
         self.approved.as_ref().map(|(approved, _)| approved)
     }

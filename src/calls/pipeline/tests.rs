@@ -170,12 +170,16 @@ impl Checkpoint {
     }
 
     pub(super) async fn execute_call(&self, call: CallContext) -> Result<super::execute::Executed, CallError> {
-        let Pipeline { policy, breakers, retries, .. } = &*self.pipeline;
+        let Pipeline { settlement, policy, budget, retries, .. } = &*self.pipeline;
         let tool = self.tool();
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap().without_approval().unwrap();
-        let breaker = breakers.admit(upstream_of(&call, &tool, &permit), &call.caller.tenant).unwrap();
-        retries.execute(&call, &tool, &permit, breaker).await
+        let hold = budget.reserve(&call, &tool).await.unwrap();
+        let breaker = self.pipeline.admit_upstream(&call, &tool, &permit).unwrap();
+        let start = self.pipeline.start(&call, &tool, &permit, None).await.unwrap().unwrap();
+        let mut scope = settlement.open(&call, &Arguments::new()).unwrap();
+        let charging = Charging::begin(start, &call, hold, &mut scope).await.unwrap();
+        retries.execute(&call, &tool, &permit, breaker, &charging).await
     }
 
     /// Records the failure of another call.

@@ -31,7 +31,7 @@ async fn a_dropped_scope_is_settled_as_cancelled_once() {
     let checkpoint = checkpoint();
     let call = call();
     let mut scope = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
-    scope.record_stage(Stage::Find, checkpoint.pipeline.registry.find("scripted", &Caller::anonymous())).unwrap();
+    scope.record(Stage::Find, checkpoint.pipeline.registry.find("scripted", &Caller::anonymous())).unwrap();
     drop(scope);
     let metrics = checkpoint.pipeline.settlement.metrics.render();
     assert!(metrics.contains(r#"test_tool_executions_total{status="cancelled",tool_name="scripted"} 1"#), "{metrics}");

@@ -1,0 +1,140 @@
+//! The second step of a call: one with a key or an approval is made once. It runs in a task of its own, to its end, and a client
+//! that sends it again gets its reply.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::Pipeline;
+use super::idempotency::{IdempotentOutcome, POLL, RequestDigest};
+use super::receipt::{Answered, Reply};
+use super::recorded::{Entered, Recorded};
+use crate::approval::Standing;
+use crate::tool::Tool;
+use sekisho_core::call::{Arguments, CallContext, Deadline, Stage};
+use sekisho_core::error::{CallError, ErrorCode};
+
+impl Pipeline {
+    /// Whether a call must be run, or has a reply already: that of the same call before, or a refusal of its key or approval.
+    pub(super) async fn once(&self, call: &CallContext, arguments: &Arguments) -> Entered {
+        if call.idempotency_key.is_none() && call.approval.is_none() {
+            return Entered::Unrecorded(None);
+        }
+        // Boxed, to keep this rare branch out of the size of the future.
+        let entered = Box::pin(async {
+            match self.enter(call, arguments).await {
+                Ok(entered) => entered,
+                Err(error) => Entered::Answered(Answered::first(self.refuse_key(call, arguments, error).await)),
+            }
+        });
+        entered.await
+    }
+
+    /// Runs and settles a call that is recorded, in a task of its own.
+    pub(super) async fn settle_recorded(
+        self: &Arc<Self>,
+        call: CallContext,
+        arguments: Arguments,
+        mut recorded: Recorded,
+    ) -> Answered {
+        let (pipeline, call) = (Arc::clone(self), Arc::new(call));
+        let running = {
+            let call = Arc::clone(&call);
+            Box::pin(async move {
+                let reply = Arc::new(pipeline.settle(&call, arguments, Some(&mut recorded)).await);
+                let elsewhere = recorded.take_elsewhere();
+                recorded.end(&reply, call.sending.state()).await;
+                (elsewhere.is_some(), elsewhere.unwrap_or(reply))
+            })
+        };
+        match self.replies.run(running).await {
+            Some((true, reply)) => self.replayed(reply),
+            Some((false, reply)) => Answered { reply, replayed: false },
+            None => Answered::first(Reply::without_a_run(&call, CallError::internal("the call was aborted"))),
+        }
+    }
+
+    /// The reply of the same call before.
+    fn replayed(&self, reply: Arc<Reply>) -> Answered {
+        self.settlement.metrics.idempotent_replay();
+        Answered { reply, replayed: true }
+    }
+
+    /// Settles a call whose key or approval was refused.
+    async fn refuse_key(&self, call: &CallContext, arguments: &Arguments, error: CallError) -> Reply {
+        match self.settlement.open(call, arguments) {
+            Ok(mut scope) => {
+                // For the records: the call was refused because of these, whether the tool is there or not.
+                let _tool = scope.find(&self.registry, arguments);
+                scope.settle(Err(error)).await
+            }
+            Err(error) => Reply::without_a_run(call, error),
+        }
+    }
+
+    /// Whether a call with a key or an approval must be run, or already has a reply. Dry runs, calls to tools that do not exist, and
+    /// those by an approval of several are not recorded.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `denied` for a caller who may not use the tool; those of the key and of the approval.
+    async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
+        let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::Unrecorded(None)) };
+        // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.
+        self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
+        let (mut recorded, deadline) = (Recorded::default(), call.deadline(tool.timeout()));
+        // What reads stored results has no effect, and is checked each time: its reply is that of another tool.
+        if let Some(key) = call.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
+            match self.replies.enter(call, key, RequestDigest::new(call, &tool, arguments), deadline).await? {
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
+                IdempotentOutcome::First(guard) => recorded.key = Some(guard),
+            }
+        }
+        match &call.approval {
+            None => Ok(Entered::new(call, recorded)),
+            Some(id) => self.enter_approved(call, &tool, (id, arguments), deadline, recorded).await,
+        }
+    }
+
+    /// The approval is checked before a reply is given: only the call that was approved gets it.
+    async fn enter_approved(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        (id, arguments): (&Arc<str>, &Arguments),
+        deadline: Deadline,
+        recorded: Recorded,
+    ) -> Result<Entered, CallError> {
+        let valid = tool.valid_arguments(arguments.clone(), &call.prompt_params)?;
+        let binding = self.approvals.check_binding(id, call, tool, &valid).await?;
+        let mut was_made = false;
+        loop {
+            let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
+                IdempotentOutcome::First(guard) => guard,
+            };
+            match self.approvals.standing(id, call, tool, &valid).await? {
+                Standing::Open => return Ok(Entered::new(call, recorded)),
+                Standing::Once(approved) => {
+                    let recorded = Recorded { approved: Some((approved, guard)), ..recorded };
+                    return Ok(Entered::new(call, recorded));
+                }
+                // It was made at another replica after its reply was looked up here: look once more.
+                Standing::Made(refusal) if was_made => return Err(refusal),
+                Standing::Made(_) => was_made = true,
+                Standing::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
+                Standing::RunsElsewhere => {
+                    drop(guard);
+                    sleep_until(deadline.0.min(Instant::now() + POLL)).await;
+                }
+            }
+        }
+    }
+}
+
+fn still_running() -> CallError {
+    let message = "the call of this approval is still running at another replica; send it again later for its reply";
+    CallError::new(ErrorCode::Timeout, message)
+}
+
+#[cfg(test)]
+mod tests;

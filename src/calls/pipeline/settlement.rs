@@ -1,0 +1,364 @@
+//! Where calls are recorded, and the record of one call while it runs: however it ends, it is counted, logged, traced, audited and
+//! answered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rust_decimal::Decimal;
+use serde_json::value::to_raw_value;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::accept::{Accepted, Checked, accept, check};
+use super::execute::Executed;
+use super::receipt::{Annotate, Receipt, Reply};
+use super::refusals::Refusals;
+use super::rejections::Rejections;
+use crate::budget::Hold;
+use crate::registry::Registry;
+use crate::tool::{Tool, ValidArguments};
+use sekisho_audit::{Audit, AuditSlot, Durable};
+use sekisho_config::AuditArguments;
+use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
+use sekisho_core::record::{CallRecord, KeptArguments, Status};
+use sekisho_observe::figures::Figures;
+use sekisho_observe::metrics::{InFlight, Metrics};
+use sekisho_observe::recent_calls::RecentCalls;
+use sekisho_observe::telemetry;
+
+/// Where calls are recorded.
+#[derive(Debug)]
+pub struct Settlement {
+    pub metrics: Arc<Metrics>,
+    pub audit: Audit,
+    /// The calls that ended last.
+    pub recent: RecentCalls,
+    /// Of the last hour.
+    pub figures: Figures,
+    refusals: Refusals,
+    rejections: Rejections,
+}
+
+impl Settlement {
+    pub fn new(metrics: Arc<Metrics>, audit: Audit) -> Self {
+        Self {
+            metrics,
+            audit,
+            recent: RecentCalls::default(),
+            figures: Figures::default(),
+            refusals: Refusals::default(),
+            rejections: Rejections::default(),
+        }
+    }
+
+    /// Writes the lines of repeated refusals, every [`WINDOW`].
+    ///
+    /// [`WINDOW`]: super::REFUSALS_WINDOW
+    pub fn write_refusals(&self) {
+        self.refusals.write(false);
+        self.rejections.write(&self.audit, false);
+    }
+
+    /// Records a request that had wrong or no credentials.
+    pub fn unauthenticated(
+        &self,
+        error: &CallError,
+        request: Option<&Arc<ClientRequest>>,
+        trace: Option<&TraceParent>,
+    ) {
+        self.metrics.unauthenticated();
+        self.rejections.count(&self.audit, error, request, trace);
+    }
+
+    /// Writes what is pending, and closes the audit trail.
+    pub async fn close(&self) {
+        self.refusals.write(true);
+        self.rejections.write(&self.audit, true);
+        self.audit.close().await;
+    }
+
+    /// Opens the scope of one call, and reserves space for its audit line.
+    ///
+    /// # Errors
+    /// `overloaded` while the audit trail cannot take another line.
+    pub fn open<'a>(&'a self, call: &'a CallContext, arguments: &Arguments) -> Result<CallScope<'a>, CallError> {
+        Ok(CallScope {
+            slot: Some(self.audit.reserve()?),
+            metrics: &self.metrics,
+            recent: &self.recent,
+            figures: &self.figures,
+            refusals: &self.refusals,
+            call,
+            arguments_digest: json::digest(arguments),
+            arguments: None,
+            receipt: Receipt::new(call),
+            hold: None,
+            hidden: None,
+            span: telemetry::tool_span(call),
+            last: Instant::now(),
+            _in_flight: self.metrics.enter(),
+        })
+    }
+}
+
+/// The record of one call while it runs. If it is dropped before [`Self::settle`], it settles the call as cancelled.
+#[derive(Debug)]
+pub struct CallScope<'a> {
+    /// Taken when the call is settled, so that it is settled once.
+    slot: Option<AuditSlot>,
+    metrics: &'a Metrics,
+    recent: &'a RecentCalls,
+    figures: &'a Figures,
+    refusals: &'a Refusals,
+    call: &'a CallContext,
+    arguments_digest: [u8; 32],
+    /// Of a tool whose arguments the audit trail has.
+    arguments: Option<KeptArguments>,
+    receipt: Receipt,
+    /// The amount reserved while the call is executed. Its outcome decides how much of it is charged.
+    hold: Option<Hold>,
+    /// The called tool, if it is hidden from the caller.
+    hidden: Option<Arc<Tool>>,
+    span: Span,
+    last: Instant,
+    _in_flight: InFlight,
+}
+
+impl CallScope<'_> {
+    /// The call's span; disabled when tracing is off.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// The first stage. Records a tool that is hidden from the caller under its name; the reply does not reveal it.
+    pub(super) fn find(&mut self, registry: &Registry, arguments: &Arguments) -> Result<Arc<Tool>, CallError> {
+        self.receipt.registry_version = registry.shared_version();
+        let found = registry.find_for(self.call);
+        // What rules may change is kept once they have.
+        if found.as_ref().is_ok_and(|tool| keeps_arguments(tool) && !tool.changes_arguments()) {
+            self.arguments = kept(arguments);
+        }
+        if found.is_err() && self.call.target.is_none() {
+            self.hidden = registry.snapshot().get(&self.call.tool).cloned();
+        }
+        self.record(Stage::Find, found)
+    }
+
+    /// Records the duration of the stage and its result.
+    pub(super) fn record<T: Annotate>(&mut self, stage: Stage, result: Result<T, CallError>) -> Result<T, CallError> {
+        self.time(stage);
+        match result {
+            Ok(proof) => {
+                proof.annotate(&mut self.receipt);
+                Ok(proof)
+            }
+            Err(error) => Err(error.at_stage(stage)),
+        }
+    }
+
+    /// The stage that makes the arguments valid. They are recorded as they are sent.
+    pub(super) fn validated(
+        &mut self,
+        tool: &Tool,
+        result: Result<ValidArguments, CallError>,
+    ) -> Result<ValidArguments, CallError> {
+        if let Ok(valid) = &result {
+            let is_sent_otherwise = valid.is_sent_otherwise();
+            if is_sent_otherwise {
+                self.arguments_digest = json::digest(valid.sent());
+            }
+            if keeps_arguments(tool) && (is_sent_otherwise || tool.changes_arguments()) {
+                self.arguments = kept(valid.sent());
+            }
+        }
+        self.record(Stage::Validate, result)
+    }
+
+    /// The stage that runs the tool. What a tool that fails says is changed like a result.
+    pub(super) fn executed(
+        &mut self,
+        tool: &Tool,
+        mut result: Result<Executed, CallError>,
+    ) -> Result<Executed, CallError> {
+        if let (Some(rules), Err(error)) = (&tool.transforms, &mut result) {
+            self.receipt.transforms.extend(rules.change_error(error));
+        }
+        self.record(Stage::Execute, result)
+    }
+
+    /// Keeps the reserved amount until the call has ended.
+    pub(super) fn keep(&mut self, hold: Hold) {
+        self.hold = Some(hold);
+    }
+
+    /// Changes and checks the output.
+    pub(super) fn checked(
+        &mut self,
+        tool: &Tool,
+        output: ToolOutput,
+        max_text_tokens: u64,
+    ) -> Result<Checked, CallError> {
+        check(self.call, tool, output, max_text_tokens, &mut self.receipt.transforms)
+    }
+
+    /// The last stage: bounds the text, and charges for the output.
+    pub(super) fn accept(&mut self, tool: &Tool, checked: Result<Checked, CallError>) -> Result<Accepted, CallError> {
+        let hold = self.hold.take().ok_or_else(|| CallError::internal("an executed call has no budget hold"));
+        let accepted = hold.and_then(|hold| accept(self.call.via, tool, checked, hold));
+        self.record(Stage::Accept, accepted)
+    }
+
+    /// Charges or refunds the hold of a call that ends without an output, and returns the amount charged.
+    fn charge_failed(&mut self, error: &CallError) -> Decimal {
+        match self.hold.take() {
+            Some(hold) if is_paid(self.call.sending.state(), error) => {
+                let charge = hold.charge(0);
+                self.receipt.budget_after = Some(charge.after);
+                charge.cost_usd
+            }
+            // A refused output has been charged by `accept`. In other cases dropping the hold refunds it.
+            _ => error.cost_usd(),
+        }
+    }
+
+    /// An internal error in the current stage.
+    pub(super) fn internal_failure(&self, cause: impl fmt::Display) -> CallError {
+        let error = CallError::internal(cause);
+        match Stage::ALL.get(self.receipt.stages.len()) {
+            Some(stage) => error.at_stage(*stage),
+            None => error,
+        }
+    }
+
+    /// Records the call and makes its reply. With strict durability, waits until the record is on disk.
+    pub async fn settle(mut self, outcome: Result<Accepted, CallError>) -> Reply {
+        if let Err(error) = &outcome {
+            error.annotate(&mut self.receipt);
+        }
+        let duration = self.call.received.elapsed();
+        let (cost_usd, tokens) = match &outcome {
+            Ok(accepted) => (accepted.charge.cost_usd, accepted.charge.tokens),
+            Err(error) => (self.charge_failed(error), 0),
+        };
+        let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
+        let mut outcome = outcome.map(|accepted| accepted.answer);
+        if let Some(durable) = durable
+            && let Err(error) = durable.wait().await
+        {
+            // The stage shows the caller whether the tool has run.
+            let stage = match &outcome {
+                Ok(_) => (!self.call.dry_run).then_some(Stage::Accept),
+                Err(refusal) => refusal.stage(),
+            };
+            outcome = Err(match stage {
+                Some(stage) => error.at_stage(stage),
+                None => error,
+            });
+        }
+        self.receipt.nested = self.call.nested.take();
+        self.receipt.interpreter = self.call.interpreter.get();
+        let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
+        Reply { outcome, duration, tokens, cost_usd, receipt, stored: None }
+    }
+
+    fn time(&mut self, stage: Stage) {
+        let now = Instant::now();
+        self.receipt.stages.push((stage, now - self.last));
+        self.last = now;
+    }
+
+    fn write(
+        &mut self,
+        error: Option<&CallError>,
+        duration: Duration,
+        cost_usd: Decimal,
+        tokens: u64,
+    ) -> Option<Durable> {
+        let slot = self.slot.take()?;
+        let tool = self.receipt.schema.as_deref().or(self.hidden.as_deref());
+        let record = CallRecord {
+            call: self.call,
+            tool: tool.map(Tool::name),
+            category: tool.map(|tool| tool.metadata.category.as_str()),
+            status: status(error),
+            error,
+            duration,
+            stages: &self.receipt.stages,
+            cost_usd,
+            tokens,
+            attempts: self.receipt.attempts,
+            rate: self.receipt.rate,
+            arguments_digest: self.arguments_digest,
+            arguments: self.arguments.as_ref(),
+            trace_id: telemetry::trace_id(&self.span, self.call),
+            flags: tool.map(|tool| &*tool.flags).unwrap_or_default(),
+            registry_version: self.receipt.registry_version,
+            policy_version: self.receipt.policy.as_ref().map(|policy| &policy.version),
+            output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
+            transforms: &self.receipt.transforms,
+        };
+        self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
+        telemetry::complete(&self.span, &record);
+        let breaker = self.receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state));
+        let ended = SystemTime::now();
+        self.recent.keep(&record, ended, breaker);
+        self.figures.record(&record, ended);
+        if let Some(session) = &self.call.session {
+            session.settle(cost_usd);
+        }
+        let slot = self.refusals.count(slot, &record)?;
+        telemetry::log_call(&record);
+        Some(slot.write(&record))
+    }
+}
+
+impl Drop for CallScope<'_> {
+    fn drop(&mut self) {
+        if self.slot.is_some() {
+            let cancelled = CallError::new(ErrorCode::Cancelled, "the caller disconnected");
+            let cost_usd = self.charge_failed(&cancelled);
+            self.write(Some(&cancelled), self.call.received.elapsed(), cost_usd, 0);
+        }
+    }
+}
+
+fn keeps_arguments(tool: &Tool) -> bool {
+    tool.metadata.audit_arguments == AuditArguments::Full
+}
+
+/// Maximum length of arguments in the audit trail, in bytes: a line stays bounded.
+const MAX_ARGUMENTS: usize = 16 << 10;
+
+fn kept(arguments: &Arguments) -> Option<KeptArguments> {
+    let text = to_raw_value(arguments).ok()?;
+    let bytes = text.get().len();
+    Some(if bytes > MAX_ARGUMENTS { KeptArguments::TooLarge { bytes } } else { KeptArguments::Whole(text) })
+}
+
+/// Whether a call that ended without an output is charged. A call that was sent to an upstream is. A call that only
+/// began, in a tool that runs in the gateway, is charged for the tool's own errors, a timeout, and a cancellation.
+fn is_paid(state: SendingState, error: &CallError) -> bool {
+    match state {
+        SendingState::Pending => false,
+        SendingState::Begun => {
+            error.code().is_reported_by_tool() || matches!(error.code(), ErrorCode::Timeout | ErrorCode::Cancelled)
+        }
+        SendingState::Sent => true,
+    }
+}
+
+fn status(error: Option<&CallError>) -> Status {
+    match error {
+        None => Status::Success,
+        Some(error) if error.code() == ErrorCode::Cancelled => Status::Cancelled,
+        Some(error) if matches!(error.stage(), Some(Stage::Execute | Stage::Accept)) => Status::Error,
+        Some(error) if error.code() == ErrorCode::Internal => Status::Error,
+        Some(_) => Status::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests;
