@@ -107,15 +107,15 @@ fn moments_of_the_store_are_those_of_its_clock() {
 /// What a caller writes besides arguments, and the files of the sources that may read it. Policies and approvers see what is sent
 /// before, so that nothing else that a caller wrote may be added to it where it is sent.
 const WRITTEN_BY_CALLERS: [(&str, &[&str]); 7] = [
-    ("prompt_params", &[]),
-    ("claimed_user", &[]),
-    ("idempotency_key", &[]),
-    ("resumed_run", &[]),
+    ("origin.prompt_params", &[]),
+    ("origin.claimed_user", &[]),
+    ("resumption.idempotency_key", &[]),
+    ("resumption.run", &[]),
     // Credentials, by their names.
-    ("tool_parameters", &["src/mcp-client/server/caller_sessions.rs", "src/openapi/call/executor.rs"]),
+    ("origin.tool_parameters", &["src/mcp-client/server/caller_sessions.rs", "src/openapi/call/executor.rs"]),
     // A part of the destination, which is judged.
-    ("client_meta", &["src/mcp-client/server.rs", "src/mcp-client/server/session.rs"]),
-    ("as_task", &["src/mcp-client/server/task.rs"]),
+    ("client.meta", &["src/mcp-client/server.rs", "src/mcp-client/server/session.rs"]),
+    ("client.as_task", &["src/mcp-client/server/task.rs"]),
 ];
 
 #[test]

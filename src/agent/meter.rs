@@ -14,7 +14,7 @@ use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
 use sekisho_config::AgentProfile;
-use sekisho_core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ReservedTurn, Via};
+use sekisho_core::call::{BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ReservedTurn, Via};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::failpoint;
 use sekisho_observe::telemetry;
@@ -103,8 +103,10 @@ impl Meter {
             match &self.account {
                 Some(account) if !prices.is_free() => {
                     let call = CallContext {
-                        scopes: account.scopes.clone(),
-                        charges: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+                        charging: CallCharging {
+                            scopes: account.scopes.clone(),
+                            sink: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+                        },
                         ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                     };
                     let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;

@@ -13,7 +13,7 @@ use futures_util::stream;
 use super::body::BodyLimits;
 use super::request::{FETCH_SITE, RequestMeta};
 use super::request_guard::Connection;
-use sekisho_core::call::{CallContext, Caller, ClientRequest, Via};
+use sekisho_core::call::{CallContext, CallOrigin, Caller, ClientRequest, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::content_type;
@@ -67,7 +67,11 @@ impl PageRequest {
 
     /// A call of a tool, as `POST /tools/{name}/execute` makes it.
     pub fn call(&self, tool: &str, caller: &Arc<Caller>, dry_run: bool) -> CallContext {
-        CallContext { dry_run, request: self.request.clone(), ..CallContext::new(tool, Arc::clone(caller), Via::Rest) }
+        CallContext {
+            dry_run,
+            origin: CallOrigin { request: self.request.clone(), ..CallOrigin::default() },
+            ..CallContext::new(tool, Arc::clone(caller), Via::Rest)
+        }
     }
 }
 

@@ -117,7 +117,7 @@ impl Incoming {
     /// The call holds this memory until it ends.
     #[must_use]
     pub(super) fn holding(mut self, memory: &HeldMemory) -> Self {
-        self.call.memory.clone_from(memory);
+        self.call.body.memory.clone_from(memory);
         self
     }
 }
@@ -256,24 +256,25 @@ impl RequestMeta {
     ) -> Result<Incoming, CallError> {
         let mut call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
         call.dry_run = dry_run;
-        call.request.clone_from(&self.request);
-        call.scopes = BudgetScopes {
+        call.origin.request.clone_from(&self.request);
+        call.charging.scopes = BudgetScopes {
             request: context.request_id.or_else(|| self.scopes.request.clone()),
             agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
             task: context.task_id.or_else(|| self.scopes.task.clone()),
             ..BudgetScopes::default()
         };
-        call.session = context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
-        call.handles = self.preferences.handle.then(|| ResultHandles {
+        call.origin.session =
+            context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
+        call.origin.handles = self.preferences.handle.then(|| ResultHandles {
             max_inline_bytes: gateway.pipeline.results.max_inline_bytes(),
-            session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
+            session: call.origin.session.as_ref().map(|session| Arc::clone(&session.id)),
         });
-        call.claimed_user = context.user_id;
-        call.prompt_params = context.prompt_params.unwrap_or_default();
-        call.tool_parameters = context.tool_parameters.unwrap_or_default();
-        call.trace.clone_from(&self.trace);
-        call.idempotency_key.clone_from(&self.idempotency_key);
-        call.approval.clone_from(&self.approval);
+        call.origin.claimed_user = context.user_id;
+        call.origin.prompt_params = context.prompt_params.unwrap_or_default();
+        call.origin.tool_parameters = context.tool_parameters.unwrap_or_default();
+        call.origin.trace.clone_from(&self.trace);
+        call.resumption.idempotency_key.clone_from(&self.idempotency_key);
+        call.resumption.approval.clone_from(&self.approval);
         Ok(Incoming { call, arguments })
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn resume(
     let RecordedCall { arguments, context } = gateway.pipeline.journals.recorded_call(&asking, &id).await?;
     let mut incoming = origin.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;
     check_still_runs_code(&gateway, &incoming.call)?;
-    incoming.call.resumed_run = Some(id.into());
+    incoming.call.resumption.run = Some(id.into());
     Ok(approval_wait::answer(&gateway, &origin, incoming).await)
 }
 

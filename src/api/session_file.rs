@@ -48,7 +48,7 @@ impl SessionFile {
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
         let mut incoming = self.write(upload.sha256.clone(), "upload", origin, gateway)?;
-        incoming.call.upload = Some(Arc::new(upload));
+        incoming.call.body.upload = Some(Arc::new(upload));
         Ok(incoming)
     }
 

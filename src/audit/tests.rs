@@ -79,10 +79,10 @@ async fn a_line_has_caller_tool_and_result_but_no_arguments() {
     let file = folder.path().join("audit.jsonl");
     let audit = open(&file, Durability::Relaxed).unwrap();
     let mut call = call("calculator");
-    call.claimed_user = Some("somebody else".into());
+    call.origin.claimed_user = Some("somebody else".into());
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
     let request = ClientRequest { address: Some([192, 0, 2, 7].into()), id: "r-1".into() };
-    call.request = Some(request.into());
+    call.origin.request = Some(request.into());
     let trace_id = Some([1; 16]);
     let record = CallRecord { status: Status::Refused, error: Some(&error), trace_id, ..record(&call) };
     let _ = audit.reserve().unwrap().write(&record);
@@ -271,7 +271,7 @@ proptest! {
     #[test]
     fn hostile_strings_stay_one_line_of_bounded_length(tool in ".*", user in any::<Vec<char>>(), long in 0..3_usize) {
         let mut call = call(&tool);
-        call.claimed_user = Some(user.into_iter().collect::<String>() + &"\u{1}\n".repeat(long * 1_000));
+        call.origin.claimed_user = Some(user.into_iter().collect::<String>() + &"\u{1}\n".repeat(long * 1_000));
         call.caller = Arc::new(Caller::new("\"\n\\\u{2028}", &"\0".repeat(5_000), vec![]));
         let mut text = Vec::new();
         let mut chain = Chain::EMPTY;

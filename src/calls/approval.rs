@@ -222,7 +222,8 @@ impl Approvals {
             subject: Some(approval.id.to_string()),
             detail: Some(format!("{}: {}", approval.tool, approval.details.reasons.join("; "))),
             caller: Some(Arc::clone(&call.caller)),
-            ..AuditEvent::new(EventKind::ApprovalAsked).of_request(call.request.as_ref(), call.trace.as_ref())
+            ..AuditEvent::new(EventKind::ApprovalAsked)
+                .of_request(call.origin.request.as_ref(), call.origin.trace.as_ref())
         };
         _ = slot.write_event(event);
         self.notify(approval);

@@ -309,7 +309,7 @@ impl Budgets {
 
     fn limits_for(&self, call: &CallContext) -> Arc<Limits> {
         let settings = self.settings.load();
-        let general = if call.scopes.is_run { &settings.limits_of_runs } else { &settings.limits };
+        let general = if call.charging.scopes.is_run { &settings.limits_of_runs } else { &settings.limits };
         self.with_tenant(general, &call.caller.tenant)
     }
 

@@ -279,7 +279,7 @@ impl Owner {
     fn of(call: &CallContext) -> Self {
         let caller = &call.caller;
         let mut endpoint = Sha256::new();
-        for list in caller.tools.lists().chain(call.nested_scope.lists()) {
+        for list in caller.tools.lists().chain(call.nesting.scope.lists()) {
             endpoint.update((list.len() as u64).to_be_bytes());
             for pattern in list {
                 endpoint.update((pattern.len() as u64).to_be_bytes());

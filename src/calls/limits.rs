@@ -226,7 +226,7 @@ impl Limits {
     /// `timeout` when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
         call.limit_queueing(tool.timeout());
-        let _waiting = call.queueing.begin();
+        let _waiting = call.progress.queueing.begin();
         let rules = self.rules.of(&call.caller, tool.name());
         let rate = match &self.shared {
             None => self.take_of_each(&call.caller, tool),

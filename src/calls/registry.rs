@@ -94,7 +94,7 @@ impl Registry {
     pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
         let snapshot = self.snapshot.load();
         let Some(target) = &call.target else {
-            return match call.depth == 0 || call.nested_scope.admits(&call.tool) {
+            return match call.nesting.depth == 0 || call.nesting.scope.admits(&call.tool) {
                 true => snapshot.find(&call.tool, &call.caller).cloned(),
                 false => Err(snapshot.unknown_to(call)),
             };
@@ -197,7 +197,7 @@ impl Snapshot {
     /// The error of a call that a tool made, of a tool that is left out there.
     fn unknown_to(&self, call: &CallContext) -> CallError {
         let may_be_named =
-            |tool: &Tool| !tool.metadata.is_hidden_from(&call.caller) && call.nested_scope.admits(tool.name());
+            |tool: &Tool| !tool.metadata.is_hidden_from(&call.caller) && call.nesting.scope.admits(tool.name());
         self.unknown_among(&call.tool, may_be_named)
             .caused_by("the agent's profile, or its session, leaves the tool out")
     }

@@ -104,7 +104,7 @@ async fn call(gateway: &Gateway, command: CallCommand, arguments: Arguments) -> 
     let caller = command.identity.caller().caller()?;
     let mut call = CallContext::new(command.name, Arc::clone(&caller), Via::Rest);
     call.dry_run = command.dry_run;
-    call.session = command.session.map(|id| gateway.pipeline.sessions.prepare(&caller, &id)).transpose()?;
+    call.origin.session = command.session.map(|id| gateway.pipeline.sessions.prepare(&caller, &id)).transpose()?;
     let answered = gateway.pipeline.call(call, arguments).await;
     serde_json::to_value(&*answered.reply).map_err(CallError::internal)
 }

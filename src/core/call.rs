@@ -2,6 +2,7 @@
 
 mod charge;
 mod context;
+mod groups;
 mod interpreter_session;
 mod nested;
 mod open_time;
@@ -28,6 +29,7 @@ use uuid::Uuid;
 
 pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
 pub use self::context::CallContext;
+pub use self::groups::{CallBody, CallCharging, CallClient, CallNesting, CallOrigin, CallProgress, CallResumption};
 pub use self::interpreter_session::{InterpreterNote, InterpreterSession, NotStored, SessionEnd};
 pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;

@@ -12,7 +12,7 @@ use sekisho_calls::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited}
 use sekisho_calls::pipeline::Answered;
 use sekisho_calls::policy::ApproverInput;
 use sekisho_core::approval::ApprovalState;
-use sekisho_core::call::{Arguments, CallContext, Caller, Via};
+use sekisho_core::call::{Arguments, CallBody, CallContext, Caller, Via};
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 use sekisho_core::json;
 use sekisho_store::ApprovalFilter;
@@ -56,8 +56,11 @@ impl Gateway {
             calls += 1;
             // A file is gone with its call.
             let may_need = self.pipeline.may_need_approval(&call);
-            let may_wait = calls < MAX_CALLS && call.upload.is_none() && may_need;
-            let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
+            let may_wait = calls < MAX_CALLS && call.body.upload.is_none() && may_need;
+            let again = may_wait.then(|| {
+                let body = CallBody { agent_call: call.body.agent_call.clone(), ..CallBody::default() };
+                CallContext { body, ..call.repeated() }
+            });
             let answered = self.pipeline.call(call, arguments).await;
             let answer = WaitedAnswer { answered, changed };
             let Some((again, needed)) = again.zip(answer.answered.needed_approval().cloned()) else { return answer };
@@ -75,7 +78,7 @@ impl Gateway {
     /// The approval, while nobody has decided about it.
     pub async fn call_of_paused_run(
         &self,
-        call: CallContext,
+        mut call: CallContext,
         written: Arguments,
         id: &str,
     ) -> Result<WaitedAnswer, NeededApproval> {
@@ -88,7 +91,7 @@ impl Gateway {
         }
         // What was decided may be about a run of a program, which goes on.
         if self.pipeline.run_awaiting(&call, &written, id).await.is_some() {
-            let call = CallContext { approval: Some(id.into()), ..call };
+            call.resumption.approval = Some(id.into());
             return Ok(WaitedAnswer { answered: self.pipeline.call(call, written).await, changed: None });
         }
         let decided = match found {
@@ -101,21 +104,21 @@ impl Gateway {
         };
         let changed = if approval.is_changed() { changed } else { self.unless_written(&call, written, &arguments) };
         let changed = changed.filter(|_| approval.caller_key == *call.caller.key);
-        let call = CallContext { approval: Some(approval.id), ..call };
+        call.resumption.approval = Some(approval.id);
         Ok(WaitedAnswer { answered: self.pipeline.call(call, arguments).await, changed })
     }
 
     /// The arguments with which a call is made, if they are those that an approver wrote before this approval was needed.
     fn unless_written(&self, call: &CallContext, written: Arguments, made: &Arguments) -> Option<Arguments> {
         let tool = self.pipeline.registry.find_for(call).ok()?;
-        let valid = tool.valid_arguments(written, &call.prompt_params).ok()?;
+        let valid = tool.valid_arguments(written, &call.origin.prompt_params).ok()?;
         (json::digest(valid.as_map()) != json::digest(made)).then(|| made.clone())
     }
 
     /// The call of an approval that is decided in time, with the arguments that were kept. With a run, the call that resumes it.
     async fn decided_call(
         &self,
-        (call, run): (CallContext, Option<Arc<str>>),
+        (mut call, run): (CallContext, Option<Arc<str>>),
         needed: NeededApproval,
         max_wait: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
     ) -> Option<DecidedCall> {
@@ -131,12 +134,13 @@ impl Gateway {
         }
         if let Some(run) = run {
             let arguments = self.pipeline.journals.recorded_call(&call, &run).await.ok()?.arguments;
-            let call = CallContext { approval: None, resumed_run: Some(run), ..call };
+            (call.resumption.approval, call.resumption.run) = (None, Some(run));
             return Some(DecidedCall { call, arguments, changed: None });
         }
         let approval = approvals.find(&id).await.ok()?;
         let (arguments, changed) = self.approved_arguments(&approval, call.via).ok()?;
-        Some(DecidedCall { call: CallContext { approval: Some(id), ..call }, arguments, changed })
+        call.resumption.approval = Some(id);
+        Some(DecidedCall { call, arguments, changed })
     }
 
     /// The arguments of a call that is decided; a second time, if an approver changed them and the call is to be made so.

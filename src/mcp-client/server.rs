@@ -306,7 +306,7 @@ impl Server {
         if let Some(session) = self.known(&owner) {
             return Ok(session);
         }
-        let _starting = call.starting.open();
+        let _starting = call.progress.starting.open();
         let within = Duration::from_secs(self.settings().connect_timeout_seconds.into());
         let begun = tokio::time::timeout(within, self.begin(owner)).await.unwrap_or_else(|_| {
             let problem = format!("the MCP server {} is not connected yet", self.name());
@@ -370,7 +370,7 @@ impl Server {
             address.push(' ');
             address.push_str(about);
         }
-        let meta = Some(&call.client_meta).filter(|meta| !meta.is_empty());
+        let meta = Some(&call.client.meta).filter(|meta| !meta.is_empty());
         Destination { method: method.into(), address: address.into(), meta, ..Destination::default() }
     }
 

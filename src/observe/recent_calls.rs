@@ -160,21 +160,21 @@ impl RecentCall {
         mut tool: String,
     ) -> Self {
         let call = record.call;
-        replace(&mut request_id, call.request.as_ref().map_or("", |request| &request.id));
+        replace(&mut request_id, call.origin.request.as_ref().map_or("", |request| &request.id));
         replace(&mut tool, record.tool.unwrap_or(&call.tool));
         Self {
             sequence: 0,
             time: ended,
             id: call.id,
-            agent_call: call.agent_call.as_ref().filter(|id| id.len() <= MAX_NAME).cloned(),
+            agent_call: call.body.agent_call.as_ref().filter(|id| id.len() <= MAX_NAME).cloned(),
             caller: Arc::clone(&call.caller.id),
             tenant: Arc::clone(&call.caller.tenant),
             owner: call.caller.owner.clone(),
             request_id,
             via: call.via,
-            depth: call.depth,
-            parent: call.parent.as_ref().map(|parent| parent.id),
-            nested: call.nested.count(),
+            depth: call.nesting.depth,
+            parent: call.nesting.parent.as_ref().map(|parent| parent.id),
+            nested: call.progress.nested.count(),
             dry_run: call.dry_run,
             tool,
             status: record.status,
@@ -212,7 +212,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use sekisho_core::call::{CallContext, Caller};
+    use sekisho_core::call::{CallBody, CallContext, Caller};
 
     const STAGES: [(Stage, Duration); 1] = [(Stage::Find, Duration::from_micros(1))];
 
@@ -256,7 +256,10 @@ mod tests {
         assert_eq!(recent.last_sequence(), 2_010);
         assert_eq!(recent.begins(), Some(calls[MAX_CALLS - 1].time));
         let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
-        let call = CallContext { agent_call: Some("y".repeat(257).into()), ..call(&"x".repeat(100_000)) };
+        let call = CallContext {
+            body: CallBody { agent_call: Some("y".repeat(257).into()), ..CallBody::default() },
+            ..call(&"x".repeat(100_000))
+        };
         recent.keep(&record(&call, Some(&long)), SystemTime::now(), None);
         let last = &recent.newest(|_| true)[0];
         assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_NAME, MAX_REASON));

@@ -96,7 +96,7 @@ pub fn start(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError>
 pub fn tool_span(call: &CallContext) -> Span {
     let span = tracing::info_span!("tool_execution");
     if !span.is_disabled()
-        && let Some(parent) = &call.trace
+        && let Some(parent) = &call.origin.trace
     {
         // Fails only for a span that was entered, and this one is new.
         let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(span_context(parent)));
@@ -107,7 +107,7 @@ pub fn tool_span(call: &CallContext) -> Span {
 /// The trace that the call belongs to: the trace of its span, or without traces the caller's.
 pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
     if span.is_disabled() {
-        call.trace.as_ref().map(|parent| parent.trace_id)
+        call.origin.trace.as_ref().map(|parent| parent.trace_id)
     } else {
         Some(span.context().span().span_context().trace_id().to_bytes())
     }
@@ -115,7 +115,7 @@ pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
 
 /// Writes the call's log line (E87).
 pub fn log_call(record: &CallRecord<'_>) {
-    let request = record.call.request.as_deref();
+    let request = record.call.origin.request.as_deref();
     // The level of an event is a constant of its place in the code.
     macro_rules! line {
         ($level:expr) => {
@@ -156,7 +156,7 @@ pub fn complete(span: &Span, record: &CallRecord<'_>) {
 /// The context that a request sent on behalf of the call carries: the span's the code runs in, or without
 /// traces the caller's own, passed on.
 pub fn outgoing(call: &CallContext) -> Option<TraceParent> {
-    current().or_else(|| call.trace.clone())
+    current().or_else(|| call.origin.trace.clone())
 }
 
 /// The context of the span that the code runs in, where there is one.

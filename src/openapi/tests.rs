@@ -244,7 +244,7 @@ async fn call_as(tool: &ToolDefinition, context: &CallContext, arguments: Value)
     };
     let mut arguments = arguments.as_object().cloned().unwrap();
     if let Some(form) = tool.executor.sent_form() {
-        let filled = form.fill_in(&mut arguments, &context.prompt_params);
+        let filled = form.fill_in(&mut arguments, &context.origin.prompt_params);
         arguments = form.sent(&arguments, &filled.further);
     }
     tool.executor.execute(attempt, &arguments).await

@@ -41,7 +41,10 @@ use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{Found, RunJournal};
-use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
+use sekisho_core::call::{
+    Arguments, BudgetScopes, CallCharging, CallClient, CallContext, CallNesting, CallOrigin, CallResumption, Deadline,
+    NestedCall, ParentCall, Via,
+};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 use sekisho_core::peer::ClientPeer;
@@ -110,7 +113,7 @@ impl<'a> ProgramTools<'a> {
     ) -> Option<Self> {
         let ProgramRun { pipeline, journal, keys, earlier, scope: nested_scope } = run;
         let pipeline = pipeline?;
-        let calls_left = match &call.parent {
+        let calls_left = match &call.nesting.parent {
             Some(parent) => Arc::clone(&parent.calls_left),
             None => Arc::new(AtomicU32::new(max_calls)),
         };
@@ -121,7 +124,7 @@ impl<'a> ProgramTools<'a> {
             call,
             deadline,
             parent: Arc::new(ParentCall { id: call.id, program, calls_left }),
-            peer: call.peer.clone().map(|peer| Arc::new(NestedPeer::new(peer)) as Arc<dyn ClientPeer>),
+            peer: call.client.peer.clone().map(|peer| Arc::new(NestedPeer::new(peer)) as Arc<dyn ClientPeer>),
             keys,
             nested_scope,
             journal,
@@ -182,7 +185,7 @@ impl<'a> ProgramTools<'a> {
             Ok(arguments) => arguments,
             Err(error) => return Some(Err(error_json(&error))),
         };
-        let context = CallContext { approval, ..self.context(ordinal, tool.clone(), &arguments) };
+        let context = self.context(ordinal, tool.clone(), &arguments, approval);
         let mut listed = Listed::new(self.call, &context);
         let answered = Arc::clone(&self.pipeline).call(context, arguments).await;
         let reply = &answered.reply;
@@ -217,27 +220,39 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The call of a tool, with no more than its caller's own.
-    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments) -> CallContext {
+    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, approval: Option<Arc<str>>) -> CallContext {
         let of_run = Sha256::new().chain_update(self.keys.base).chain_update(ordinal.to_be_bytes());
         let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
         let outer = self.call;
         CallContext {
-            depth: outer.depth + 1,
-            parent: Some(Arc::clone(&self.parent)),
-            nested_scope: self.nested_scope.clone(),
             must_end_by: Some(self.deadline.0),
-            request: outer.request.clone(),
-            scopes: self.scopes.clone(),
-            session: outer.session.clone(),
-            claimed_user: outer.claimed_user.clone(),
-            prompt_params: outer.prompt_params.clone(),
-            tool_parameters: outer.tool_parameters.clone(),
-            trace: telemetry::current().or_else(|| outer.trace.clone()),
-            idempotency_key: self.keys.are_recorded.then(|| key.clone()),
-            upstream_key: Some(key.into()),
-            peer: self.peer.clone(),
-            client_session: outer.client_session.clone(),
+            origin: CallOrigin {
+                request: outer.origin.request.clone(),
+                trace: telemetry::current().or_else(|| outer.origin.trace.clone()),
+                session: outer.origin.session.clone(),
+                claimed_user: outer.origin.claimed_user.clone(),
+                prompt_params: outer.origin.prompt_params.clone(),
+                tool_parameters: outer.origin.tool_parameters.clone(),
+                handles: None,
+            },
+            nesting: CallNesting {
+                depth: outer.nesting.depth + 1,
+                parent: Some(Arc::clone(&self.parent)),
+                scope: self.nested_scope.clone(),
+            },
+            resumption: CallResumption {
+                idempotency_key: self.keys.are_recorded.then(|| key.clone()),
+                approval,
+                run: None,
+                upstream_key: Some(key.into()),
+            },
+            client: CallClient {
+                peer: self.peer.clone(),
+                session: outer.client.session.clone(),
+                ..CallClient::default()
+            },
+            charging: CallCharging { scopes: self.scopes.clone(), sink: None },
             ..CallContext::new(tool, Arc::clone(&outer.caller), Via::Sandbox)
         }
     }
@@ -279,7 +294,7 @@ fn json_of(described: Result<Value, CallError>) -> Result<String, String> {
 /// All calls of a program are one request: the request of the call that runs it, or without one that call, with its
 /// price. A run that is resumed is the request of the call that began it.
 fn scopes(pipeline: &dyn ToolPipeline, call: &CallContext, journal: Option<&RunJournal>) -> BudgetScopes {
-    let mut scopes = call.scopes.clone();
+    let mut scopes = call.charging.scopes.clone();
     if scopes.request.is_none() {
         let id = journal.map_or_else(|| call.id.to_string(), |journal| journal.id().to_string());
         scopes.request = Some(format!("call:{id}"));

@@ -154,7 +154,7 @@ impl Sandbox {
         let host = http.map(Requests);
         let host = host.as_ref().map(|host| host as &dyn ToolHost);
         let mut ending = Ending::new(&self.metrics);
-        let outcome = worker.run(component_call, ticket, &call.sending.flag(), host).await;
+        let outcome = worker.run(component_call, ticket, &call.progress.sending.flag(), host).await;
         ending.record(&outcome);
         outcome
     }

@@ -54,7 +54,7 @@ impl Sandbox {
         if matches!(job.module, Some(ModuleTask::Try { .. })) {
             return Box::pin(self.try_module(call, job, deadline)).await;
         }
-        let run = match &call.resumed_run {
+        let run = match &call.resumption.run {
             None => self.begin_run(call, arguments, &mut job)?,
             // Boxed, because few runs are resumed.
             Some(id) => Box::pin(self.resume_run(call, arguments, &mut job, id)).await?,
@@ -155,7 +155,7 @@ impl Sandbox {
         let tools = ProgramTools::new(run, call, &job.code, job.limits.tool_calls, ends);
         let host = tools.as_ref().map(|tools| tools as &dyn ToolHost);
         let mut ending = Ending::new(&self.metrics);
-        let outcome = worker.run(job, ticket, &call.sending.flag(), host).await;
+        let outcome = worker.run(job, ticket, &call.progress.sending.flag(), host).await;
         if !tools.as_ref().is_some_and(ProgramTools::is_to_end) {
             ending.record(&outcome);
         }
@@ -172,11 +172,11 @@ impl Sandbox {
     pub(crate) fn check_depth(&self, call: &CallContext, job: &Job) -> Result<(), CallError> {
         let most = self.config.code_mode.max_depth;
         let message = match &job.module {
-            None if call.depth >= most => format!(
+            None if call.nesting.depth >= most => format!(
                 "a program runs no other one here: `sandbox.code_mode.max_depth` is {most}; do the work in the program \
                  itself"
             ),
-            Some(_) if call.depth >= MAX_FUNCTION_DEPTH => format!(
+            Some(_) if call.nesting.depth >= MAX_FUNCTION_DEPTH => format!(
                 "tools that are Python functions may call each other {MAX_FUNCTION_DEPTH} deep at most; do the work in one \
                  of them"
             ),
@@ -202,8 +202,8 @@ impl Sandbox {
 /// The tools that calls of the job's code may use.
 fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
     match &job.module {
-        Some(ModuleTask::Call(function)) => call.nested_scope.needing(&function.needs),
-        _ => call.nested_scope.clone(),
+        Some(ModuleTask::Call(function)) => call.nesting.scope.needing(&function.needs),
+        _ => call.nesting.scope.clone(),
     }
 }
 
@@ -250,7 +250,7 @@ impl RunPython for Sandbox {
 /// Until when a call waits for capacity. A program that waits for another holds some: the other one does not wait for
 /// that.
 pub(crate) fn queue_deadline(call: &CallContext, deadline: Deadline) -> Deadline {
-    if call.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) }
+    if call.nesting.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) }
 }
 
 /// Counts a run when it is dropped: a run without an outcome was cancelled.

@@ -31,7 +31,7 @@ impl UserSource {
             Err(error) if error.code() == ErrorCode::SignInRequired => error,
             outcome => return outcome,
         };
-        match call.peer.as_ref().filter(|peer| opens_pages(peer.capabilities())) {
+        match call.client.peer.as_ref().filter(|peer| opens_pages(peer.capabilities())) {
             // Boxed, because it is rare.
             Some(peer) => Box::pin(self.after_sign_in(call, peer, user, refused)).await,
             None => Err(refused),
@@ -52,7 +52,7 @@ impl UserSource {
             _ => return Err(refused),
         }
         // The user's time is not the tool's.
-        let _waiting = call.starting.open();
+        let _waiting = call.progress.starting.open();
         let deadline = Instant::now() + MAX_WAIT;
         while Instant::now() < deadline {
             let signed_in = self.tokens.signed_in.notified();

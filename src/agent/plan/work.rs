@@ -21,7 +21,7 @@ use crate::{
 };
 use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
-use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSink, TraceParent, Via};
+use sekisho_core::call::{Arguments, BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, TraceParent, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{PlanKey, PlanWish, Store, StoreError};
 
@@ -121,8 +121,10 @@ impl Work {
     /// A request of the plan's own that is paid for, beside its parts.
     pub(super) fn paid_call(&self) -> CallContext {
         CallContext {
-            scopes: self.scopes.clone(),
-            charges: self.usage.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+            charging: CallCharging {
+                scopes: self.scopes.clone(),
+                sink: self.usage.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+            },
             ..CallContext::new(String::new(), Arc::clone(&self.caller), Via::Agent)
         }
     }

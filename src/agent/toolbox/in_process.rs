@@ -16,7 +16,8 @@ use super::{OnApproval, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, Toolb
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_calls::pipeline::{ErrorInfo, Reply};
 use sekisho_core::call::{
-    Arguments, BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
+    Arguments, BudgetScopes, CallBody, CallCharging, CallContext, CallNesting, CallOrigin, CallResumption, Caller,
+    ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
 };
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 use sekisho_core::session::Session;
@@ -58,21 +59,28 @@ impl InProcess {
     fn call_of(&self, call: ToolboxCall) -> (CallContext, Arguments) {
         let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record, nested_scope, .. } = call;
         let context = CallContext {
-            corrections,
-            agent_call: Some(id.into()),
-            upstream_key: record.key,
-            charges: record.charges.map(|charges| charges as Arc<dyn ChargeSink>),
-            nested_scope: nested_scope.narrowed(&[], self.off.iter().cloned()),
-            request: self.request.clone(),
-            scopes: self.scopes.clone(),
-            session: self.session.clone(),
-            handles: Some(ResultHandles {
-                max_inline_bytes: self.gateway.pipeline.results.max_inline_bytes().min(max_result_bytes),
-                session: self.session.as_ref().map(|session| Arc::clone(&session.id)),
-            }),
-            claimed_user: self.claimed_user.clone(),
-            tool_parameters: self.tool_parameters.clone(),
-            trace: telemetry::current().or_else(|| self.trace.clone()),
+            origin: CallOrigin {
+                request: self.request.clone(),
+                trace: telemetry::current().or_else(|| self.trace.clone()),
+                session: self.session.clone(),
+                claimed_user: self.claimed_user.clone(),
+                tool_parameters: self.tool_parameters.clone(),
+                handles: Some(ResultHandles {
+                    max_inline_bytes: self.gateway.pipeline.results.max_inline_bytes().min(max_result_bytes),
+                    session: self.session.as_ref().map(|session| Arc::clone(&session.id)),
+                }),
+                ..CallOrigin::default()
+            },
+            nesting: CallNesting {
+                scope: nested_scope.narrowed(&[], self.off.iter().cloned()),
+                ..CallNesting::default()
+            },
+            resumption: CallResumption { upstream_key: record.key, ..CallResumption::default() },
+            charging: CallCharging {
+                scopes: self.scopes.clone(),
+                sink: record.charges.map(|charges| charges as Arc<dyn ChargeSink>),
+            },
+            body: CallBody { corrections, agent_call: Some(id.into()), ..CallBody::default() },
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Agent)
         };
         (context, arguments)

@@ -9,7 +9,10 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::session::McpSession;
 use sekisho_config::{McpEndpoint, McpResults, McpToolListing};
-use sekisho_core::call::{BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, TraceParent, Via};
+use sekisho_core::call::{
+    BudgetScopes, CallCharging, CallClient, CallContext, CallOrigin, Caller, ClientRequest, ResultHandles, TraceParent,
+    Via,
+};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::peer::ClientSession;
 use sekisho_gateway::Gateway;
@@ -82,12 +85,18 @@ impl McpClientContext {
 
     pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
         CallContext {
-            request: self.request.clone(),
-            scopes: self.scopes.clone(),
-            trace: self.trace.clone(),
-            peer: Some(client),
-            client_session: self.session.clone().map(|session| session as Arc<dyn ClientSession>),
-            tool_parameters: self.tokens.tool_parameters(),
+            origin: CallOrigin {
+                request: self.request.clone(),
+                trace: self.trace.clone(),
+                tool_parameters: self.tokens.tool_parameters(),
+                ..CallOrigin::default()
+            },
+            charging: CallCharging { scopes: self.scopes.clone(), ..CallCharging::default() },
+            client: CallClient {
+                peer: Some(client),
+                session: self.session.clone().map(|session| session as Arc<dyn ClientSession>),
+                ..CallClient::default()
+            },
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
         }
     }

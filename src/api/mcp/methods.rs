@@ -217,9 +217,9 @@ impl Context {
         let (client, client_events) = self.client(given);
         let client = Arc::new(client);
         let mut call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
-        call.memory.clone_from(&self.memory);
-        call.trace = passed_on::trace(&self.meta).or(call.trace);
-        call.client_meta = passed_on::meta(&self.meta);
+        call.body.memory.clone_from(&self.memory);
+        call.origin.trace = passed_on::trace(&self.meta).or(call.origin.trace);
+        call.client.meta = passed_on::meta(&self.meta);
         StartedRequest {
             running: RunningRequest { work: work(self, call, client), client_events },
             binding: None,

@@ -40,7 +40,8 @@ const MAX_SUBSCRIPTIONS: usize = 256;
 /// as a read of the resource. If this is dropped or fails, no subscription is left.
 async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
     let (servers, undo) = (gateway.mcp_servers(), Arc::new(Undo::default()));
-    let subscribing = CallContext { undo: Some(Arc::clone(&undo)), ..call.repeated() };
+    let mut subscribing = call.repeated();
+    subscribing.client.undo = Some(Arc::clone(&undo));
     run_operation(gateway, subscribing, servers.subscribe(&call.caller, uri)).await?;
     let owner = servers.subscriber(&call.repeated(), uri).await?;
     undo.keep();

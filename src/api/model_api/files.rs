@@ -95,8 +95,8 @@ async fn write(
     let target = SessionFile::new(session.id.to_string(), file.workspace_path());
     let mut incoming = target.into_call(STANDARD.encode(content), origin, gateway)?;
     // It is of the request's own call.
-    incoming.call.idempotency_key = None;
-    incoming.call.approval = None;
+    incoming.call.resumption.idempotency_key = None;
+    incoming.call.resumption.approval = None;
     let answered = Box::pin(gateway.pipeline.call(incoming.call, incoming.arguments)).await;
     match &answered.reply.outcome {
         Ok(_) => Ok(()),

@@ -29,12 +29,12 @@ impl Binding {
         let sent = tool.sent_call(call, arguments.sent()).digest(tool);
         // Tenant and identity come first.
         let tool = [&*call.caller.key, &scope, metadata.kind.as_str(), &metadata.name, tool.definition_digest()];
-        let session = call.session.as_ref().map(|session| &*session.id);
+        let session = call.origin.session.as_ref().map(|session| &*session.id);
         let effect = [
-            &digest_of([target, call.claimed_user.as_deref().unwrap_or_default()]),
+            &digest_of([target, call.origin.claimed_user.as_deref().unwrap_or_default()]),
             &sent,
-            &hex::encode(json::digest(&call.prompt_params)),
-            &hex::encode(json::digest(&call.tool_parameters)),
+            &hex::encode(json::digest(&call.origin.prompt_params)),
+            &hex::encode(json::digest(&call.origin.tool_parameters)),
             // Files belong to a session; other tools do not know of it.
             session.filter(|_| metadata.session_aware).unwrap_or_default(),
         ];
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::tool::Metadata;
     use crate::tool::tests::tool_with;
-    use sekisho_core::call::{Arguments, Caller, Via};
+    use sekisho_core::call::{Arguments, CallOrigin, Caller, Via};
 
     fn tool(metadata: Metadata, parameters: Value) -> Tool {
         tool_with(Metadata { name: "pay".into(), ..metadata }, parameters, None)
@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn binding(call: &CallContext, tool: &Tool, arguments: Arguments) -> Binding {
-        Binding::of(call, tool, &tool.valid_arguments(arguments, &call.prompt_params).unwrap())
+        Binding::of(call, tool, &tool.valid_arguments(arguments, &call.origin.prompt_params).unwrap())
     }
 
     #[test]
@@ -101,9 +101,12 @@ mod tests {
         let stranger = Arc::new(Caller::new("ann", "globex", Vec::new()));
         for other in [
             CallContext { caller: stranger, ..call() },
-            CallContext { claimed_user: Some("eve".to_owned()), ..call() },
-            CallContext { prompt_params: some(), ..call() },
-            CallContext { tool_parameters: some(), ..call() },
+            CallContext {
+                origin: CallOrigin { claimed_user: Some("eve".to_owned()), ..CallOrigin::default() },
+                ..call()
+            },
+            CallContext { origin: CallOrigin { prompt_params: some(), ..CallOrigin::default() }, ..call() },
+            CallContext { origin: CallOrigin { tool_parameters: some(), ..CallOrigin::default() }, ..call() },
         ] {
             assert_ne!(binding(&other, &plain, some()).call, bound.call, "{other:?}");
         }

@@ -124,7 +124,7 @@ impl Approvals {
             None => approval.stored.call_digest == binding.call,
             // The call that was asked for, but with these arguments.
             Some(changed) => {
-                let asked = tool.valid_arguments(self.arguments(approval)?, &call.prompt_params);
+                let asked = tool.valid_arguments(self.arguments(approval)?, &call.origin.prompt_params);
                 asked.is_ok_and(|asked| approval.stored.call_digest == Binding::of(call, tool, &asked).call)
                     && json::digest(&changed) == json::digest(arguments.as_map())
             }
@@ -205,6 +205,6 @@ fn used(id: &str, call: &CallContext) -> AuditEvent {
         subject: Some(id.to_owned()),
         detail: Some(format!("call {}", call.id)),
         caller: Some(Arc::clone(&call.caller)),
-        ..AuditEvent::new(EventKind::ApprovalUsed).of_request(call.request.as_ref(), call.trace.as_ref())
+        ..AuditEvent::new(EventKind::ApprovalUsed).of_request(call.origin.request.as_ref(), call.origin.trace.as_ref())
     }
 }

@@ -141,7 +141,7 @@ impl Details {
             via: call.via.as_str().to_owned(),
             kind: tool.metadata.kind.as_str().to_owned(),
             target: call.target.as_deref().map(|target| target.name.clone()),
-            session: call.session.as_ref().map(|session| session.id.to_string()),
+            session: call.origin.session.as_ref().map(|session| session.id.to_string()),
             reasons: reasons.to_vec(),
             masks: masks.to_vec(),
             person: call.caller.person().to_owned(),

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::tool::tests::{tool_run_by, tool_with};
     use crate::tool::{Attempt, Destination, Execution, Executor, FilledIn, Metadata, SentForm};
-    use sekisho_core::call::{CallContext, Caller, Via};
+    use sekisho_core::call::{CallClient, CallContext, CallOrigin, Caller, Via};
 
     /// Sends `token` as `auth`, and the `account` of the session, for which the tool has no name.
     struct Renaming;
@@ -155,8 +155,14 @@ mod tests {
         }
 
         fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
-            let (method, address, meta) = ("POST".into(), "https://a.example/pay".into(), Some(&call.client_meta));
-            Some(Destination { method, address, coding: Some("application/json".into()), meta, as_task: call.as_task })
+            let (method, address, meta) = ("POST".into(), "https://a.example/pay".into(), Some(&call.client.meta));
+            Some(Destination {
+                method,
+                address,
+                coding: Some("application/json".into()),
+                meta,
+                as_task: call.client.as_task,
+            })
         }
 
         fn sent_form(&self) -> Option<&dyn SentForm> {
@@ -180,7 +186,7 @@ mod tests {
     }
 
     fn shown(tool: &Tool, call: &CallContext, arguments: Value, masks: &[&str]) -> (Option<Value>, Option<Value>) {
-        let arguments = tool.valid_arguments(members(arguments), &call.prompt_params).unwrap();
+        let arguments = tool.valid_arguments(members(arguments), &call.origin.prompt_params).unwrap();
         let masks: Vec<_> = masks.iter().map(ToString::to_string).collect();
         let policy_version = Arc::from("v1");
         let asked = AskedCall {
@@ -207,9 +213,8 @@ mod tests {
         let plain = shown(&tool, &call(), json!({"amount": 1}), &[]);
         assert_eq!(plain, (None, Some(destination)));
         let call = CallContext {
-            prompt_params: members(json!({"account": "acme"})),
-            client_meta: members(json!({"example.com/a": 1})),
-            as_task: true,
+            origin: CallOrigin { prompt_params: members(json!({"account": "acme"})), ..CallOrigin::default() },
+            client: CallClient { meta: members(json!({"example.com/a": 1})), as_task: true, ..CallClient::default() },
             ..call()
         };
         let (sent, _) = shown(&tool, &call, json!({"amount": 1, "token": "hunter2"}), &["/token"]);

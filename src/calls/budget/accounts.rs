@@ -66,11 +66,11 @@ impl AccountStore {
     /// # Errors
     /// `invalid_request` for an id that is empty or too long.
     pub(super) fn open(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
-        let ids = named_ids(&call.scopes)?;
+        let ids = named_ids(&call.charging.scopes)?;
         let [request, agent, task] = if ids.iter().all(Option::is_none) {
             [None, None, None]
         } else {
-            self.named.entry(Arc::clone(&call.caller.key)).or_default().open(ids, call.scopes.spent_before)
+            self.named.entry(Arc::clone(&call.caller.key)).or_default().open(ids, call.charging.scopes.spent_before)
         };
         let [caller, tenant] = day_keys(call, day).map(|key| self.open_day(key));
         Ok(Accounts([request, agent, task, Some(caller), Some(tenant)]))
@@ -81,7 +81,7 @@ impl AccountStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub(super) fn find(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
-        let ids = named_ids(&call.scopes)?;
+        let ids = named_ids(&call.charging.scopes)?;
         let [request, agent, task] = match self.named.get(&*call.caller.key) {
             Some(named) => named.find(ids),
             None => [None, None, None],

@@ -205,12 +205,12 @@ mod tests {
     use super::*;
     use crate::budget::tests::{MONDAY, call, cents, max_usage};
     use sekisho_config::BudgetConfig;
-    use sekisho_core::call::{BudgetScopes, CallContext};
+    use sekisho_core::call::{BudgetScopes, CallCharging, CallContext};
     use sekisho_store::test_support::test_store;
 
     fn spend(budgets: &Budgets, charges: Option<&Arc<DeferredCharges>>, cost_cents: u64) {
         let mut call = call(BudgetScopes::default());
-        call.charges = charges.map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>);
+        call.charging.sink = charges.map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>);
         budgets.reserve_on(MONDAY, &call, &max_usage(cost_cents, 10)).unwrap().charge(10);
     }
 
@@ -288,7 +288,10 @@ mod tests {
         let charges = DeferredCharges::new(&killed, &store, "run");
         let of_call = charges.of_call("key".into());
         let reserved = |budgets: &Budgets, sink: Arc<dyn ChargeSink>| {
-            let call = CallContext { charges: Some(sink), ..call(BudgetScopes::default()) };
+            let call = CallContext {
+                charging: CallCharging { sink: Some(sink), ..CallCharging::default() },
+                ..call(BudgetScopes::default())
+            };
             budgets.reserve_on(MONDAY, &call, &max_usage(20, 10)).unwrap()
         };
         let mut lost = reserved(&killed, of_call);
@@ -316,7 +319,8 @@ mod tests {
 
     async fn spend_reserved(budgets: &Budgets, charges: &Arc<DeferredCharges>, cost_cents: u64) {
         let sink = Some(Arc::clone(charges) as Arc<dyn ChargeSink>);
-        let call = CallContext { charges: sink, ..call(BudgetScopes::default()) };
+        let call =
+            CallContext { charging: CallCharging { sink, ..CallCharging::default() }, ..call(BudgetScopes::default()) };
         let mut hold = budgets.reserve_on(MONDAY, &call, &max_usage(cost_cents, 10)).unwrap();
         hold.store(None).await.unwrap();
         hold.charge(10);

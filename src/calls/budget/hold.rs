@@ -55,7 +55,7 @@ impl Hold {
         (reserved, before): (Amount, Left),
         (call, day): (&CallContext, Date),
     ) -> Self {
-        let sink = call.charges.clone();
+        let sink = call.charging.sink.clone();
         let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
         Self { accounts, limits, reserved, before, deferral, rules: None }
     }

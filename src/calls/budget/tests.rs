@@ -7,7 +7,7 @@ use jiff::civil::date;
 use parking_lot::{Mutex, RwLock};
 
 use super::*;
-use sekisho_core::call::{BudgetScopes, Caller, Via};
+use sekisho_core::call::{BudgetScopes, CallCharging, Caller, Via};
 use sekisho_core::error::ErrorCode;
 
 pub(super) const MONDAY: Date = date(2126, 3, 4);
@@ -23,7 +23,10 @@ pub(super) fn max_usage(cost_cents: u64, tokens: u64) -> MaxUsage<'static> {
 
 pub(super) fn call_of(caller: &str, tenant: &str, scopes: BudgetScopes) -> CallContext {
     let caller = Arc::new(Caller::new(caller, tenant, Vec::new()));
-    CallContext { scopes, ..CallContext::new("calculator", caller, Via::Rest) }
+    CallContext {
+        charging: CallCharging { scopes, ..CallCharging::default() },
+        ..CallContext::new("calculator", caller, Via::Rest)
+    }
 }
 
 pub(super) fn call(scopes: BudgetScopes) -> CallContext {

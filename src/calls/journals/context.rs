@@ -22,13 +22,13 @@ impl RunContext {
     pub(super) fn of(call: &CallContext) -> Self {
         Self {
             tool: call.tool.clone(),
-            session: call.session.as_ref().map(|session| session.id.to_string()),
-            request: call.scopes.request.clone(),
-            agent: call.scopes.agent.clone(),
-            task: call.scopes.task.clone(),
-            claimed_user: call.claimed_user.clone(),
-            prompt_params: call.prompt_params.clone(),
-            tool_parameters: call.tool_parameters.clone(),
+            session: call.origin.session.as_ref().map(|session| session.id.to_string()),
+            request: call.charging.scopes.request.clone(),
+            agent: call.charging.scopes.agent.clone(),
+            task: call.charging.scopes.task.clone(),
+            claimed_user: call.origin.claimed_user.clone(),
+            prompt_params: call.origin.prompt_params.clone(),
+            tool_parameters: call.origin.tool_parameters.clone(),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Concurrency {
         let permits = permits.filter(|_| tool.metadata.is_concurrency_global);
         let of_tool = self.slots_of(tool);
         let owner = &call.caller.owner;
-        if call.depth > 0 && tool.metadata.sandboxed {
+        if call.nesting.depth > 0 && tool.metadata.sandboxed {
             let slot = of_tool.try_acquire(owner, 1).ok_or_else(|| refused_nested_call(&of_tool, tool.name()))?;
             let global = take_global(permits, &of_tool, tool.name(), None).await?;
             return Ok(ConcurrencyPermit { _tool: slot, _global: global, _gateway: None });
@@ -69,7 +69,7 @@ impl Concurrency {
         let tool_slot = of_tool.acquire(owner, 1, max_waiting, deadline).await;
         let tool_slot = tool_slot.map_err(|why| refused(&of_tool, tool.name(), why))?;
         let global = take_global(permits, &of_tool, tool.name(), Some(deadline)).await?;
-        if call.depth > 0 {
+        if call.nesting.depth > 0 {
             return Ok(ConcurrencyPermit { _tool: tool_slot, _global: global, _gateway: None });
         }
         let gateway_slot = self.gateway.acquire(owner, 1, max_waiting, deadline).await;

@@ -249,7 +249,7 @@ impl RulesOfCall {
         for (rule, subject) in &self.matching {
             let Some(limit) = rule.config.max_concurrent.map(u64::from) else { continue };
             let slots = rule.slots_of(subject, limit);
-            if call.depth > 0 {
+            if call.nesting.depth > 0 {
                 if rule.config.matching.tools.is_empty() && rule.config.per != RuleSubject::Tool {
                     continue;
                 }

@@ -12,7 +12,7 @@ use crate::registry::Snapshot;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 use sekisho_config::ToolsConfig;
-use sekisho_core::call::{Arguments, Via};
+use sekisho_core::call::{Arguments, CallNesting, Via};
 use sekisho_core::error::ErrorCode;
 use sekisho_observe::metrics::Metrics;
 
@@ -70,7 +70,7 @@ pub(super) fn call_by(id: &str, tenant: &str) -> CallContext {
 }
 
 pub(super) fn nested() -> CallContext {
-    CallContext { depth: 1, ..call_by("a", "t") }
+    CallContext { nesting: CallNesting { depth: 1, ..CallNesting::default() }, ..call_by("a", "t") }
 }
 
 pub(super) fn limits(change: impl FnOnce(&mut LimitsConfig)) -> Limits {
@@ -92,7 +92,7 @@ async fn admitted(limits: &Limits, call: &CallContext, tool: &Arc<Tool>, attempt
 async fn every_rate_is_enforced_at_sixty_and_above_and_without_a_session() {
     for rate in [1, 30, 59, 60, 61, 120, 2_000] {
         let (limits, tool, call) = (limits(|_| {}), rated("calculator", rate), call_by("a", "t"));
-        assert!(call.session.is_none());
+        assert!(call.origin.session.is_none());
         assert_eq!(admitted(&limits, &call, &tool, rate as usize + 50).await, rate as usize, "at {rate} a minute");
     }
 }
@@ -293,7 +293,7 @@ async fn waiting_for_a_slot_ends_while_half_of_the_time_is_left() {
         let refusal = limits.admit(&call, tool).await.unwrap_err();
         assert_eq!(refusal.code(), ErrorCode::Overloaded);
         assert_eq!(call.received.elapsed(), Duration::from_millis(1_500));
-        assert_eq!(call.queueing.total(), Duration::from_millis(1_500), "it is not the tool's time");
+        assert_eq!(call.progress.queueing.total(), Duration::from_millis(1_500), "it is not the tool's time");
     }
     assert_eq!(limits.in_flight(), 1);
 }

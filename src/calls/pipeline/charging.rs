@@ -25,7 +25,7 @@ impl Charging {
         mut hold: Hold,
         scope: &mut CallScope<'_>,
     ) -> Result<Self, CallError> {
-        if call.charges.is_some() {
+        if call.charging.sink.is_some() {
             // Boxed, because few calls are charged so.
             Box::pin(hold.store(None)).await.map_err(|error| error.at_stage(Stage::Budget))?;
         }

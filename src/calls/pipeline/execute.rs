@@ -132,7 +132,7 @@ async fn attempt(
         max_output_bytes: tool.max_output_bytes(),
     };
     if !executor.marks_sent() {
-        call.sending.begin();
+        call.progress.sending.begin();
     }
     let execution = executor.execute(attempt, permit.sent_arguments());
     call.within(deadline, execution).await.unwrap_or_else(|| Err(timed_out(tool)))

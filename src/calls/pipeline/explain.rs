@@ -68,7 +68,7 @@ impl Pipeline {
         let tool = &*tool;
         let mut verdicts = vec![find_verdict(tool, &call.caller)];
         verdicts.push(StageVerdict::passes(Stage::Limits, rate(tool)));
-        let valid = tool.valid_arguments(arguments, &call.prompt_params);
+        let valid = tool.valid_arguments(arguments, &call.origin.prompt_params);
         verdicts.push(StageVerdict::of(Stage::Validate, &valid, valid_verdict));
         let (permit, verdict) = self.policy_verdict(call, tool, valid.ok()).await;
         verdicts.push(verdict);

@@ -27,7 +27,7 @@ impl Pipeline {
         max_text_tokens: u64,
     ) -> Result<Checked, CallError> {
         let mut checked = checked?;
-        if let Some((large, handles)) = checked.large.take().zip(call.handles.as_ref()) {
+        if let Some((large, handles)) = checked.large.take().zip(call.origin.handles.as_ref()) {
             let may_read = self.tools_for(&call.caller).find(READ_RESULT).is_ok();
             // Boxed, because few results are large.
             let is_stored = Box::pin(self.results.keep(call, &large, may_read, call.deadline(tool.timeout()))).await;
@@ -57,7 +57,7 @@ pub(super) fn is_large(
     (text, tokens): (&str, Option<u64>),
     max_text_tokens: u64,
 ) -> bool {
-    let Some(handles) = call.handles.as_ref().filter(|_| !tool.metadata.reads_results()) else { return false };
+    let Some(handles) = call.origin.handles.as_ref().filter(|_| !tool.metadata.reads_results()) else { return false };
     // An agent's model gets the text alone.
     let gets_value = call.via != Via::Agent;
     text.len() > max_bytes(handles.max_inline_bytes, max_text_tokens)
@@ -91,7 +91,7 @@ mod tests {
     use crate::pipeline::tests::{Checkpoint, Scripted};
     use crate::tool::Metadata;
     use sekisho_config::Config;
-    use sekisho_core::call::{Arguments, ResultHandles, ToolOutput};
+    use sekisho_core::call::{Arguments, CallOrigin, ResultHandles, ToolOutput};
 
     fn checkpoint(output: ToolOutput) -> Checkpoint {
         Checkpoint::around(Scripted::answering(move |_| Ok(output.clone())))
@@ -99,7 +99,10 @@ mod tests {
 
     fn call(via: Via) -> CallContext {
         let handles = Some(ResultHandles { max_inline_bytes: 2_000, session: None });
-        CallContext { handles, ..CallContext::new("scripted", Arc::new(Caller::new("ann", "acme", Vec::new())), via) }
+        CallContext {
+            origin: CallOrigin { handles, ..CallOrigin::default() },
+            ..CallContext::new("scripted", Arc::new(Caller::new("ann", "acme", Vec::new())), via)
+        }
     }
 
     /// The output as it is answered, and the text.
@@ -113,7 +116,7 @@ mod tests {
     async fn only_a_large_result_of_a_call_for_a_model_is_answered_by_a_preview() {
         let rows: Vec<_> = (0..500).map(|id| json!({"id": id})).collect();
         let large = checkpoint(json!({"rows": rows}).into());
-        let whole = CallContext { handles: None, ..call(Via::Rest) };
+        let whole = CallContext { origin: CallOrigin::default(), ..call(Via::Rest) };
         assert_eq!(answer(&large, whole).await.0, json!({"rows": rows}));
         // No tool reads it in this pipeline.
         let (output, text) = answer(&large, call(Via::Agent)).await;

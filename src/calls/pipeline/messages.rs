@@ -10,13 +10,13 @@ use sekisho_core::peer::ClientPeer;
 impl Pipeline {
     /// Lets the rules for results apply to progress, log messages and questions of the call, too.
     pub(super) fn transform_messages(&self, call: &mut CallContext) {
-        if call.peer.is_none() || !self.registry.changes_results() {
+        if call.client.peer.is_none() || !self.registry.changes_results() {
             return;
         }
         let rules = self.registry.find_for(call).ok().and_then(|tool| tool.transforms.clone());
         if let Some(rules) = rules.filter(|rules| rules.has_results()) {
             let transformed = |peer| Arc::new(TransformedPeer::new(peer, rules)) as Arc<dyn ClientPeer>;
-            call.peer = call.peer.take().map(transformed);
+            call.client.peer = call.client.peer.take().map(transformed);
         }
     }
 }

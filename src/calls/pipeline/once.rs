@@ -17,7 +17,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 impl Pipeline {
     /// Whether a call must be run, or has a reply already: that of the same call before, or a refusal of its key or approval.
     pub(super) async fn once(&self, call: &CallContext, arguments: &Arguments) -> Entered {
-        if call.idempotency_key.is_none() && call.approval.is_none() {
+        if call.resumption.idempotency_key.is_none() && call.resumption.approval.is_none() {
             return Entered::Unrecorded(None);
         }
         // Boxed, to keep this rare branch out of the size of the future.
@@ -43,7 +43,7 @@ impl Pipeline {
             Box::pin(async move {
                 let reply = Arc::new(pipeline.settle(&call, arguments, Some(&mut recorded)).await);
                 let elsewhere = recorded.take_elsewhere();
-                recorded.end(&reply, call.sending.state()).await;
+                recorded.end(&reply, call.progress.sending.state()).await;
                 (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
@@ -83,13 +83,13 @@ impl Pipeline {
         self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
         let (mut recorded, deadline) = (Recorded::default(), call.deadline(tool.timeout()));
         // What reads stored results has no effect, and is checked each time: its reply is that of another tool.
-        if let Some(key) = call.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
+        if let Some(key) = call.resumption.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
             match self.replies.enter(call, key, RequestDigest::new(call, &tool, arguments), deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),
             }
         }
-        match &call.approval {
+        match &call.resumption.approval {
             None => Ok(Entered::new(call, recorded)),
             Some(id) => self.enter_approved(call, &tool, (id, arguments), deadline, recorded).await,
         }
@@ -104,7 +104,7 @@ impl Pipeline {
         deadline: Deadline,
         recorded: Recorded,
     ) -> Result<Entered, CallError> {
-        let valid = tool.valid_arguments(arguments.clone(), &call.prompt_params)?;
+        let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params)?;
         let binding = self.approvals.check_binding(id, call, tool, &valid).await?;
         let mut was_made = false;
         loop {

@@ -154,7 +154,7 @@ pub struct BreakerNote {
 
 impl Receipt {
     pub(super) fn new(call: &CallContext) -> Self {
-        Self { dry_run: call.dry_run, coercions: call.corrections.clone(), ..Self::of(call.id) }
+        Self { dry_run: call.dry_run, coercions: call.body.corrections.clone(), ..Self::of(call.id) }
     }
 
     pub(super) fn of(call_id: CallId) -> Self {

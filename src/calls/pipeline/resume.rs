@@ -17,11 +17,11 @@ pub(super) struct ResumedRun {
 impl Pipeline {
     /// Has a call that names an approval resume the run that waits for it. Returns the run that the call resumes, if any.
     pub(super) async fn resume(&self, call: &mut CallContext, arguments: &Arguments) -> Option<Box<ResumedRun>> {
-        if call.approval.is_some() && call.resumed_run.is_none() {
+        if call.resumption.approval.is_some() && call.resumption.run.is_none() {
             // Boxed, to keep this rare branch out of the size of the future.
             Box::pin(self.resume_what_waits(call, arguments)).await;
         }
-        let id = call.resumed_run.clone()?;
+        let id = call.resumption.run.clone()?;
         Some(Box::new(ResumedRun { id, asking: call.repeated() }))
     }
 
@@ -35,7 +35,7 @@ impl Pipeline {
     /// The run of the call's program that waits for an approval.
     pub async fn run_awaiting(&self, call: &CallContext, arguments: &Arguments, approval: &str) -> Option<Arc<str>> {
         let tool = self.registry.find_for(call).ok().filter(|tool| tool.metadata.sandboxed)?;
-        let valid = tool.valid_arguments(arguments.clone(), &call.prompt_params).ok()?;
+        let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params).ok()?;
         match self.journals.awaiting(call, valid.sent(), approval).await {
             Ok(run) => run,
             Err(error) => {
@@ -48,19 +48,19 @@ impl Pipeline {
 
     /// Has a call resume the run of its program, if that waits for the approval which the call names.
     async fn resume_what_waits(&self, call: &mut CallContext, arguments: &Arguments) {
-        let Some(approval) = call.approval.clone() else { return };
+        let Some(approval) = call.resumption.approval.clone() else { return };
         let Some(run) = self.run_awaiting(call, arguments, &approval).await else { return };
-        call.resumed_run = Some(run);
+        call.resumption.run = Some(run);
         // One of a call that the program makes is used by that.
         if !self.is_for_itself(call, arguments, &approval).await {
-            call.approval = None;
+            call.resumption.approval = None;
         }
     }
 
     /// Whether an approval is for this call, not for one that its program makes.
     async fn is_for_itself(&self, call: &CallContext, arguments: &Arguments, approval: &str) -> bool {
         let Ok(tool) = self.registry.find_for(call) else { return false };
-        let Ok(valid) = tool.valid_arguments(arguments.clone(), &call.prompt_params) else { return false };
+        let Ok(valid) = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params) else { return false };
         self.approvals.check_binding(approval, call, &tool, &valid).await.is_ok()
     }
 }

@@ -108,7 +108,7 @@ impl Sessions {
     /// # Errors
     /// `overloaded` when the caller has the maximum number of sessions and all are in use.
     pub fn open_for(&self, call: &CallContext) -> Result<(), CallError> {
-        match &call.session {
+        match &call.origin.session {
             Some(session) => self.open(&call.caller, session),
             None => Ok(()),
         }

@@ -214,7 +214,7 @@ impl CallScope<'_> {
     /// Charges or refunds the hold of a call that ends without an output, and returns the amount charged.
     fn charge_failed(&mut self, error: &CallError) -> Decimal {
         match self.hold.take() {
-            Some(hold) if is_paid(self.call.sending.state(), error) => {
+            Some(hold) if is_paid(self.call.progress.sending.state(), error) => {
                 let charge = hold.charge(0);
                 self.receipt.budget_after = Some(charge.after);
                 charge.cost_usd
@@ -258,8 +258,8 @@ impl CallScope<'_> {
                 None => error,
             });
         }
-        self.receipt.nested = self.call.nested.take();
-        self.receipt.interpreter = self.call.interpreter.get();
+        self.receipt.nested = self.call.progress.nested.take();
+        self.receipt.interpreter = self.call.progress.interpreter.get();
         let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
         Reply { outcome, duration, tokens, cost_usd, receipt, stored: None }
     }
@@ -306,7 +306,7 @@ impl CallScope<'_> {
         let ended = SystemTime::now();
         self.recent.keep(&record, ended, breaker);
         self.figures.record(&record, ended);
-        if let Some(session) = &self.call.session {
+        if let Some(session) = &self.call.origin.session {
             session.settle(cost_usd);
         }
         let slot = self.refusals.count(slot, &record)?;

@@ -18,7 +18,7 @@ use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 use crate::tool::{Metadata, Tool};
 use sekisho_audit::Audit;
 use sekisho_config::{AuditConfig, Config};
-use sekisho_core::call::{Caller, ToolOutput, Upstream, Via};
+use sekisho_core::call::{CallResumption, Caller, ToolOutput, Upstream, Via};
 use sekisho_core::error::{Blame, ErrorCode};
 use sekisho_observe::metrics::Metrics;
 use sekisho_store::Store;
@@ -69,7 +69,7 @@ impl Executor for Counted {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         if self.script.hands_over == HandsOver::AtOnce {
-            attempt.call.sending.flag().set();
+            attempt.call.progress.sending.flag().set();
         }
         Box::pin(async move {
             tokio::time::sleep(self.script.takes).await;
@@ -216,7 +216,10 @@ pub(super) fn cents(cents: i64) -> rust_decimal::Decimal {
 async fn a_call_that_panicked_reports_its_stage_and_is_not_run_again() {
     let checkpoint = Checkpoint::around(Scripted::answering(|_| panic!("the tool fell over")));
     for replayed in [false, true] {
-        let call = CallContext { idempotency_key: Some("k".into()), ..call() };
+        let call = CallContext {
+            resumption: CallResumption { idempotency_key: Some("k".into()), ..CallResumption::default() },
+            ..call()
+        };
         let answered = checkpoint.pipeline.call(call, Arguments::new()).await;
         let error = answered.reply.outcome.as_ref().unwrap_err();
         assert_eq!((error.code(), error.stage()), (ErrorCode::Internal, Some(Stage::Execute)));

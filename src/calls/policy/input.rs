@@ -81,7 +81,7 @@ pub(super) fn complete(
             fields.insert("arguments".into(), converted_object(arguments, 1)?);
         }
         if reads.session {
-            fields.insert("session".into(), call.session.as_deref().map_or(Value::Null, of_session));
+            fields.insert("session".into(), call.origin.session.as_deref().map_or(Value::Null, of_session));
         }
         if reads.call {
             fields.insert("call".into(), of_call(call));
@@ -203,11 +203,11 @@ fn of_session(of: &Session) -> Value {
 }
 
 fn of_call(call: &CallContext) -> Value {
-    let parent = call.parent.as_deref();
+    let parent = call.nesting.parent.as_deref();
     object([
         ("id", call.id.to_string().into()),
         ("via", text(call.via.as_str())),
-        ("depth", call.depth.into()),
+        ("depth", call.nesting.depth.into()),
         ("parent", parent.map_or(Value::Null, |parent| parent.id.to_string().into())),
         ("program", parent.map_or(Value::Null, |parent| hex::encode(parent.program).into())),
         ("dry_run", Value::Bool(call.dry_run)),

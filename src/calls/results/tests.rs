@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use sekisho_config::{Secret, SecretsConfig, StoreConfig};
-use sekisho_core::call::{ResultHandles, Via};
+use sekisho_core::call::{CallOrigin, ResultHandles, Via};
 use sekisho_core::slack::slack;
 use sekisho_outbound::blobs::BlobKey;
 use sekisho_outbound::blobs::test_support::{folder_storage, silent_storage, storage_out_of_reach};
@@ -39,7 +39,10 @@ fn results_for(store: &Store, access: Only) -> Results {
 
 fn call(caller: Caller, session: Option<&str>) -> CallContext {
     let handles = ResultHandles { max_inline_bytes: 100, session: session.map(Into::into) };
-    CallContext { handles: Some(handles), ..CallContext::new("tool", Arc::new(caller), Via::Agent) }
+    CallContext {
+        origin: CallOrigin { handles: Some(handles), ..CallOrigin::default() },
+        ..CallContext::new("tool", Arc::new(caller), Via::Agent)
+    }
 }
 
 fn ann(session: Option<&str>) -> CallContext {

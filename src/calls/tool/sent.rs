@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::tool::tests::{tool_run_by, tool_with};
     use crate::tool::{Attempt, Execution, Executor, Metadata};
-    use sekisho_core::call::{Caller, Via};
+    use sekisho_core::call::{CallClient, Caller, Via};
 
     /// Sends its calls to a server.
     struct Remote {
@@ -151,8 +151,8 @@ mod tests {
 
         fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
             let (method, address) = ("POST".into(), self.address.into());
-            let meta = Some(&call.client_meta);
-            Some(Destination { method, address, coding: None, meta, as_task: call.as_task })
+            let meta = Some(&call.client.meta);
+            Some(Destination { method, address, coding: None, meta, as_task: call.client.as_task })
         }
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let plain = || remote("POST https://a.example/pay", "https://a.example", Metadata::default());
         let first = digest(&plain(), &call(), &amount(1));
         assert_eq!(digest(&plain(), &call(), &amount(1)), first, "another tool of the same definition");
-        let meta = CallContext { client_meta: amount(1), ..call() };
-        let as_task = CallContext { as_task: true, ..call() };
+        let meta = CallContext { client: CallClient { meta: amount(1), ..CallClient::default() }, ..call() };
+        let as_task = CallContext { client: CallClient { as_task: true, ..CallClient::default() }, ..call() };
         let described = Metadata { description: "Pays twice".into(), ..Metadata::default() };
         let newer = Metadata { version: "2.0.0".into(), ..Metadata::default() };
         let moved = Metadata { source: "openapi:other".into(), ..Metadata::default() };

@@ -25,7 +25,7 @@ impl Server {
         if self.templates.is_empty() {
             return Ok(headers);
         }
-        let tokens = call.tool_parameters.get("tokens").and_then(Value::as_object);
+        let tokens = call.origin.tool_parameters.get("tokens").and_then(Value::as_object);
         for template in &self.templates {
             headers.insert(template.header.clone(), template.fill(tokens)?);
         }

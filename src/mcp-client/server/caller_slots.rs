@@ -145,11 +145,9 @@ mod tests {
     use sekisho_core::session::Session;
 
     fn owner(id: &str, session: &str) -> OwnerKey {
-        let call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);
-        let session = Arc::new(Session::new(&call.caller, session));
-        SessionOwner::of(&CallContext { session: Some(session), ..call }, McpShare::Never, HeaderMap::new())
-            .key
-            .unwrap()
+        let mut call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);
+        call.origin.session = Some(Arc::new(Session::new(&call.caller, session)));
+        SessionOwner::of(&call, McpShare::Never, HeaderMap::new()).key.unwrap()
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Session {
         match UpstreamTask::of(&result, self, call) {
             // Boxed, because it is rare.
             Some(task) => {
-                call.peer.iter().for_each(|peer| peer.task_created());
+                call.client.peer.iter().for_each(|peer| peer.task_created());
                 Box::pin(task.finish()).await
             }
             None => Ok(result),
@@ -150,7 +150,7 @@ impl Session {
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
             }
-            let (answers, state) = answer_questions(result, call.peer.as_ref()).await.map_err(Failure::Call)?;
+            let (answers, state) = answer_questions(result, call.client.peer.as_ref()).await.map_err(Failure::Call)?;
             params.insert("inputResponses".to_owned(), answers);
             params.extend(state.map(|state| ("requestState".to_owned(), state)));
         }
@@ -167,7 +167,7 @@ impl Session {
         marked: Option<&MarkedArguments>,
     ) -> Result<Value, Failure> {
         let (meta, on_behalf) = (self.meta(call), Some(call.on_behalf()));
-        let request = Outgoing { method, params, meta, marked, peer: call.peer.as_ref(), on_behalf };
+        let request = Outgoing { method, params, meta, marked, peer: call.client.peer.as_ref(), on_behalf };
         self.connection.request(request).await
     }
 
@@ -176,8 +176,8 @@ impl Session {
     fn changed_level(&self, call: &CallContext) -> Option<LogLevel> {
         let has_levels = !self.is_modern() && self.info.capabilities.logging.is_some();
         let is_own =
-            has_levels && call.client_session.is_some() && self.owner.as_ref().is_some_and(OwnerKey::is_of_client);
-        let wanted = call.peer.as_ref().filter(|_| is_own)?.log_level()?;
+            has_levels && call.client.session.is_some() && self.owner.as_ref().is_some_and(OwnerKey::is_of_client);
+        let wanted = call.client.peer.as_ref().filter(|_| is_own)?.log_level()?;
         (std::mem::replace(&mut *self.level.lock(), wanted) != wanted).then_some(wanted)
     }
 
@@ -186,12 +186,12 @@ impl Session {
     /// supports.
     pub(super) fn meta(&self, call: &CallContext) -> Map<String, Value> {
         let mut meta = RequestMetaObject::new();
-        meta.0.0.clone_from(&call.client_meta);
+        meta.0.0.clone_from(&call.client.meta);
         if let Some(trace) = telemetry::outgoing(call) {
             meta.insert(TRACE_PARENT.to_string(), trace.header().into());
             meta.0.0.extend(trace.state.map(|state| (TRACE_STATE.to_string(), state.into())));
         }
-        let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return meta.0.0 };
+        let Some(peer) = call.client.peer.as_ref().filter(|_| self.is_modern()) else { return meta.0.0 };
         meta.set_client_capabilities(with_tasks(answerable(peer.capabilities())));
         if let Some(level) = peer.log_level() {
             meta.insert(LOG_LEVEL.to_owned(), json!(level));

@@ -68,14 +68,14 @@ impl SessionOwner {
             let key = OwnerKey { scope: Arc::clone(&call.caller.tenant), part: Part::Tenant, headers: digest };
             return Self { caller, key: Some(key), headers, user: None, client: None };
         }
-        let part = match (&call.client_session, &call.session) {
+        let part = match (&call.client.session, &call.origin.session) {
             (Some(client), _) => Part::McpSession(client.id()),
             (None, Some(session)) if call.via != Via::Mcp => Part::Session(Arc::clone(&session.id)),
             (None, _) if call.via == Via::Mcp => Part::SessionlessMcp,
             (None, _) => Part::Caller,
         };
         let key = OwnerKey { scope: Arc::clone(&call.caller.key), part, headers: digest };
-        Self { caller, key: Some(key), headers, user: None, client: call.client_session.clone() }
+        Self { caller, key: Some(key), headers, user: None, client: call.client.session.clone() }
     }
 
     /// The gateway's own, which lists the tools as this caller.
@@ -127,7 +127,7 @@ fn digest(headers: &HeaderMap) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sekisho_core::call::Caller;
+    use sekisho_core::call::{CallOrigin, Caller};
     use sekisho_core::session::Session;
 
     fn call(id: &str, tenant: &str, via: Via) -> CallContext {
@@ -139,7 +139,7 @@ mod tests {
         let in_session = |id: &str, session: &str| {
             let call = call(id, "t", Via::Rest);
             let session = Some(Arc::new(Session::new(&call.caller, session)));
-            CallContext { session, ..call }
+            CallContext { origin: CallOrigin { session, ..CallOrigin::default() }, ..call }
         };
         let user = |name: &'static str| HeaderMap::from_iter([(http::header::FROM, name.parse().unwrap())]);
         let key = |call: &CallContext, headers| SessionOwner::of(call, McpShare::Never, headers).key;

@@ -65,7 +65,7 @@ impl Server {
         })?;
         subscribing.has_begun = true;
         drop(subscribing);
-        if let Some(undo) = &call.undo {
+        if let Some(undo) = &call.client.undo {
             let server = Arc::clone(self);
             undo.add(move || drop(server.unsubscribe_later(&resource)));
         }

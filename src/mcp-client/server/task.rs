@@ -46,7 +46,7 @@ impl TaskSupport {
 
     /// Whether to ask for a task.
     pub(super) fn is_used(self, call: &CallContext) -> bool {
-        self == Self::Required || (self == Self::Optional && call.as_task)
+        self == Self::Required || (self == Self::Optional && call.client.as_task)
     }
 }
 
@@ -116,7 +116,7 @@ impl<'a> UpstreamTask<'a> {
             let problem = format!("the task of the MCP server asked more than {MAX_QUESTIONS} questions");
             return Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)));
         }
-        let (answers, _) = answer_questions(task, self.call.peer.as_ref()).await.map_err(Failure::Call)?;
+        let (answers, _) = answer_questions(task, self.call.client.peer.as_ref()).await.map_err(Failure::Call)?;
         self.ask("tasks/update", Map::from_iter([("inputResponses".to_owned(), answers)])).await.map(drop)
     }
 
@@ -175,12 +175,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use sekisho_core::call::{Caller, Via};
+    use sekisho_core::call::{CallClient, Caller, Via};
 
     #[test]
     fn a_task_is_requested_if_the_tool_requires_it_or_the_client_wants_it() {
         let plain = CallContext::new("t", Arc::new(Caller::new("a", "t", Vec::new())), Via::Mcp);
-        let as_task = CallContext { as_task: true, ..plain.repeated() };
+        let as_task = CallContext { client: CallClient { as_task: true, ..CallClient::default() }, ..plain.repeated() };
         for (support, expected) in [
             (json!("required"), (true, true)),
             (json!("optional"), (false, true)),

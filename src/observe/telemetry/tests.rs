@@ -65,8 +65,8 @@ fn logged(directives: &str, json: bool, work: impl FnOnce()) -> Kept {
 
 fn call() -> CallContext {
     let mut call = CallContext::new("calculator", Arc::new(Caller::new("ann", "acme", vec![])), Via::Rest);
-    call.trace = incoming("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Some("congo=1"));
-    call.claimed_user = Some("claimed".into());
+    call.origin.trace = incoming("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Some("congo=1"));
+    call.origin.claimed_user = Some("claimed".into());
     call
 }
 
@@ -212,7 +212,7 @@ fn without_traces_there_is_no_span_and_the_callers_context_is_passed_on() {
     logged("trace", true, || {
         let span = tool_span(&call);
         assert!(span.is_disabled());
-        assert_eq!(span.in_scope(|| outgoing(&call)), call.trace);
+        assert_eq!(span.in_scope(|| outgoing(&call)), call.origin.trace);
     });
 }
 
@@ -229,7 +229,7 @@ fn a_call_is_a_span_below_its_callers_with_the_attributes_of_the_specification()
         record(&span, &success(&call));
     });
     let [span] = &spans[..] else { panic!("{spans:?}") };
-    let (parent, sent) = (call.trace.unwrap(), sent.unwrap());
+    let (parent, sent) = (call.origin.trace.unwrap(), sent.unwrap());
     assert_eq!(span.name, "tool_execution");
     assert_eq!(span.parent_span_id, SpanId::from_bytes(parent.span_id));
     assert!(span.parent_span_is_remote);
@@ -260,7 +260,7 @@ fn a_failed_call_is_a_failed_span() {
 #[test]
 fn a_trace_its_caller_does_not_sample_is_passed_on_and_not_exported() {
     let mut call = call();
-    call.trace.as_mut().unwrap().flags = 0;
+    call.origin.trace.as_mut().unwrap().flags = 0;
     let mut sent = None;
     let spans = exported(|| {
         let span = tool_span(&call);
@@ -269,17 +269,17 @@ fn a_trace_its_caller_does_not_sample_is_passed_on_and_not_exported() {
     });
     assert!(spans.is_empty(), "{spans:?}");
     let sent = sent.unwrap();
-    assert_eq!((sent.trace_id, sent.flags), (call.trace.unwrap().trace_id, 0));
+    assert_eq!((sent.trace_id, sent.flags), (call.origin.trace.unwrap().trace_id, 0));
 }
 
 #[test]
 fn a_call_without_a_trace_starts_one_and_a_call_within_a_call_is_its_child() {
     let (mut outer, mut inner) = (call(), call());
-    outer.trace = None;
+    outer.origin.trace = None;
     let spans = exported(|| {
         let span = tool_span(&outer);
         span.in_scope(|| {
-            inner.trace = outgoing(&outer);
+            inner.origin.trace = outgoing(&outer);
             record(&tool_span(&inner), &success(&inner));
         });
         record(&span, &success(&outer));
@@ -315,5 +315,5 @@ async fn spans_arrive_at_a_collector_before_the_end() {
     for part in [&b"tool_execution"[..], b"tool.name", b"calculator", b"service.name", b"sekisho"] {
         assert!(contains(part), "{}", part.escape_ascii());
     }
-    assert!(contains(&call.trace.unwrap().trace_id));
+    assert!(contains(&call.origin.trace.unwrap().trace_id));
 }

@@ -180,7 +180,7 @@ impl OperationExecutor {
                 break;
             }
             request.url = url;
-            self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+            self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.origin.tool_parameters)?;
             began = Instant::now();
             response = match self.exchange(attempt, &request, room).await {
                 Err(error) if error.code() == ErrorCode::OutputTooLarge => break,
@@ -276,10 +276,11 @@ impl OperationExecutor {
         for (name, value) in headers.into_iter().flatten() {
             request.headers.insert(name, value.clone());
         }
-        self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+        self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.origin.tool_parameters)?;
         // A request that only reads may be repeated without a key. A key in the arguments takes precedence.
         if !request.method.is_safe()
-            && let Some(key) = attempt.call.upstream_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok())
+            && let Some(key) =
+                attempt.call.resumption.upstream_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok())
         {
             request.headers.entry(IDEMPOTENCY_KEY).or_insert(key);
         }

@@ -11,7 +11,7 @@ fn adapted(api: &Api, declared: Value) -> ToolDefinition {
 
 async fn call_in_session(tool: &ToolDefinition, arguments: Value) {
     let mut context = CallContext::new("pets", Arc::new(Caller::anonymous()), Via::Rest);
-    context.prompt_params.insert("account_id".into(), json!("42"));
+    context.origin.prompt_params.insert("account_id".into(), json!("42"));
     call_as(tool, &context, arguments).await.unwrap();
 }
 

@@ -134,7 +134,7 @@ async fn headers_are_filled_in_from_the_callers_tokens() {
     assert_eq!(error.code(), ErrorCode::InvalidRequest);
     assert!(error.message().contains("tool_parameters.tokens.user"), "{}", error.message());
     assert!(upstream.requests().is_empty());
-    context.tool_parameters.insert("tokens".into(), json!({"user": "abc"}));
+    context.origin.tool_parameters.insert("tokens".into(), json!({"user": "abc"}));
     call_as(&tool, &context, json!({})).await.unwrap();
     assert_eq!(upstream.last().header("x-user"), Some("key abc!"));
     assert_eq!(upstream.last().header("x-env"), Some("prod"));

@@ -19,20 +19,20 @@ type Write = fn(&mut CallContext, String);
 
 /// The fields that a caller writes. (The session and files are no inputs of an HTTP API.)
 const FIELDS: [(&str, Write); 14] = [
-    ("prompt_params.account", |call, text| _ = call.prompt_params.insert("account".into(), text.into())),
-    ("prompt_params.unused", |call, text| _ = call.prompt_params.insert("unused".into(), text.into())),
-    ("tool_parameters", |call, text| _ = call.tool_parameters.insert("tokens".into(), json!({"unused": text}))),
-    ("user_id", |call, text| call.claimed_user = Some(text)),
-    ("request_id", |call, text| call.scopes.request = Some(text)),
-    ("agent_id", |call, text| call.scopes.agent = Some(text)),
-    ("task_id", |call, text| call.scopes.task = Some(text)),
-    ("Idempotency-Key", |call, text| call.idempotency_key = Some(text)),
-    ("X-Approval-Id", |call, text| call.approval = Some(text.into())),
-    ("run", |call, text| call.resumed_run = Some(text.into())),
-    ("_meta", |call, text| _ = call.client_meta.insert("example.com/a".into(), text.into())),
-    ("agent's id of the call", |call, text| call.agent_call = Some(text.into())),
+    ("prompt_params.account", |call, text| _ = call.origin.prompt_params.insert("account".into(), text.into())),
+    ("prompt_params.unused", |call, text| _ = call.origin.prompt_params.insert("unused".into(), text.into())),
+    ("tool_parameters", |call, text| _ = call.origin.tool_parameters.insert("tokens".into(), json!({"unused": text}))),
+    ("user_id", |call, text| call.origin.claimed_user = Some(text)),
+    ("request_id", |call, text| call.charging.scopes.request = Some(text)),
+    ("agent_id", |call, text| call.charging.scopes.agent = Some(text)),
+    ("task_id", |call, text| call.charging.scopes.task = Some(text)),
+    ("Idempotency-Key", |call, text| call.resumption.idempotency_key = Some(text)),
+    ("X-Approval-Id", |call, text| call.resumption.approval = Some(text.into())),
+    ("run", |call, text| call.resumption.run = Some(text.into())),
+    ("_meta", |call, text| _ = call.client.meta.insert("example.com/a".into(), text.into())),
+    ("agent's id of the call", |call, text| call.body.agent_call = Some(text.into())),
     ("name of the tool", |call, text| call.tool = text),
-    ("task", |call, _| call.as_task = true),
+    ("task", |call, _| call.client.as_task = true),
 ];
 
 /// An operation with a parameter in each place, a body, and an adapter that does all that one can.
@@ -85,7 +85,7 @@ impl Adapted {
 
     /// `None` for arguments that are refused.
     async fn send(&self, call: &CallContext, arguments: &Arguments) -> Option<Sent> {
-        let valid = self.tool.valid_arguments(arguments.clone(), &call.prompt_params).ok()?;
+        let valid = self.tool.valid_arguments(arguments.clone(), &call.origin.prompt_params).ok()?;
         let attempt = Attempt {
             call,
             deadline: Deadline::after(Duration::from_secs(20)),
@@ -105,7 +105,7 @@ impl Adapted {
 
 fn call_with(account: Option<&str>) -> CallContext {
     let mut call = CallContext::new("pets__query", Arc::new(Caller::anonymous()), Via::Rest);
-    call.prompt_params.extend(account.map(|account| ("account".to_owned(), account.into())));
+    call.origin.prompt_params.extend(account.map(|account| ("account".to_owned(), account.into())));
     call
 }
 
@@ -163,7 +163,7 @@ async fn what_is_sent_is_known_before() {
     let adapted = Adapted::start().await;
     let arguments = json!({"id": "a", "from": "x", "metrics": "users", "range": {"start": "y"}, "account_id": "EVIL"});
     let (call, arguments) = (call_with(Some("acme")), arguments.as_object().cloned().unwrap());
-    let valid = adapted.tool.valid_arguments(arguments.clone(), &call.prompt_params).unwrap();
+    let valid = adapted.tool.valid_arguments(arguments.clone(), &call.origin.prompt_params).unwrap();
     let own = json!({
         "id": "a", "from": "x", "metrics": "users", "range": {"start": "y"}, "account_id": "acme", "q": "everything",
         "step": "day",
@@ -190,8 +190,8 @@ async fn what_is_sent_is_known_before() {
 async fn a_value_of_the_session_must_fit_the_tools_schema() {
     let adapted = Adapted::start().await;
     let mut call = call_with(None);
-    call.prompt_params.insert("account".into(), json!({"$ne": null}));
+    call.origin.prompt_params.insert("account".into(), json!({"$ne": null}));
     let arguments = json!({"id": "a"}).as_object().cloned().unwrap();
-    let error = adapted.tool.valid_arguments(arguments, &call.prompt_params).unwrap_err();
+    let error = adapted.tool.valid_arguments(arguments, &call.origin.prompt_params).unwrap_err();
     assert!(error.message().starts_with("what the vendor adapter fills in"), "{error}");
 }

@@ -102,7 +102,7 @@ impl ProgramTools<'_> {
         if let Wanted::Call(WantedCall { arguments: Ok(_), .. }) = wanted {
             // The program may make as many calls as before.
             let _ = self.parent.take_call();
-            self.call.nested.add_replayed();
+            self.call.progress.nested.add_replayed();
         }
     }
 }

@@ -30,7 +30,7 @@ impl<'a> Listed<'a> {
 
     pub(super) fn end(&mut self, ended: NestedCall) {
         if let Some(call) = self.call.take() {
-            self.outer.nested.add(NestedCall { tool: call.tool, ..ended });
+            self.outer.progress.nested.add(NestedCall { tool: call.tool, ..ended });
         }
     }
 }
@@ -38,7 +38,7 @@ impl<'a> Listed<'a> {
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.outer.nested.add(NestedCall { duration: self.begun.elapsed(), ..call });
+            self.outer.progress.nested.add(NestedCall { duration: self.begun.elapsed(), ..call });
         }
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct NeededByCall {
 impl ProgramRun {
     /// As in a session: its interpreter's state from earlier programs is in no journal.
     pub(crate) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
-        Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nested_scope.clone() }
+        Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nesting.scope.clone() }
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn digest_of_job(job: &Job) -> [u8; 32] {
 /// Identifies the run of a program: a call that is sent again with its key is the same run.
 pub(crate) fn keys_of(call: &CallContext) -> RunKeys {
     let id = call.id.to_string();
-    let (kind, key) = match (&call.idempotency_key, &call.upstream_key) {
+    let (kind, key) = match (&call.resumption.idempotency_key, &call.resumption.upstream_key) {
         (Some(key), _) => ("key", key.as_str()),
         (None, Some(key)) => ("upstream key", &**key),
         (None, None) => ("call", id.as_str()),
@@ -104,7 +104,7 @@ pub(crate) fn keys_of(call: &CallContext) -> RunKeys {
     let parts = [&*call.caller.key, &*call.tool, kind, key].into_iter();
     let hash =
         parts.fold(Sha256::new(), |hash, part| hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part));
-    RunKeys { base: hash.finalize().into(), are_recorded: call.idempotency_key.is_some() }
+    RunKeys { base: hash.finalize().into(), are_recorded: call.resumption.idempotency_key.is_some() }
 }
 
 /// Ends the journal of a run, and gives the result for its caller: a run that has stopped can be resumed.

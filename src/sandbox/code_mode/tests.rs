@@ -60,8 +60,8 @@ impl Refusing {
 impl ToolPipeline for Refusing {
     fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered> {
         Box::pin(async move {
-            let hangs = call.tool == "hang" || call.approval.is_some() && arguments.contains_key("hang");
-            let error = match call.tool == "c-d" && call.approval.is_none() {
+            let hangs = call.tool == "hang" || call.resumption.approval.is_some() && arguments.contains_key("hang");
+            let error = match call.tool == "c-d" && call.resumption.approval.is_none() {
                 true => CallError::new(ErrorCode::ApprovalRequired, "ask").needing(approval()),
                 false => CallError::new(ErrorCode::Denied, "refused"),
             };

@@ -16,7 +16,7 @@ impl Rights {
         let caller = &call.caller;
         let mut roles = caller.roles.clone();
         roles.sort_unstable();
-        let decisive = json!([roles, caller.tools, caller.scopes, call.nested_scope]);
+        let decisive = json!([roles, caller.tools, caller.scopes, call.nesting.scope]);
         Self(Sha256::digest(decisive.to_string()).into())
     }
 }

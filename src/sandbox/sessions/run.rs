@@ -48,7 +48,7 @@ impl Sandbox {
             turn.store_every_call();
         }
         // Whoever drops this leaves a session that has ended.
-        call.interpreter.set(turn.report(is_new, Some(SessionEnd::Cancelled)));
+        call.progress.interpreter.set(turn.report(is_new, Some(SessionEnd::Cancelled)));
         turn.runs();
         let over = turn.over();
         let ends = if turn.is_stored_each_call() { before_checkpoint(deadline) } else { deadline };
@@ -58,7 +58,7 @@ impl Sandbox {
         };
         turn.count_call();
         let report = self.rest(&mut turn, &outcome, is_new, deadline).await;
-        call.interpreter.set(report);
+        call.progress.interpreter.set(report);
         outcome
     }
 

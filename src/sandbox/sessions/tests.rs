@@ -52,7 +52,7 @@ async fn call(
     let deadline = Deadline::after(Duration::from_secs(20));
     let session = CallSession { name: session, every_call: false };
     let outcome = sandbox.run_job_in_session(&context, session, job(code), deadline).await;
-    (outcome, context.interpreter.get())
+    (outcome, context.progress.interpreter.get())
 }
 
 fn owner(caller: &str) -> Owner {

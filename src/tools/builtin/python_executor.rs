@@ -199,7 +199,7 @@ impl Executor for PythonExecutor {
                 Some(session) => self.run.run_in_session(call, session, job, deadline).await?,
                 None => self.run.run(call, arguments, job, deadline).await?,
             };
-            answer(&outcome, call.interpreter.get().as_ref(), &self.config, max_output_bytes)
+            answer(&outcome, call.progress.interpreter.get().as_ref(), &self.config, max_output_bytes)
         })
     }
 
@@ -295,7 +295,7 @@ impl PythonExecutor {
 
     /// The files of the session's workspace, except those at the place of a file of the call or of the operator.
     async fn add_workspace(&self, attempt: &Attempt<'_>, files: &mut Vec<GuestFile>) -> Result<(), CallError> {
-        let Some(session) = attempt.call.session.as_deref() else { return Ok(()) };
+        let Some(session) = attempt.call.origin.session.as_deref() else { return Ok(()) };
         let name = Session::workspace_name(session);
         let found = self.workspaces.work(name, Reach::Read, Workspace::read_all).await?;
         let taken = self.paths_of_data_files();

@@ -146,7 +146,7 @@ impl Executor for ReadResult {
             }
             let part = Part { query, grep: grep.as_deref().map(compiled).transpose()?, offset, limit };
             let result = self.results.read(attempt.call, &handle).await?;
-            let max_bytes = match &attempt.call.handles {
+            let max_bytes = match &attempt.call.origin.handles {
                 Some(handles) => handles.max_inline_bytes.min(max_text_bytes()),
                 None => MAX_PAGE_BYTES,
             };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use sekisho_calls::tool::{Attempt, ToolDefinition};
 use sekisho_config::{Config, OutboundConfig, SandboxConfig, WorkspaceConfig};
-use sekisho_core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use sekisho_core::call::{CallContext, CallOrigin, Caller, Deadline, ToolOutput, Via};
 use sekisho_core::session::Session;
 use sekisho_observe::metrics::Metrics;
 use sekisho_store::test_support::test_store;
@@ -114,7 +114,10 @@ async fn the_same_session_id_of_another_caller_or_tenant_opens_another_workspace
     let (write, read) = (file_write::definition(&workspaces), file_read::definition(&workspaces));
     let call_of = |caller: Caller| {
         let session = Arc::new(Session::new(&caller, "monday"));
-        CallContext { session: Some(session), ..CallContext::new("file_read", Arc::new(caller), Via::Rest) }
+        CallContext {
+            origin: CallOrigin { session: Some(session), ..CallOrigin::default() },
+            ..CallContext::new("file_read", Arc::new(caller), Via::Rest)
+        }
     };
     let ours = call_of(Caller::new("ada", "acme", Vec::new()));
     run_within(&write, &ours, json!({"path": "plan.txt", "content": "ours"})).await.unwrap();

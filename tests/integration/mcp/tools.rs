@@ -39,7 +39,7 @@ impl Source for ConversingTools {
 impl Executor for AskName {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, _: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let peer = attempt.call.peer.as_ref().ok_or_else(|| CallError::tool("there is nobody to ask"))?;
+            let peer = attempt.call.client.peer.as_ref().ok_or_else(|| CallError::tool("there is nobody to ask"))?;
             peer.progress(Progress { progress: 1.0, total: None, message: Some("asking".into()) });
             let params = json!({
                 "message": "What is your name?",

@@ -88,7 +88,7 @@ impl World {
         let snapshot = self.app.app.gateway.pipeline.registry.snapshot();
         let tool = snapshot.get(input["tool"].as_str().unwrap()).unwrap();
         let mut call = CallContext::new(tool.name(), Caller::anonymous().into(), Via::Rest);
-        (call.client_meta, call.as_task) = (members(&input["sent"]["meta"]), input["sent"]["as_task"] == true);
+        (call.client.meta, call.client.as_task) = (members(&input["sent"]["meta"]), input["sent"]["as_task"] == true);
         let arguments = members(&input["sent"]["arguments"]);
         let sent = tool.sent_call(&call, &arguments);
         let (destination, judged) = (&sent.destination, &input["sent"]);

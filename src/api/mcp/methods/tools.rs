@@ -72,8 +72,9 @@ impl Context {
         let as_task = task.is_some();
         let (given, state) = (request.input_responses, request.request_state);
         let request = Questionable { method: "tools/call", name, arguments, given, state };
-        let started = self.start_or_resume(request, |context, call, client, arguments| {
-            context.work_of_tool(CallContext { as_task, ..call }, client, arguments)
+        let started = self.start_or_resume(request, |context, mut call, client, arguments| {
+            call.client.as_task = as_task;
+            context.work_of_tool(call, client, arguments)
         })?;
         match task {
             Some(wanted) => self.start_task(started, &wanted),
@@ -87,7 +88,7 @@ impl Context {
     /// The work of a tool call, with the result in the form of the client's revision.
     fn work_of_tool(
         &self,
-        call: CallContext,
+        mut call: CallContext,
         client: Arc<Client>,
         arguments: Arguments,
     ) -> BoxFuture<'static, Outcome> {
@@ -105,7 +106,7 @@ impl Context {
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
-            let call = CallContext { session, handles: context.handles(&gateway), ..call };
+            (call.origin.session, call.origin.handles) = (session, context.handles(&gateway));
             let answered = gateway.call_when_approved(call, arguments, max_wait).await.answered;
             if let Err(error) = &answered.reply.outcome {
                 context.was_refused(error);

@@ -90,7 +90,7 @@ async fn a_run_waits_for_an_approval_and_only_its_caller_resumes_it() {
     let mut narrowed = Caller::new("ann", "acme", Vec::new());
     narrowed.tools = narrowed.tools.narrowed(vec!["python_executor".to_owned()]);
     let mut in_profile = call();
-    in_profile.nested_scope = in_profile.nested_scope.narrowed(&[], ["pay".to_owned()]);
+    in_profile.nesting.scope = in_profile.nesting.scope.narrowed(&[], ["pay".to_owned()]);
     let others = [
         of(Caller::new("bob", "acme", Vec::new())),
         of(Caller::new("ann", "other", Vec::new())),

@@ -152,7 +152,7 @@ async fn a_call_that_waited_has_its_whole_time() {
     let slow = Scripted { takes: Duration::from_secs(29), ..Scripted::answering(|_| Ok(answer())) };
     let checkpoint = Checkpoint::with(&Config::default(), with_timeout(30), slow);
     let call = a_call();
-    let waiting = call.queueing.begin();
+    let waiting = call.progress.queueing.begin();
     sleep(Duration::from_secs(28)).await;
     drop(waiting);
     assert_eq!(checkpoint.execute_call(call).await.unwrap().attempts, 1);

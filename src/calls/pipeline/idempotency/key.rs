@@ -102,7 +102,7 @@ impl RequestDigest {
     /// what came: such a call is never recorded.
     pub(in crate::pipeline) fn new(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
         let earlier = digest_of_request(call, &json::digest(arguments));
-        let digest = match tool.valid_arguments(arguments.clone(), &call.prompt_params) {
+        let digest = match tool.valid_arguments(arguments.clone(), &call.origin.prompt_params) {
             Ok(valid) => {
                 let sent = tool.sent_call(call, valid.sent()).digest(tool);
                 format!("{OF_SENT_CALL}{}", digest_of_request(call, sent.as_bytes()))
@@ -142,11 +142,11 @@ impl PartialEq for RequestDigest {
 
 /// `sent`: the digest of what is sent.
 fn digest_of_request(call: &CallContext, sent: &[u8]) -> String {
-    let session = call.session.as_ref().map_or("", |session| &session.id);
+    let session = call.origin.session.as_ref().map_or("", |session| &session.id);
     let digest = Sha256::new()
         .chain_update(sent)
-        .chain_update(json::digest(&call.prompt_params))
-        .chain_update(json::digest(&call.tool_parameters))
+        .chain_update(json::digest(&call.origin.prompt_params))
+        .chain_update(json::digest(&call.origin.tool_parameters))
         .chain_update([u8::from(call.dry_run)])
         .chain_update(session)
         .finalize();

@@ -19,7 +19,7 @@ use crate::pipeline::tests::{Checkpoint, Scripted, call};
 use crate::tool::Metadata;
 use crate::tool::tests::tool_with;
 use sekisho_config::Config;
-use sekisho_core::call::{Arguments, CallId, SendingState, ToolOutput};
+use sekisho_core::call::{Arguments, CallId, CallResumption, SendingState, ToolOutput};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::until::until;
 
@@ -40,7 +40,10 @@ fn config(max_idempotency_keys: usize) -> Config {
 }
 
 fn keyed(key: &str) -> CallContext {
-    CallContext { idempotency_key: Some(key.into()), ..call() }
+    CallContext {
+        resumption: CallResumption { idempotency_key: Some(key.into()), ..CallResumption::default() },
+        ..call()
+    }
 }
 
 fn keyed_by(tenant: &str, caller: &str, key: &str) -> CallContext {

@@ -14,7 +14,7 @@ use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call};
 use crate::tool::Metadata;
 use sekisho_config::{ApprovalRule, BudgetConfig, Config, PolicyConfig};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
-use sekisho_core::call::{Caller, ToolOutput, Via};
+use sekisho_core::call::{CallOrigin, CallResumption, Caller, ToolOutput, Via};
 use sekisho_core::until::until;
 use sekisho_store::Store;
 use sekisho_store::test_support::{age_approval, test_store};
@@ -41,9 +41,14 @@ fn arguments(n: impl Into<Value>) -> Arguments {
     Arguments::from_iter([("n".to_owned(), n.into())])
 }
 
+/// A call that names this approval.
+fn with_approval(approval: Option<&Arc<str>>) -> CallContext {
+    let resumption = CallResumption { approval: approval.cloned(), ..CallResumption::default() };
+    CallContext { resumption, ..call() }
+}
+
 async fn send(checkpoint: &Checkpoint, approval: Option<&Arc<str>>, arguments: Arguments) -> Answered {
-    let call = CallContext { approval: approval.cloned(), ..call() };
-    checkpoint.pipeline.call(call, arguments).await
+    checkpoint.pipeline.call(with_approval(approval), arguments).await
 }
 
 /// The output, or the error's code.
@@ -120,7 +125,7 @@ async fn a_hundred_retries_of_fifty_approvals_run_each_once() {
     }
     let calls = (0..100).flat_map(|_| ids.iter().zip(0..50)).map(|(id, n)| {
         let (pipeline, id) = (Arc::clone(&checkpoint.pipeline), Arc::clone(id));
-        tokio::spawn(async move { pipeline.call(CallContext { approval: Some(id), ..call() }, arguments(n)).await })
+        tokio::spawn(async move { pipeline.call(with_approval(Some(&id)), arguments(n)).await })
     });
     let answers = join_all(calls).await;
     assert_eq!(checkpoint.runs(), 50);
@@ -157,16 +162,13 @@ async fn each_refusal_has_its_name_and_says_what_to_do() {
         assert!(error.message().contains(says), "{error}");
         assert!(error.message().contains("without `X-Approval-Id` to ask again"), "{error}");
     }
-    let other = CallContext {
-        caller: Arc::new(Caller::new("eve", "acme", Vec::new())),
-        approval: Some(approved.clone()),
-        ..call()
-    };
+    let other =
+        CallContext { caller: Arc::new(Caller::new("eve", "acme", Vec::new())), ..with_approval(Some(&approved)) };
     assert_eq!(outcome(&checkpoint.pipeline.call(other, arguments(4)).await), Err(ErrorCode::NotFound));
     // Another place to call from: an endpoint, or a key with a part of the tools.
     let narrowed = call().caller.tools.narrowed(vec!["*".to_owned()]);
     let caller = Arc::new(Caller { tools: narrowed, ..Caller::clone(&call().caller) });
-    let elsewhere = CallContext { caller, approval: Some(approved.clone()), ..call() };
+    let elsewhere = CallContext { caller, ..with_approval(Some(&approved)) };
     let refused = checkpoint.pipeline.call(elsewhere, arguments(4)).await;
     assert_eq!(outcome(&refused), Err(ErrorCode::ApprovalMismatch));
     // The tool has changed since.
@@ -287,7 +289,7 @@ async fn an_approval_of_a_session_is_for_its_tool_there_until_it_is_taken_back()
     let pipeline = &checkpoint.pipeline;
     let within = |session: &str| {
         let session = pipeline.sessions.prepare(&call().caller, session).unwrap();
-        CallContext { session: Some(session), ..call() }
+        CallContext { origin: CallOrigin { session: Some(session), ..CallOrigin::default() }, ..call() }
     };
     let asked = pipeline.call(within("s"), arguments(1)).await;
     let id = Arc::clone(&asked.needed_approval().unwrap().id);
@@ -324,7 +326,7 @@ async fn a_call_that_was_not_sent_may_be_made_again() {
 async fn a_call_whose_arguments_an_approver_changed_runs_with_those_alone() {
     let checkpoint = Checkpoint::with(&Config::default(), always(), counting());
     let of_agent = async |approval: Option<&Arc<str>>, n: i64| {
-        let call = CallContext { via: Via::Agent, approval: approval.cloned(), ..call() };
+        let call = CallContext { via: Via::Agent, ..with_approval(approval) };
         checkpoint.pipeline.call(call, arguments(n)).await
     };
     let id = Arc::clone(&of_agent(None, 1).await.needed_approval().unwrap().id);
@@ -391,8 +393,11 @@ async fn after_a_crash_an_approved_call_runs_and_a_started_one_never_again() {
 async fn a_key_and_an_approval_go_together() {
     let checkpoint = Checkpoint::with(&Config::default(), always(), counting());
     let keyed = |approval: Option<&Arc<str>>| CallContext {
-        idempotency_key: Some("k".into()),
-        approval: approval.cloned(),
+        resumption: CallResumption {
+            idempotency_key: Some("k".into()),
+            approval: approval.cloned(),
+            ..CallResumption::default()
+        },
         ..call()
     };
     let refused = checkpoint.pipeline.call(keyed(None), arguments(1)).await;

@@ -23,7 +23,7 @@ fn evicted(sessions: &Sessions) -> Vec<String> {
 fn open(sessions: &Sessions, caller: &Caller, id: &str) -> Result<Arc<Session>, CallError> {
     let session = sessions.prepare(caller, id)?;
     let mut call = CallContext::new("t", Arc::new(caller.clone()), Via::Rest);
-    call.session = Some(Arc::clone(&session));
+    call.origin.session = Some(Arc::clone(&session));
     sessions.open_for(&call)?;
     Ok(session)
 }

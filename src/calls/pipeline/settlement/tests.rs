@@ -10,7 +10,7 @@ use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failu
 use crate::tool::Metadata;
 use sekisho_audit::faulty_disk::strict_on_a_full_disk;
 use sekisho_config::Config;
-use sekisho_core::call::{BudgetScopes, Caller, Via};
+use sekisho_core::call::{BudgetScopes, CallBody, CallCharging, Caller, Via};
 use sekisho_core::coercion::Coercion;
 use sekisho_core::error::Blame;
 
@@ -85,7 +85,7 @@ enum End {
 async fn corrections_of_a_call_are_in_its_receipt() {
     let checkpoint = checkpoint();
     let corrections = vec![Coercion::of_name("functions.Scripted", "scripted"), Coercion::decoded_twice()];
-    let call = CallContext { corrections, ..call() };
+    let call = CallContext { body: CallBody { corrections, ..CallBody::default() }, ..call() };
     let answered = checkpoint.pipeline.call(call, Arguments::new()).await;
     let receipt = serde_json::to_value(&*answered.reply).unwrap()["receipt"].take();
     let expected = json!([
@@ -109,7 +109,8 @@ async fn what_is_left(hands_over: HandsOver, end: End) -> (Decimal, u64, serde_j
     let metadata = Metadata { timeout_seconds, ..Metadata::default() };
     let checkpoint = Checkpoint::with(&Config::default(), metadata, script);
     let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
-    let call = || CallContext { scopes: scopes.clone(), ..call() };
+    let call =
+        || CallContext { charging: CallCharging { scopes: scopes.clone(), ..CallCharging::default() }, ..call() };
     tokio::select! {
         _ = checkpoint.pipeline.call(call(), Arguments::new()) => assert_ne!(end, End::CallerLeaves),
         () = async {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use sekisho_config::{ApprovalRule, AuditArguments, Detector, TransformRule};
+use sekisho_core::call::CallClient;
 use sekisho_core::json;
 use sekisho_core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Progress, Questions, Unanswered};
 use sekisho_core::transform_finding::TransformFinding;
@@ -134,7 +135,10 @@ async fn an_approval_and_a_key_are_for_what_is_sent() {
 
     let checkpoint = Checkpoint::with(&config(&[mail()], &[]), Metadata::default(), answering(json!("fine")));
     for (to, replayed) in [(ADDRESS, false), ("bob@example.org", true)] {
-        let call = CallContext { idempotency_key: Some("k".into()), ..call() };
+        let call = CallContext {
+            resumption: CallResumption { idempotency_key: Some("k".into()), ..CallResumption::default() },
+            ..call()
+        };
         let answered = checkpoint.pipeline.call(call, arguments(&json!({"to": to}))).await;
         assert_eq!((answered.reply.outcome.is_ok(), answered.replayed), (true, replayed), "{to}");
     }
@@ -194,9 +198,12 @@ async fn progress_log_messages_and_questions_are_changed_too() {
     let client = Arc::new(Client::default());
     let checkpoint =
         Checkpoint::with(&config(&[], &[mail(), path("$.iban")]), Metadata::default(), answering(json!("fine")));
-    let mut call = CallContext { peer: Some(Arc::clone(&client) as Arc<dyn ClientPeer>), ..call() };
+    let mut call = CallContext {
+        client: CallClient { peer: Some(Arc::clone(&client) as Arc<dyn ClientPeer>), ..CallClient::default() },
+        ..call()
+    };
     checkpoint.pipeline.transform_messages(&mut call);
-    let peer = call.peer.unwrap();
+    let peer = call.client.peer.unwrap();
     assert!(peer.wants_progress());
     peer.progress(Progress { progress: 1.0, total: None, message: Some(format!("to {ADDRESS}")) });
     peer.progress(Progress { progress: 2.0, total: None, message: None });
@@ -211,8 +218,11 @@ async fn progress_log_messages_and_questions_are_changed_too() {
 async fn a_client_is_left_alone_where_no_rule_is_for_results() {
     let client = Arc::new(Client::default());
     let checkpoint = Checkpoint::with(&config(&[mail()], &[]), Metadata::default(), answering(json!("fine")));
-    let mut call = CallContext { peer: Some(Arc::clone(&client) as Arc<dyn ClientPeer>), ..call() };
+    let mut call = CallContext {
+        client: CallClient { peer: Some(Arc::clone(&client) as Arc<dyn ClientPeer>), ..CallClient::default() },
+        ..call()
+    };
     checkpoint.pipeline.transform_messages(&mut call);
-    call.peer.unwrap().progress(Progress { progress: 1.0, total: None, message: Some(ADDRESS.to_owned()) });
+    call.client.peer.unwrap().progress(Progress { progress: 1.0, total: None, message: Some(ADDRESS.to_owned()) });
     assert_eq!(*client.0.lock(), [ADDRESS]);
 }

@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 use super::*;
 use crate::policy::reads::Reads;
 use crate::tool::{Destination, SentCall};
-use sekisho_core::call::ParentCall;
+use sekisho_core::call::{CallNesting, ParentCall};
 use sekisho_core::error::Detail;
 
 #[test]
@@ -22,10 +22,13 @@ fn the_policy_input_is_a_contract() {
         ..Metadata::default()
     };
     let caller = Arc::new(Caller::new("alice", "acme", vec!["operator".into()]));
-    let mut call =
-        CallContext { depth: 1, dry_run: true, ..CallContext::new("file_write", caller.clone(), Via::Sandbox) };
+    let mut call = CallContext {
+        dry_run: true,
+        nesting: CallNesting { depth: 1, ..CallNesting::default() },
+        ..CallContext::new("file_write", caller.clone(), Via::Sandbox)
+    };
     let calls_left = Arc::default();
-    call.parent = Some(Arc::new(ParentCall { id: call.id, program: [0xab; 32], calls_left }));
+    call.nesting.parent = Some(Arc::new(ParentCall { id: call.id, program: [0xab; 32], calls_left }));
     let given = arguments(json!({"path": "a.txt", "lines": [1, -2.5, true, null]}));
     let flag = |path: &str| Detail { path: path.into(), rule: "instructions".into(), message: "m".into() };
     let flags = [flag("description"), flag("parameters")];

@@ -1,30 +1,31 @@
 //! Calls of programs: their owners, their keys, and calls that do not reach the pipeline.
 
 use super::*;
+use sekisho_core::call::{CallNesting, CallResumption};
 
 #[test]
 fn a_call_of_a_program_is_its_callers_with_nothing_more() {
     let (pipeline, mut outer) = (Refusing::new(), outer());
-    outer.scopes.agent = Some("agent".into());
-    outer.nested_scope = outer.nested_scope.narrowed(&[], ["secret".to_owned()]);
+    outer.charging.scopes.agent = Some("agent".into());
+    outer.nesting.scope = outer.nesting.scope.narrowed(&[], ["secret".to_owned()]);
     let tools = tools(&pipeline, &outer, 9);
     assert_eq!(call(&tools, 0, "add", r#"{"x": 1}"#)["code"], "denied");
     let made = pipeline.made.lock();
     let (inner, arguments) = &made[0];
     assert_eq!(
-        (inner.tool.as_str(), inner.via, inner.depth, arguments["x"].as_u64()),
+        (inner.tool.as_str(), inner.via, inner.nesting.depth, arguments["x"].as_u64()),
         ("add", Via::Sandbox, 1, Some(1))
     );
     assert!(Arc::ptr_eq(&inner.caller, &outer.caller) && inner.must_end_by == Some(tools.deadline.0));
-    assert_eq!(inner.nested_scope, outer.nested_scope);
-    let parent = inner.parent.as_ref().unwrap();
+    assert_eq!(inner.nesting.scope, outer.nesting.scope);
+    let parent = inner.nesting.parent.as_ref().unwrap();
     let program: [u8; 32] = Sha256::digest("program").into();
     assert_eq!((parent.id, parent.program), (outer.id, program));
-    let scopes = &inner.scopes;
+    let scopes = &inner.charging.scopes;
     assert_eq!((scopes.agent.as_deref(), scopes.request.clone()), (Some("agent"), Some(format!("call:{}", outer.id))));
-    assert_eq!((scopes.spent_before, inner.idempotency_key.as_ref()), (Decimal::new(3, 2), None));
+    assert_eq!((scopes.spent_before, inner.resumption.idempotency_key.as_ref()), (Decimal::new(3, 2), None));
     drop(made);
-    let list = serde_json::to_value(outer.nested.take()).unwrap();
+    let list = serde_json::to_value(outer.progress.nested.take()).unwrap();
     assert_eq!((&list["count"], &list["calls"][0]["code"]), (&json!(1), &json!("denied")));
     assert_eq!(list["calls"][0]["tool"], "add");
 }
@@ -34,29 +35,32 @@ fn a_call_that_is_sent_again_with_its_key_makes_calls_with_the_same_keys() {
     let pipeline = Refusing::new();
     for key in [Some("one"), Some("one"), Some("other"), None] {
         let mut outer = outer();
-        outer.idempotency_key = key.map(str::to_owned);
+        outer.resumption.idempotency_key = key.map(str::to_owned);
         let tools = tools(&pipeline, &outer, 9);
         call(&tools, 0, "add", r#"{"x": 1, "y": 2}"#);
         call(&tools, 1, "add", r#"{"y": 2, "x": 1}"#);
         call(&tools, 0, "add", r#"{"y": 2, "x": 1.0}"#);
     }
     let made = pipeline.made.lock();
-    let keys: Vec<_> = made.iter().map(|(call, _)| call.upstream_key.as_deref().unwrap()).collect();
+    let keys: Vec<_> = made.iter().map(|(call, _)| call.resumption.upstream_key.as_deref().unwrap()).collect();
     assert_eq!(keys[0..3], keys[3..6]);
     assert!(keys[0] == keys[2] && keys[0] != keys[1], "by position and arguments, however they are written");
     assert!(keys[6] != keys[0] && keys[9] != keys[0]);
     for (call, _) in made.iter() {
-        let own = call.idempotency_key.as_deref();
-        assert!(own.is_none() || own == call.upstream_key.as_deref());
+        let own = call.resumption.idempotency_key.as_deref();
+        assert!(own.is_none() || own == call.resumption.upstream_key.as_deref());
     }
-    assert_eq!(made.iter().filter(|(call, _)| call.idempotency_key.is_none()).count(), 3);
+    assert_eq!(made.iter().filter(|(call, _)| call.resumption.idempotency_key.is_none()).count(), 3);
 }
 
 /// Also when the call that resumes the run has no key: the first one may be sent again with its key.
 #[test]
 fn calls_of_a_resumed_run_have_the_keys_of_the_call_that_began_it() {
     let pipeline = Refusing::new();
-    let began = CallContext { idempotency_key: Some("one".into()), ..outer() };
+    let began = CallContext {
+        resumption: CallResumption { idempotency_key: Some("one".into()), ..CallResumption::default() },
+        ..outer()
+    };
     call(&tools(&pipeline, &began, 9), 0, "add", "{}");
     let resumes = outer();
     let shared = Arc::clone(&pipeline) as Arc<dyn ToolPipeline>;
@@ -76,7 +80,10 @@ fn wrong_arguments_and_too_many_calls_do_not_reach_the_pipeline() {
     }
     call(&one, 0, "add", "{}");
     // A program that it runs has no calls of its own.
-    let inner = CallContext { depth: 1, parent: Some(Arc::clone(&one.parent)), ..self::outer() };
+    let inner = CallContext {
+        nesting: CallNesting { depth: 1, parent: Some(Arc::clone(&one.parent)), ..CallNesting::default() },
+        ..self::outer()
+    };
     let other = tools(&pipeline, &inner, 2);
     call(&other, 0, "add", "{}");
     for tools in [&one, &other] {
@@ -91,6 +98,6 @@ fn a_call_that_the_program_does_not_wait_for_is_listed_as_cancelled() {
     let tools = tools(&pipeline, &outer, 9);
     let question = ToolQuestion::Call { ordinal: 0, tool: "hang".into(), arguments: "{}".into() };
     assert!(ask(&tools, question).is_none());
-    let list = serde_json::to_value(outer.nested.take()).unwrap();
+    let list = serde_json::to_value(outer.progress.nested.take()).unwrap();
     assert_eq!((&list["calls"][0]["tool"], &list["calls"][0]["code"]), (&json!("hang"), &json!("cancelled")));
 }

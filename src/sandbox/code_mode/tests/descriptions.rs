@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn tools_are_described_as_far_as_the_caller_may_use_them() {
     let (pipeline, mut outer) = (Refusing::new(), outer());
-    outer.nested_scope = outer.nested_scope.narrowed(&[], ["add".to_owned()]);
+    outer.nesting.scope = outer.nesting.scope.narrowed(&[], ["add".to_owned()]);
     let tools = tools(&pipeline, &outer, 9);
     let (is_ok, described) = ask(&tools, ToolQuestion::DescribeIdentifier("c_d".into())).unwrap();
     assert!(is_ok && described["name"] == "c-d" && described["inputSchema"]["type"] == "object", "{described}");
@@ -29,7 +29,7 @@ fn tools_are_described_as_far_as_the_caller_may_use_them() {
 fn a_function_has_the_tools_that_it_needs_and_no_others() {
     let (pipeline, outer) = (Refusing::new(), outer());
     let run = ProgramRun::without_journal(Some(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>), &outer);
-    let run = ProgramRun { scope: outer.nested_scope.needing(&["add".to_owned()]), ..run };
+    let run = ProgramRun { scope: outer.nesting.scope.needing(&["add".to_owned()]), ..run };
     let tools = ProgramTools::new(run, &outer, "code", 9, Deadline::after(Duration::from_secs(9))).unwrap();
     for (name, is_needed) in [("add", true), ("c-d", false), ("hang", false)] {
         let (is_ok, described) = ask(&tools, ToolQuestion::Describe(name.into())).unwrap();

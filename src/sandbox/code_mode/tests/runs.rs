@@ -52,13 +52,14 @@ async fn a_run_that_needs_an_approval_ends_and_is_resumed_without_calling_anythi
     assert_eq!(call_in_run(&tools, 1, "add", Vec::new()).await.unwrap(), second);
     assert_eq!(call_in_run(&tools, 2, "c-d", Vec::new()).await.unwrap()["kind"], "denied");
     assert!(tools.end(ended(End::Exited { code: 0 })).await.is_ok());
-    let of_call =
-        |(call, _): &(CallContext, Arguments)| (call.tool.clone(), call.approval.as_deref().map(str::to_owned));
+    let of_call = |(call, _): &(CallContext, Arguments)| {
+        (call.tool.clone(), call.resumption.approval.as_deref().map(str::to_owned))
+    };
     let made: Vec<_> = pipeline.made.lock().iter().map(of_call).collect();
     let approved = ("c-d".to_owned(), Some("a-1".to_owned()));
     let [first, second, third] = ["a-b", "add", "c-d"].map(|tool| (tool.to_owned(), None));
     assert_eq!(made, [first, second, third, approved]);
-    let list = serde_json::to_value(again.nested.take()).unwrap();
+    let list = serde_json::to_value(again.progress.nested.take()).unwrap();
     assert_eq!((&list["count"], &list["replayed"]), (&json!(1), &json!(2)));
     let gone = journals.resume(&again, &Arguments::new(), &id).await.unwrap_err();
     assert_eq!(gone.code(), ErrorCode::NotFound, "it has ended");

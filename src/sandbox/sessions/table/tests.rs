@@ -101,7 +101,7 @@ async fn a_session_is_entered_only_with_the_rights_with_which_it_began() {
     let (sorted, mixed) = (ann(&["a", "b"]), ann(&["b", "a"]));
     let of = |caller| Rights::of(&CallContext::new("python_executor", Arc::new(caller), Via::Rest));
     assert!(of(sorted) == of(mixed) && of(ann(&[])) == Rights::of(&of_agent));
-    of_agent.nested_scope = of_agent.nested_scope.narrowed(&[], ["pay".to_owned()]);
+    of_agent.nesting.scope = of_agent.nesting.scope.narrowed(&[], ["pay".to_owned()]);
     for other in [with_role, with_narrow_key, of_agent] {
         let rights = Some(Rights::of(&other));
         let refused = made.sessions.enter(&owner("ann"), rights, "a", soon()).await.err().unwrap();

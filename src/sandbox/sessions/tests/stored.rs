@@ -70,7 +70,7 @@ async fn turn(sandbox: &Sandbox, session: &str, code: &str, every_call: bool) ->
     let deadline = Deadline::after(Duration::from_secs(20));
     let session = CallSession { name: session, every_call };
     let outcome = sandbox.run_job_in_session(&context, session, job(code), deadline).await;
-    (outcome.unwrap().result.unwrap(), context.interpreter.get().unwrap())
+    (outcome.unwrap().result.unwrap(), context.progress.interpreter.get().unwrap())
 }
 
 async fn places(sandbox: &Sandbox) -> Vec<String> {

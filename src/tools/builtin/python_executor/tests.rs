@@ -29,7 +29,7 @@ impl RunPython for StandIn {
         job: Job,
         _: Deadline,
     ) -> Running<'a> {
-        call.interpreter.set(InterpreterSession {
+        call.progress.interpreter.set(InterpreterSession {
             name: session.name.into(),
             generation: 3,
             is_new: false,
@@ -91,7 +91,7 @@ async fn execute_in(
     let stand_in = Arc::new(StandIn { outcome, job: Mutex::default() });
     let tool = definition(&config(), &["base", "data", "plot"], stand_in.clone(), workspaces);
     let mut call = CallContext::new("python_executor", Arc::new(Caller::anonymous()), Via::Rest);
-    call.session = session;
+    call.origin.session = session;
     let attempt = Attempt {
         call: &call,
         deadline: Deadline::after(Duration::from_secs(10)),
@@ -209,7 +209,7 @@ async fn a_run_sees_its_sessions_workspace_behind_the_files_of_the_call() {
     let write = file_write::definition(&workspaces);
     for path in ["own.csv", "sent.csv", "rates.csv", "sent/inner.csv"] {
         let mut call = CallContext::new("file_write", Arc::new(Caller::anonymous()), Via::Rest);
-        call.session = Some(Arc::clone(&session));
+        call.origin.session = Some(Arc::clone(&session));
         let arguments = json!({"path": path, "content": "written"});
         let attempt = Attempt {
             call: &call,

@@ -4,7 +4,7 @@ use super::*;
 use crate::builtin::tests::run_within;
 use sekisho_calls::results::{LargeResult, ToolAccess};
 use sekisho_config::{Config, Secret, SecretsConfig};
-use sekisho_core::call::{CallContext, Caller, Deadline, ResultHandles, Via};
+use sekisho_core::call::{CallContext, CallOrigin, Caller, Deadline, ResultHandles, Via};
 use sekisho_observe::metrics::Metrics;
 use sekisho_store::test_support::test_store;
 
@@ -52,7 +52,7 @@ impl Reading {
 fn call() -> CallContext {
     let handles = Some(ResultHandles { max_inline_bytes: 2_000, session: Some("s".into()) });
     CallContext {
-        handles,
+        origin: CallOrigin { handles, ..CallOrigin::default() },
         ..CallContext::new("read_result", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Agent)
     }
 }
@@ -166,7 +166,7 @@ async fn what_cannot_be_read_says_why() {
     let bob = CallContext { caller: Arc::new(Caller::new("bob", "acme", Vec::new())), ..call() };
     let error = run_within(&reading.tool, &bob, json!({"handle": &*json})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::UnknownResult);
-    let elsewhere = CallContext { handles: None, ..call() };
+    let elsewhere = CallContext { origin: CallOrigin::default(), ..call() };
     let error = run_within(&reading.tool, &elsewhere, json!({"handle": &*json})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::UnknownResult, "of another session");
 }

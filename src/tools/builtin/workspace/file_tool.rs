@@ -37,10 +37,10 @@ pub(in super::super) enum Reach {
 impl Executor for FileTool {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let session = attempt.call.session.as_deref().ok_or_else(no_session)?;
+            let session = attempt.call.origin.session.as_deref().ok_or_else(no_session)?;
             let request = FileRequest {
                 arguments: arguments.clone(),
-                upload: attempt.call.upload.clone(),
+                upload: attempt.call.body.upload.clone(),
                 max_output_bytes: attempt.max_output_bytes,
             };
             self.run_in(Session::workspace_name(session), request).await

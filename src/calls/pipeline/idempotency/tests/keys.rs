@@ -8,6 +8,7 @@ use super::*;
 use crate::pipeline::idempotency::key::MAX_KEY_LENGTH;
 use crate::tool::Metadata;
 use sekisho_config::PolicyConfig;
+use sekisho_core::call::CallOrigin;
 use sekisho_core::token_scopes::TokenScopes;
 
 #[tokio::test]
@@ -17,7 +18,8 @@ async fn another_body_is_a_conflict_while_the_first_call_runs_and_after() {
     let pipeline = &checkpoint.pipeline;
     let others = || {
         let dry = CallContext { dry_run: true, ..keyed("k") };
-        let parameters = CallContext { tool_parameters: arguments(1), ..keyed("k") };
+        let parameters =
+            CallContext { origin: CallOrigin { tool_parameters: arguments(1), ..CallOrigin::default() }, ..keyed("k") };
         [(keyed("k"), arguments(2)), (dry, Arguments::new()), (parameters, Arguments::new())]
     };
     let all_conflict = async || {

@@ -1,0 +1,108 @@
+//! The parts of a call. Those that a [repeated](super::CallContext::repeated) call has too are `Clone`; those of one call alone are
+//! not.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{
+    BudgetScopes, ChargeSink, InterpreterNote, NestedCalls, OpenTime, ParentCall, QueueTime, ResultHandles, Sending,
+    TraceParent, Undo, Upload,
+};
+use crate::client_request::ClientRequest;
+use crate::coercion::Coercion;
+use crate::peer::{ClientPeer, ClientSession};
+use crate::session::Session;
+use crate::share::Lease;
+use crate::tool_scope::NestedScope;
+
+/// What the request of a call says beside the tool and its arguments.
+#[derive(Debug, Clone, Default)]
+pub struct CallOrigin {
+    /// The request that it came with, if it came from outside of this process.
+    pub request: Option<Arc<ClientRequest>>,
+    pub trace: Option<TraceParent>,
+    pub session: Option<Arc<Session>>,
+    /// `session_context.user_id`: never an identity, only passed on and recorded.
+    pub claimed_user: Option<String>,
+    /// `session_context.prompt_params`, for adapters (E43).
+    pub prompt_params: Map<String, Value>,
+    /// `session_context.tool_parameters`, for adapters.
+    pub tool_parameters: Map<String, Value>,
+    /// Set where its result goes to a model that can read a stored one.
+    pub handles: Option<ResultHandles>,
+}
+
+/// The place of a call among those that running tools make.
+#[derive(Debug, Clone, Default)]
+pub struct CallNesting {
+    /// 0 for a call from outside, parent + 1 for a call made by a running tool.
+    pub depth: u32,
+    /// Of a call made by a running tool.
+    pub parent: Option<Arc<ParentCall>>,
+    /// The tools that calls made by its tool may use, of those of the caller; for such a call, those that it may use.
+    pub scope: NestedScope,
+}
+
+/// What a call is known by when it is sent again.
+#[derive(Debug, Clone, Default)]
+pub struct CallResumption {
+    pub idempotency_key: Option<String>,
+    /// The id of the approval by which it is made (`X-Approval-Id`).
+    pub approval: Option<Arc<str>>,
+    /// The run of a program that it resumes.
+    pub run: Option<Arc<str>>,
+    /// Sent to an HTTP API as its `Idempotency-Key`: the same one when whoever records the call sends it again.
+    pub upstream_key: Option<Arc<str>>,
+}
+
+/// The MCP client of a call.
+#[derive(Debug, Clone, Default)]
+pub struct CallClient {
+    /// The client, if it can be contacted while the call runs.
+    pub peer: Option<Arc<dyn ClientPeer>>,
+    /// The MCP session of the call, where the client's revision has sessions.
+    pub session: Option<Arc<dyn ClientSession>>,
+    /// What the client adds for the tool's server, beside the arguments: the `_meta` of an MCP request.
+    pub meta: Map<String, Value>,
+    /// The client wants it to run as a task.
+    pub as_task: bool,
+    /// What is undone if its caller leaves before it has the result.
+    pub undo: Option<Arc<Undo>>,
+}
+
+/// What a call is charged to.
+#[derive(Debug, Clone, Default)]
+pub struct CallCharging {
+    pub scopes: BudgetScopes,
+    /// Who stores its charge; otherwise it is written in the background.
+    pub sink: Option<Arc<dyn ChargeSink>>,
+}
+
+/// The form in which a call came.
+#[derive(Debug, Default)]
+pub struct CallBody {
+    /// What its arguments take of the memory for bodies.
+    pub memory: Option<Arc<Lease>>,
+    /// The file that its arguments name, where the request's body is one.
+    pub upload: Option<Arc<Upload>>,
+    /// Changes of its form before it came here, for its receipt.
+    pub corrections: Vec<Coercion>,
+    /// The id that an agent's run has for it.
+    pub agent_call: Option<Box<str>>,
+}
+
+/// What is noted of a call while it runs.
+#[derive(Debug, Default)]
+pub struct CallProgress {
+    /// The calls that its tool has made.
+    pub nested: NestedCalls,
+    /// The session of an interpreter in which its program ran.
+    pub interpreter: InterpreterNote,
+    /// Whether its price is refunded when it ends.
+    pub sending: Sending,
+    /// How long it has waited for sessions of MCP servers to start: not counted as the tool's time.
+    pub starting: OpenTime,
+    /// How long it has waited for slots, queues and look-ups of the gateway: not counted as the tool's time either.
+    pub queueing: Arc<QueueTime>,
+}
