@@ -91,6 +91,17 @@ fn only_the_execute_stage_runs_tools() {
     assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/calls/pipeline/execute.rs"]);
 }
 
+/// The files in which the gateway itself starts, reloads and closes. What it hands out has a type for each topic, with its fields and
+/// its lock.
+const FILES_OF_THE_GATEWAY: [&str; 4] =
+    ["src/gateway/background.rs", "src/gateway/lib.rs", "src/gateway/reload.rs", "src/gateway/start.rs"];
+
+#[test]
+fn the_gateway_itself_has_few_methods() {
+    let files = product_files().into_iter().filter(|(_, text)| text.contains("impl Gateway {"));
+    assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), FILES_OF_THE_GATEWAY);
+}
+
 /// What is stored, or compared with what is stored, has the time of the database: a machine's clock may be wrong.
 #[test]
 fn moments_of_the_store_are_those_of_its_clock() {

@@ -34,7 +34,8 @@ impl Served {
     /// # Errors
     /// It cannot listen.
     pub(super) async fn start(gateway: &Arc<Gateway>) -> Result<Self, String> {
-        let listening = BoundListeners::bind(&gateway.config()).await.map_err(|error| error.to_string())?;
+        let listening =
+            BoundListeners::bind(&gateway.configuration().current()).await.map_err(|error| error.to_string())?;
         let address = listening.address().ok_or("it listens on no address")?;
         let root = Url::parse(&format!("http://{address}/")).map_err(|error| error.to_string())?;
         let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;

@@ -55,9 +55,9 @@ impl Catalog {
     /// # Errors
     /// A folder or a file in it that cannot be used.
     pub fn load(gateway: &Arc<Gateway>) -> Result<Self, UnusableFile> {
-        let config = gateway.config();
+        let config = gateway.configuration().current();
         let (skills, subagents) = read_folders(&config.agent)?;
-        gateway.know_skills(skills.keys().cloned().collect());
+        gateway.configuration_notes().know_skills(skills.keys().cloned().collect());
         Ok(Self { gateway: Arc::clone(gateway), skills, subagents })
     }
 
@@ -98,7 +98,7 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::model`].
     pub async fn model_of(&self, tenant: &Tenant, name: Option<&str>) -> Result<ResolvedModel, CallError> {
-        let config = self.gateway.config().clone();
+        let config = self.gateway.configuration().current().clone();
         let name = name.unwrap_or_else(|| default_model(&config.agent, &tenant.settings));
         let known = match tenant.settings.has_model(name) {
             true => self.known_model(&config.agent, tenant, name).await?,
@@ -131,7 +131,7 @@ impl Catalog {
         name: Option<&str>,
         parent: &AgentProfile,
     ) -> Result<AgentProfile, CallError> {
-        let config = self.gateway.config().clone();
+        let config = self.gateway.configuration().current().clone();
         let general = config.agent.subagents.model.as_deref().filter(|name| *name != INHERIT);
         let Some(named) = name.or(general) else { return Ok(parent.clone()) };
         let viewer = Viewer::OfTenant(tenant_id);
@@ -151,7 +151,7 @@ impl Catalog {
     pub async fn models(&self, tenant: &Tenant) -> Result<Vec<String>, CallError> {
         let mut names: BTreeSet<_> =
             self.names::<ModelConfig>(Viewer::OfTenant(&tenant.id)).await?.into_keys().collect();
-        names.extend(self.gateway.config().agent.profiles.keys().cloned());
+        names.extend(self.gateway.configuration().current().agent.profiles.keys().cloned());
         names.retain(|name| tenant.settings.has_model(name));
         Ok(names.into_iter().collect())
     }
@@ -197,7 +197,7 @@ impl Catalog {
             return BTreeMap::new();
         }
         let mut types = self.subagents.clone();
-        types.extend(self.gateway.config().agent.subagents.types.clone());
+        types.extend(self.gateway.configuration().current().agent.subagents.types.clone());
         types.retain(|name, _| names.iter().any(|wanted| wanted == name || wanted == "*"));
         types
     }

@@ -73,8 +73,8 @@ impl ConversationRuns {
         });
         let (gateway, process) = (agents.gateway(), agents.plans().process());
         let (store, budgets) = (gateway.store().clone(), Arc::clone(&gateway.pipeline.budget));
-        gateway.in_background(recovery::keep_recovering(store, budgets, process));
-        gateway.each_minute(&runs, |runs| runs.logs.remove_expired());
+        gateway.background().spawn_until_closing(recovery::keep_recovering(store, budgets, process));
+        gateway.background().each_minute(&runs, |runs| runs.logs.remove_expired());
         runs
     }
 
@@ -101,11 +101,11 @@ impl ConversationRuns {
         let id: Arc<str> = Uuid::now_v7().to_string().into();
         let caller = &request.caller;
         let log = self.logs.open(&caller.owner, &caller.key, &id)?;
-        let run = LiveRun::new(&id, &caller.key, &request.conversation.id, self.gateway().closing());
+        let run = LiveRun::new(&id, &caller.key, &request.conversation.id, self.gateway().background().closing());
         self.live.insert(Arc::clone(&id), Arc::clone(&run));
         let (runs, live, events) = (Arc::clone(self), Arc::clone(&run), log.clone());
         let (done, ended) = tokio::sync::oneshot::channel();
-        self.gateway().run_behind(async move {
+        self.gateway().background().spawn_in_span(async move {
             let guard = EndGuard { runs: Arc::clone(&runs), id, log: events.clone() };
             let outcome = Box::pin(runs.run(request, live, &events)).await;
             if let Err(error) = &outcome {

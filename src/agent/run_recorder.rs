@@ -73,13 +73,19 @@ impl Drop for RunRecorder {
         let used = self.meter.used();
         self.gateway.pipeline.settlement.metrics.record_run(&self.agent, self.reason, &used);
         telemetry::complete_run(&self.span, self.reason, &used);
-        self.gateway.keep_run(AgentRun {
+        let run = AgentRun {
             begun: self.begun,
             caller_key: Arc::clone(&self.caller_key),
             agent: self.agent.to_string(),
             model: std::mem::take(&mut self.model),
             reason: self.reason.as_str().to_owned(),
             used,
+        };
+        let store = self.gateway.store().clone();
+        self.gateway.background().spawn(async move {
+            if let Err(error) = store.add_run(&run).await {
+                tracing::warn!(%error, "the usage of an agent run could not be recorded");
+            }
         });
     }
 }

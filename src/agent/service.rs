@@ -65,7 +65,7 @@ impl AgentService {
     /// # Errors
     /// A configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
     pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, AgentFileError> {
-        let directory = gateway.config().agent.prompts_directory.clone();
+        let directory = gateway.configuration().current().agent.prompts_directory.clone();
         let agents = Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalog: Catalog::load(gateway)?,
@@ -74,7 +74,7 @@ impl AgentService {
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
             plans: Plans::default(),
         });
-        gateway.each_minute(&agents, |agents| agents.plans.logs.remove_expired());
+        gateway.background().each_minute(&agents, |agents| agents.plans.logs.remove_expired());
         Ok(agents)
     }
 
@@ -312,7 +312,8 @@ impl AgentService {
     }
 
     async fn thread_summary(&self, request: &AgentRequest) -> Option<String> {
-        let thread = request.thread.as_deref().filter(|_| self.gateway.config().agent.memory.summaries)?;
+        let thread =
+            request.thread.as_deref().filter(|_| self.gateway.configuration().current().agent.memory.summaries)?;
         let summary = self.gateway.store().thread_summary(&request.caller.key, thread).await;
         summary.unwrap_or_else(|error| {
             tracing::warn!(%error, "a run continues without its thread's summary");

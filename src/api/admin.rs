@@ -57,5 +57,5 @@ pub async fn record_change<T: Send + 'static>(
         slot.write_event(AuditEvent { success: result.is_ok(), detail, ..event }).wait().await?;
         result
     };
-    gateway.run_to_end(work).await
+    gateway.background().run_to_end(work).await
 }

@@ -18,7 +18,7 @@ pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: In
             let deadline = Instant::now() + wait;
             let max_wait = move |_| ready(deadline.saturating_duration_since(Instant::now())).boxed();
             // Boxed, because few requests wait.
-            Box::pin(gateway.call_when_approved(call, arguments, max_wait)).await.answered
+            Box::pin(gateway.approvals().call_when_approved(call, arguments, max_wait)).await.answered
         }
     };
     origin.preferences.respond(&answered)

@@ -49,7 +49,7 @@ pub(super) async fn list(
         max,
         ..ApprovalFilter::default()
     };
-    let found = gateway.list_approvals(&origin.caller, filter).await?;
+    let found = gateway.approvals().list(&origin.caller, filter).await?;
     let is_full = u32::try_from(found.len()).is_ok_and(|found| found == max);
     let next = is_full.then(|| found.last().map(|last| last.created.to_string())).flatten();
     let approvals = found.iter().map(|approval| ApprovalBody::of(&gateway, approval)).collect();
@@ -64,7 +64,7 @@ pub(super) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let (approval, sees_arguments) = gateway.approval_for(&origin.caller, &id).await?;
+    let (approval, sees_arguments) = gateway.approvals().find(&origin.caller, &id).await?;
     let mut body = ApprovalBody::of(&gateway, &approval);
     if sees_arguments {
         let approvals = &gateway.pipeline.approvals;
@@ -119,7 +119,7 @@ async fn decide(
         ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
     };
     let (service, approver) = (Arc::clone(gateway), Arc::clone(&origin.caller));
-    let change = async move { service.decide_approval(&approver, &id, &judgement).await };
+    let change = async move { service.approvals().decide(&approver, &id, &judgement).await };
     let decided = record_change(gateway, event, change).await?;
     Ok(reply::json(StatusCode::OK, &ApprovalBody::of(gateway, &decided)))
 }

@@ -209,7 +209,7 @@ impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for F
         let (mut parts, body) = request.into_parts();
         let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
         let by = P::of(&origin.caller)?;
-        let limits = BodyLimits::of(&gateway.config().server);
+        let limits = BodyLimits::of(&gateway.configuration().current().server);
         let (bytes, values) = (limits.bytes.max(MAX_OF_ADMINISTRATORS), limits.values.max(MAX_VALUES));
         let limits = BodyLimits { bytes, values, ..limits };
         let connection = Connection::of(&parts)?;
@@ -243,7 +243,7 @@ async fn read_json<T: DeserializeOwned>(
     let (parts, body) = request.into_parts();
     let connection = Connection::of(&parts)?;
     let caller = connection.caller()?;
-    let limits = BodyLimits::of(&gateway.config().server);
+    let limits = BodyLimits::of(&gateway.configuration().current().server);
     if body.size_hint().lower() > UNCOUNTED_BYTES as u64 {
         gateway.pipeline.limits.check(caller)?;
     }

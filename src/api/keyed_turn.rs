@@ -107,7 +107,7 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
         // It was refused before it began.
         None => return false,
         Some(RunStatus::Running | RunStatus::Succeeded | RunStatus::Paused) => return true,
-        Some(RunStatus::Cancelled) if !gateway.closing().is_cancelled() => return true,
+        Some(RunStatus::Cancelled) if !gateway.background().closing().is_cancelled() => return true,
         Some(RunStatus::Cancelled | RunStatus::Failed | RunStatus::TimedOut | RunStatus::Interrupted) => {}
     }
     store.tool_executions(run).await.map_or(true, |calls| !calls.is_empty())
@@ -141,8 +141,8 @@ where
     let (head, answered) = oneshot::channel();
     let task = Task { gateway: Arc::clone(gateway), caller: Arc::clone(&origin.caller), guard, progress };
     let running = run(origin, task.progress.clone());
-    let closing = gateway.closing().clone();
-    gateway.run_behind(async move {
+    let closing = gateway.background().closing().clone();
+    gateway.background().spawn_in_span(async move {
         let mut work = Box::pin(task.carry_out(running, head));
         if closing.run_until_cancelled(&mut work).await.is_none() && timeout(CLOSING_WAIT, work).await.is_err() {
             tracing::warn!("a turn with an Idempotency-Key was aborted; its outcome is unknown");

@@ -190,7 +190,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
     let responses = Arc::<responses::KeptResponses>::default();
-    gateway.each_minute(&responses, |responses| responses.remove_expired(Instant::now()));
+    gateway.background().each_minute(&responses, |responses| responses.remove_expired(Instant::now()));
     router
         .layer(Extension(responses))
         .layer(Extension(ConversationRuns::new(agents)))

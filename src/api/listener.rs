@@ -99,7 +99,7 @@ pub async fn serve_with(
     shutdown: impl Future<Output = ()>,
 ) {
     let gateway = agents.gateway();
-    let config = gateway.config();
+    let config = gateway.configuration().current();
     gateway.outbound().set_own_listeners(listening.addresses());
     let replicas = listening.replicas.take();
     gateway.look_for_interpreter();
@@ -128,17 +128,17 @@ pub async fn serve_with(
     let guard = RequestGuard::new(router.clone(), address, Arc::clone(&memory));
     let metrics_guard = RequestGuard::new(metrics_router(gateway), PublicAddress::any(), Arc::clone(&memory));
     if let Some(tls) = &listening.tls {
-        gateway.in_background(Arc::clone(tls).reload_on_change(Arc::clone(&gateway.readiness)));
+        gateway.background().spawn_until_closing(Arc::clone(tls).reload_on_change(Arc::clone(&gateway.readiness)));
     }
     if let Some(replicas) = &replicas {
         // Before a session begins here that a client may use at another replica.
-        gateway.announce_address(replicas.local_addr().ok()).await;
+        gateway.cluster().announce_address(replicas.local_addr().ok()).await;
     }
     let stopping = async {
         tokio::select! { () = stop.cancelled() => {} () = shutdown => {} }
         if replicas.is_some() {
             // From now on the sessions of this replica are unknown at the others, where their clients begin anew.
-            gateway.announce_address(None).await;
+            gateway.cluster().announce_address(None).await;
         }
     };
     tokio::select! {
@@ -153,7 +153,7 @@ pub async fn serve_with(
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
     let of_replicas = async {
-        if replicas.is_some() && gateway.replica().is_some_and(|replica| replica.live() > 1) {
+        if replicas.is_some() && gateway.cluster().replica().is_some_and(|replica| replica.live() > 1) {
             let _none_come = timeout_at(until.min(Instant::now() + STILL_FORWARDED), forwarded).await;
         }
         of_replicas.finish(until).await;
@@ -199,7 +199,7 @@ async fn accept_forwarded(
     router: &Router,
     memory: &Arc<BodyMemory>,
 ) {
-    let Some(replica) = gateway.replica() else { return std::future::pending().await };
+    let Some(replica) = gateway.cluster().replica() else { return std::future::pending().await };
     let guard = RequestGuard::of_replicas(router.clone(), Arc::clone(memory), Arc::clone(replica));
     accept(listener, None, connections, &guard).await;
 }

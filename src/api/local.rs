@@ -132,7 +132,7 @@ impl LocalRoutes {
             process_id: std::process::id(),
             on_demand: self.on_demand,
             config_file: self.config_file,
-            configuration: self.gateway.config().fingerprint(),
+            configuration: self.gateway.configuration().current().fingerprint(),
             left_out: left_out(&self.gateway, caller),
         }
     }

@@ -72,11 +72,11 @@ pub(super) struct McpServer {
 
 impl McpServer {
     fn new(gateway: &Arc<Gateway>) -> Arc<Self> {
-        let ids = ReplicaIds::new(gateway.replica());
+        let ids = ReplicaIds::new(gateway.cluster().replica());
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
-            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp, ids.clone())),
+            sessions: Arc::new(Sessions::new(&gateway.configuration().current().server.mcp, ids.clone())),
             forwarding: Forwarding::new(gateway, &ids),
             parked: ParkedCalls::new(ids.clone()),
             tasks: Tasks::new(ids),

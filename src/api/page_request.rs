@@ -157,7 +157,7 @@ async fn parse_multipart(
 }
 
 async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) -> Result<Bytes, CallError> {
-    let limits = BodyLimits::of(&gateway.config().server);
+    let limits = BodyLimits::of(&gateway.configuration().current().server);
     Connection::of(parts)?.memory.read(body, owner, limits).await
 }
 

@@ -252,7 +252,7 @@ pub(super) async fn events(
 ) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&parts.headers)?;
     if let Some(events) = agents.plan_events(&origin.caller, &id, after).await? {
-        let events = events.take_until(agents.gateway().key_ended(&origin.caller));
+        let events = events.take_until(agents.gateway().keys().ended(&origin.caller));
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
     let plan = agents.plan(&origin.caller, &id).await?;

@@ -329,7 +329,7 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
         true => local::caller_of(&parts.headers)?,
         false => {
             let (is_local, client) = (connection.client.is_local, &connection.client_owner);
-            gateway.authenticator().authenticate(&parts.headers, is_local, client).await?
+            gateway.keys().authenticator().authenticate(&parts.headers, is_local, client).await?
         }
     };
     Ok(match caller.anonymous {

@@ -58,7 +58,7 @@ pub(super) async fn show(
     let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
     // To its end, even if the client disconnects: the session would end with it.
     let look = async move { service.sandbox().show_session(&owner, &id).await };
-    let details = gateway.run_to_end(look).await?;
+    let details = gateway.background().run_to_end(look).await?;
     Ok(reply::json(StatusCode::OK, &details))
 }
 

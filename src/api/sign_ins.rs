@@ -70,8 +70,8 @@ impl From<StoredUserToken> for SignInBody {
 #[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins",
     responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let found = gateway.list_sign_ins(&origin.caller).await?;
-    let available = gateway.missing_sign_ins(&origin.caller).await?;
+    let found = gateway.sign_ins().list(&origin.caller).await?;
+    let available = gateway.sign_ins().missing(&origin.caller).await?;
     let sign_ins = found.into_iter().map(SignInBody::from).collect();
     Ok(reply::json(StatusCode::OK, &SignInList { sign_ins, available }))
 }
@@ -87,7 +87,7 @@ pub async fn begin(
 ) -> Result<Response, ErrorReply> {
     let (service, caller, event) =
         (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInStarted, &source));
-    let change = async move { service.offer_sign_in(&caller, &source).await };
+    let change = async move { service.sign_ins().offer(&caller, &source).await };
     let needed = record_change(&gateway, event, change).await?;
     Ok(([(CACHE_CONTROL, "no-store")], reply::json(StatusCode::OK, &needed)).into_response())
 }
@@ -108,7 +108,7 @@ pub(super) async fn revoke(
     let change = async move {
         let RevokedQuery { caller: id, tenant } = &query;
         let of = id.as_deref().map(|id| SignedInCaller { id, tenant: tenant.as_deref() });
-        service.revoke_sign_in(&caller, &source, of).await
+        service.sign_ins().revoke(&caller, &source, of).await
     };
     record_change(&gateway, event, change).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -175,7 +175,7 @@ impl Chat {
             Some(kept) => (Some(kept.model.clone()), Some(kept.session.clone()), kept.messages()),
             None => (None, None, Vec::new()),
         };
-        let config = gateway.config();
+        let config = gateway.configuration().current();
         let model = command.model.clone().or(model).unwrap_or_else(|| config.agent.default_profile.clone());
         let (agent, profile) = profile_of(&config, &model, command.plan)?;
         let caller = command.identity.caller().caller()?;
@@ -240,7 +240,7 @@ impl Chat {
     /// # Errors
     /// There is no such profile.
     fn change_model(&mut self, name: &str) -> Result<(), CallError> {
-        (self.agent, self.profile) = profile_of(&self.agents.gateway().config(), name, self.plans)?;
+        (self.agent, self.profile) = profile_of(&self.agents.gateway().configuration().current(), name, self.plans)?;
         name.clone_into(&mut self.model);
         Ok(())
     }

@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
             None => tracing::info!(tools, "sekisho is listening on its Unix socket"),
         }
-        greet(&gateway.config(), &listening);
+        greet(&gateway.configuration().current(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
         crate::serve(listening, &agents, shutdown(&gateway, signals)).await;
@@ -116,7 +116,7 @@ fn greet(config: &Config, listening: &BoundListeners) {
 
 /// Logs settings that the operator should review.
 async fn log_notes(gateway: &Gateway) {
-    for (setting, note) in gateway.notes().await {
+    for (setting, note) in gateway.configuration_notes().all().await {
         tracing::warn!(setting, "{note}");
     }
 }
@@ -149,9 +149,9 @@ pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnc
 
 /// Waits for all documents and MCP servers, each within its time limits, and offers their tools.
 async fn offer_all_tools(gateway: &Arc<Gateway>) {
-    gateway.fetch_pending_documents().await;
+    gateway.collections().fetch_pending_documents().await;
     gateway.mcp_servers().settled().await;
-    gateway.offer_mcp_tools().await;
+    gateway.tool_offer().offer_mcp_tools().await;
 }
 
 pub(super) fn runtime() -> Option<Runtime> {
@@ -216,7 +216,7 @@ async fn received(signal: Option<&mut Signal>) {
 async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
     let stop = signals.next().await;
     gateway.leave();
-    let delay = Duration::from_secs(gateway.config().server.shutdown_delay_seconds);
+    let delay = Duration::from_secs(gateway.configuration().current().server.shutdown_delay_seconds);
     if stop == Stop::Terminated {
         let _ended = tokio::time::timeout(delay, signals.next()).await;
     }
@@ -262,7 +262,7 @@ async fn load_at_rest(
 
 /// Whether the same configuration was loaded. What cannot be loaded is not: it is reported.
 fn is_unchanged(gateway: &Gateway, loaded: Option<&Config>) -> bool {
-    loaded.is_some_and(|loaded| *loaded == **gateway.config())
+    loaded.is_some_and(|loaded| *loaded == **gateway.configuration().current())
 }
 
 /// Applies a changed configuration or policy on SIGHUP and, unless it opens something, when a file changes. SIGHUP also starts a
@@ -272,10 +272,10 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
         tracing::warn!("SIGHUP cannot be handled; changed files are still detected");
         return;
     };
-    let watch = || Watcher::new(gateway.configuration_files(file.as_deref()), gateway.watched_files());
+    let watch = || Watcher::new(gateway.configuration().files(file.as_deref()), gateway.watched_files());
     let mut watcher = watch();
     loop {
-        let renew_after = gateway.config().references.renew_after;
+        let renew_after = gateway.configuration().current().references.renew_after;
         let (is_asked, rests) = tokio::select! {
             _ = hang_up.recv() => {
                 gateway.pipeline.settlement.audit.start_segment();
@@ -295,7 +295,7 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
             (Ok(config), false) => gateway.reload_found(config).await,
             (Err(problem), _) => gateway.refuse_reload(&problem),
         }
-        if !watcher.watches(&gateway.configuration_files(file.as_deref()), &gateway.watched_files()) {
+        if !watcher.watches(&gateway.configuration().files(file.as_deref()), &gateway.watched_files()) {
             watcher = watch();
         }
     }

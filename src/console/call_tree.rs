@@ -26,7 +26,7 @@ impl CallTree {
     /// Of the calls that the visitor may see.
     pub(super) fn of(console: &Console, visit: &Visit) -> Self {
         let mut below: HashMap<_, Vec<_>> = HashMap::new();
-        for call in console.gateway.recent_nested_calls(&visit.caller) {
+        for call in console.gateway.history().recent_nested_calls(&visit.caller) {
             if let Some(parent) = call.parent {
                 below.entry(parent).or_default().push(call);
             }

@@ -64,7 +64,7 @@ pub(super) async fn page(
 ) -> Response {
     match visit.require(Act::SeeCalls) {
         Ok(()) if wanted.format != Format::Html => {
-            rows(&console.gateway.recent_calls(&visit.caller, &wanted.filter())).respond(wanted.format)
+            rows(&console.gateway.history().recent_calls(&visit.caller, &wanted.filter())).respond(wanted.format)
         }
         allowed => visit.answer(allowed.map(|()| list(&console, &visit, &wanted))),
     }
@@ -72,10 +72,10 @@ pub(super) async fn page(
 
 /// `GET /console/calls/{id}`.
 pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let recent = visit.require(Act::SeeCalls).and_then(|()| console.gateway.recent_call(&visit.caller, &id));
+    let recent = visit.require(Act::SeeCalls).and_then(|()| console.gateway.history().recent_call(&visit.caller, &id));
     let page = match recent {
         Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
-            console.gateway.past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
+            console.gateway.history().past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
         }
         recent => recent.map(|call| show(&console, &visit, &call)),
     };
@@ -163,11 +163,11 @@ fn rows(calls: &[Arc<RecentCall>]) -> Rows<'static, 11> {
 fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
     let texts = visit.texts();
     let newest = console.gateway.pipeline.settlement.recent.last_sequence();
-    let found = console.gateway.recent_calls(&visit.caller, &wanted.filter());
+    let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
     let shown = &found[..found.len().min(PAGE)];
     let next = shown.last().filter(|_| found.len() > PAGE).map(|last| last.sequence);
     let refused = found.iter().filter(|call| call.status == Status::Refused).count();
-    let reach = match console.gateway.reach(&visit.caller) {
+    let reach = match console.gateway.configuration().reach(&visit.caller) {
         Reach::Own => "calls-own",
         Reach::Tenant => "calls-tenant",
         Reach::AllTenants => "calls-all",
@@ -327,7 +327,7 @@ fn tail(console: Arc<Console>, visit: Visit, wanted: Wanted) -> impl Stream<Item
             }
             wanted.after = Some(newest);
             newest = last;
-            let found = console.gateway.recent_calls(&visit.caller, &wanted.filter());
+            let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
             let lines: Vec<_> =
                 found.iter().take(MAX_IN_EVENT).map(|call| line(&visit.texts(), call).into_string()).collect();
             if !lines.is_empty() {

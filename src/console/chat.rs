@@ -142,7 +142,7 @@ fn outcome(answer: Option<&Value>) -> (&'static str, &'static str) {
 /// The call that an agent's run has this id for, while it is in memory.
 pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<RecentCall>> {
     let filter = CallFilter { agent_call: Some(id.to_owned()), ..CallFilter::default() };
-    console.gateway.recent_calls(&visit.caller, &filter).into_iter().next()
+    console.gateway.history().recent_calls(&visit.caller, &filter).into_iter().next()
 }
 
 /// JSON in lines; a text that is none as it is.

@@ -38,7 +38,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    let settings = visit.require(Act::SeeConfiguration).and_then(|()| console.gateway.settings(&visit.caller));
+    let settings =
+        visit.require(Act::SeeConfiguration).and_then(|()| console.gateway.configuration().settings(&visit.caller));
     match settings {
         Ok(all) if wanted.format != Format::Html => rows(&wanted.choose(&all)).respond(wanted.format),
         settings => visit.answer(settings.map(|all| show(&console, &visit, &wanted, &all, None))),
@@ -65,10 +66,10 @@ pub(super) async fn check(State(console): State<Arc<Console>>, request: Request)
     let (visit, text) = (&submitted.visit, submitted.field("text"));
     let sent = Some(text.to_owned()).filter(|text| !text.is_empty());
     let checked = match submitted.shared_administrator() {
-        Ok(_) => console.gateway.check_configuration(&visit.caller, sent).await,
+        Ok(_) => console.gateway.configuration_notes().check(&visit.caller, sent).await,
         Err(error) => Err(error),
     };
-    let checked = checked.and_then(|check| Ok((check, console.gateway.settings(&visit.caller)?)));
+    let checked = checked.and_then(|check| Ok((check, console.gateway.configuration().settings(&visit.caller)?)));
     match checked {
         Ok((check, all)) => visit.answer(Ok(show(&console, visit, &Wanted::default(), &all, Some((text, &check))))),
         Err(error) => error_page::of_visit(visit, &error),
@@ -88,8 +89,8 @@ fn show(
     let found = wanted.choose(all);
     let shown = Page::of(&found, wanted.page);
     let title = texts.get("nav-configuration");
-    let waiting = console.gateway.waiting_openings();
-    let file = console.gateway.configuration_file().map(|file| file.display().to_string());
+    let waiting = console.gateway.configuration().waiting_openings();
+    let file = console.gateway.configuration().file().map(|file| file.display().to_string());
     let head = Head {
         state: Some(html! {
             (texts.with("configuration-state", [("count", all.len().into()), ("set", set.into())])) " "

@@ -36,7 +36,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     visit.require(Act::SeeConnect)?;
     let texts = visit.texts();
     let url = &visit.guest.request.server_url;
-    let auth = &console.gateway.config().auth;
+    let auth = &console.gateway.configuration().current().auth;
     let has_sign_in = !auth.jwt.is_empty();
     let title = texts.get("nav-connect");
     let head = Head { state: Some(html! { (texts.get("connect-state")) " " code { (url) } }), ..Head::new(&title) };
@@ -46,7 +46,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
         &head,
         &html! {
             (access(&texts, has_sign_in, console))
-            @for client in clients(url, &console.gateway.config().agent.default_profile) {
+            @for client in clients(url, &console.gateway.configuration().current().agent.default_profile) {
                 section.panel aria-labelledby=(client.name.replace(' ', "-")) {
                     h2 id=(client.name.replace(' ', "-")) { (client.name) }
                     p.quiet { (texts.get(client.place)) }
@@ -62,7 +62,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
 
 /// What is needed besides the address.
 fn access(texts: &Texts, has_sign_in: bool, console: &Console) -> Markup {
-    let keys = console.gateway.config().auth.api_keys.len();
+    let keys = console.gateway.configuration().current().auth.api_keys.len();
     html! {
         div.notice {
             @if keys > 0 { p { (texts.get("connect-key")) " " code { (KEY) } } }

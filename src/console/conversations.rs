@@ -100,7 +100,7 @@ pub(super) async fn agents(console: &Console, visit: &Visit, act: Act) -> Result
         false => AgentList { data: Vec::new() },
     };
     let names = data.into_iter().map(|agent| agent.id).collect();
-    Ok(Agents { names, default: console.gateway.config().agent.default_profile.clone() })
+    Ok(Agents { names, default: console.gateway.configuration().current().agent.default_profile.clone() })
 }
 
 /// A field in which one of the agents is chosen.

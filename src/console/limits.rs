@@ -69,9 +69,9 @@ pub(super) async fn page(
     }
     let (gateway, caller) = (&console.gateway, &visit.caller);
     let found = Found {
-        rules: gateway.rule_levels(caller).into_iter().filter(|level| wanted.admits_rule(level)).collect(),
-        levels: gateway.levels(caller, &wanted.filter()),
-        budgets: gateway.budgets(caller).into_iter().filter(|day| wanted.admits(day)).collect(),
+        rules: gateway.status().rule_levels(caller).into_iter().filter(|level| wanted.admits_rule(level)).collect(),
+        levels: gateway.status().levels(caller, &wanted.filter()),
+        budgets: gateway.status().budgets(caller).into_iter().filter(|day| wanted.admits(day)).collect(),
     };
     match (wanted.format, wanted.table) {
         (Format::Html, _) => visit.answer(Ok(show(&console, &visit, &wanted, &found))),
@@ -148,7 +148,7 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, Found { rules, levels
             }
             section aria-labelledby="general" {
                 h2 #general { (texts.get("limits-general")) }
-                (general(&texts, &console.gateway.config().limits, console.gateway.pipeline.limits.in_flight()))
+                (general(&texts, &console.gateway.configuration().current().limits, console.gateway.pipeline.limits.in_flight()))
             }
         },
     )

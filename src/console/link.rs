@@ -107,7 +107,7 @@ pub(super) async fn open(
 
 /// The address of the console for a browser on this machine.
 fn base(console: &Console) -> Result<String, CallError> {
-    let config = console.gateway.config();
+    let config = console.gateway.configuration().current();
     if let Some(url) = &config.server.mcp.public_url {
         return Ok(url.as_str().trim_end_matches('/').to_owned());
     }

@@ -141,9 +141,9 @@ pub(super) async fn finish(
 /// The address at the provider, and the text of the cookie.
 async fn begin_at_provider(console: &Console, guest: &Guest, to: &str) -> Result<(String, String), CallError> {
     require_encryption(guest)?;
-    let config = console.gateway.config();
+    let config = console.gateway.configuration().current();
     let Some(oidc) = &config.auth.oidc else { return Err(not_configured()) };
-    let endpoints = console.gateway.authenticator().sign_in_endpoints().await?;
+    let endpoints = console.gateway.keys().authenticator().sign_in_endpoints().await?;
     let callback = format!("{}/console/sign-in/callback", guest.request.server_url);
     let (url, pending) = open_id::begin(oidc, &endpoints, callback)?;
     Ok((url.into(), console.open_id.seal(&endpoints.issuer, pending, to)?))
@@ -154,7 +154,7 @@ async fn begin_at_provider(console: &Console, guest: &Guest, to: &str) -> Result
 /// # Errors
 /// `unauthenticated`: there is none, or the reply is of another one.
 fn awaited(console: &Console, guest: &Guest, reply: &ProviderReply) -> Result<Begun, CallError> {
-    let config = console.gateway.config();
+    let config = console.gateway.configuration().current();
     let Some(issuer) = config.auth.oidc.as_ref().and(config.auth.jwt.first()).map(|jwt| &jwt.issuer) else {
         return Err(not_configured());
     };
@@ -176,9 +176,9 @@ async fn finish_at_provider(
     pending: PendingSignIn,
     reply: ProviderReply,
 ) -> Result<HeaderValue, CallError> {
-    let config = console.gateway.config();
+    let config = console.gateway.configuration().current();
     let Some(oidc) = &config.auth.oidc else { return Err(not_configured()) };
-    let (authenticator, outbound) = (console.gateway.authenticator(), console.gateway.outbound());
+    let (authenticator, outbound) = (console.gateway.keys().authenticator(), console.gateway.outbound());
     let endpoints = authenticator.sign_in_endpoints().await?;
     let id = pending.id();
     let signed_in = pending.finish(reply, oidc, endpoints, &authenticator, outbound).await.inspect_err(|error| {

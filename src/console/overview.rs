@@ -42,9 +42,9 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeOverview) {
         return error_page::of_visit(&visit, &error);
     }
-    let overview = console.gateway.overview(&visit.caller, SystemTime::now());
+    let overview = console.gateway.status().overview(&visit.caller, SystemTime::now());
     // Others than administrators of all tenants see none, and a gateway that is no replica has none.
-    let replicas = console.gateway.replicas(&visit.caller).await.ok();
+    let replicas = console.gateway.cluster().list(&visit.caller).await.ok();
     match wanted.format {
         Format::Html => {
             let replicas = replicas.map(|(own, replicas)| replicas::section(&visit.texts(), own, &replicas));

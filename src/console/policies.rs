@@ -66,7 +66,7 @@ pub(super) async fn page(
             rule_rows(&console.gateway.pipeline.policy.summary()).respond(format)
         }
         (Ok(()), format @ (Format::Csv | Format::Json), Table::Decisions) => {
-            decision_rows(&console.gateway.decisions(&visit.caller)).respond(format)
+            decision_rows(&console.gateway.history().decisions(&visit.caller)).respond(format)
         }
         (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question, verdicts.as_ref()))),
     }
@@ -92,7 +92,7 @@ fn show(
 ) -> Markup {
     let texts = visit.texts();
     let summary = console.gateway.pipeline.policy.summary();
-    let decisions = console.gateway.decisions(&visit.caller);
+    let decisions = console.gateway.history().decisions(&visit.caller);
     let title = texts.get("nav-policies");
     let version: String = summary.version.chars().take(8).collect();
     let state = texts.with("policies-state", [("rules", summary.rules.len().into()), ("version", version.into())]);
@@ -138,7 +138,7 @@ impl Question {
             Err(problem) => return Some(Err(problem)),
         };
         let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit), result };
-        Some(console.gateway.explain(&visit.caller, explained).await)
+        Some(console.gateway.history().explain(&visit.caller, explained).await)
     }
 
     /// The same question with other parts of the lists.

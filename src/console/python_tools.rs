@@ -36,7 +36,7 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    let found = visit.require(Act::SeeSources).and_then(|()| console.gateway.function_files(&visit.caller));
+    let found = visit.require(Act::SeeSources).and_then(|()| console.gateway.python_functions().files(&visit.caller));
     match found {
         Ok(found) if wanted.format == Format::Html => visit.answer(Ok(list(&visit, &wanted, &found))),
         Ok(found) => rows(&found.files).respond(wanted.format),
@@ -52,7 +52,7 @@ pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(
 
 async fn find(console: &Console, visit: &Visit, name: &str) -> Result<FunctionSource, CallError> {
     visit.require(Act::SeeSources)?;
-    console.gateway.function_source(&visit.caller, name).await
+    console.gateway.python_functions().source(&visit.caller, name).await
 }
 
 /// The address of a file's page.

@@ -45,7 +45,7 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeServers) {
         return error_page::of_visit(&visit, &error);
     }
-    let sources = console.gateway.sources(&visit.caller);
+    let sources = console.gateway.sources().list(&visit.caller);
     match wanted.format {
         Format::Html => visit.answer(Ok(list(&visit, &wanted, &sources))),
         format => rows(&sources).respond(format),

@@ -86,7 +86,7 @@ pub(super) async fn sign_out(State(console): State<Arc<Console>>, request: Reque
 /// Starts a session, and gives its cookie.
 async fn start(console: &Console, guest: &Guest, key: &str) -> Result<HeaderValue, CallError> {
     require_encryption(guest)?;
-    let accepted = console.gateway.authenticator().sign_in(key, &guest.request.client_owner).await;
+    let accepted = console.gateway.keys().authenticator().sign_in(key, &guest.request.client_owner).await;
     let signed_in = accepted.inspect_err(|error| {
         console.gateway.pipeline.settlement.unauthenticated(error, guest.request.request.as_ref(), None);
     })?;
@@ -112,7 +112,7 @@ pub(super) fn begin(console: &Console, guest: &Guest, signed_in: SignedIn) -> Re
     let caller = Arc::clone(signed_in.caller());
     // No session begins without a line in the audit trail.
     let slot = console.gateway.pipeline.settlement.audit.reserve()?;
-    let refused = console.gateway.console_roles(&caller).is_empty().then(no_role);
+    let refused = console.gateway.configuration().console_roles(&caller).is_empty().then(no_role);
     _ = slot.write_event(event(guest, EventKind::ConsoleSignedIn, &caller, refused.as_ref()));
     match refused {
         Some(error) => Err(error),
@@ -131,7 +131,7 @@ fn event(guest: &Guest, kind: EventKind, caller: &Arc<Caller>, refusal: Option<&
 
 fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) -> Response {
     let texts = guest.texts;
-    let config = console.gateway.config();
+    let config = console.gateway.configuration().current();
     let provider = config.auth.jwt.first().filter(|_| config.auth.oidc.is_some());
     let (title, to) = (texts.get("sign-in-title"), local_path(to));
     let page = frame::narrow(

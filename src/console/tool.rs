@@ -132,7 +132,7 @@ fn limits(texts: &Texts, console: &Console, tool: &Tool, tenant: &str) -> Markup
 
 /// The id of the text that says whether it was approved. A tool that differs from what was approved is not offered.
 fn lock_state(console: &Console, tool: &Tool) -> &'static str {
-    match console.gateway.is_pinned(tool.name()) {
+    match console.gateway.tool_offer().is_pinned(tool.name()) {
         Some(true) => "lock-state-pinned",
         Some(false) => "lock-state-unpinned",
         None => "lock-state-none",
@@ -142,7 +142,7 @@ fn lock_state(console: &Console, tool: &Tool) -> &'static str {
 fn last_calls(console: &Console, visit: &Visit, tool: &str) -> Markup {
     let texts = visit.texts();
     let filter = CallFilter { tool: Some(tool.to_owned()), ..CallFilter::default() };
-    let found = console.gateway.recent_calls(&visit.caller, &filter);
+    let found = console.gateway.history().recent_calls(&visit.caller, &filter);
     html! {
         section aria-labelledby="last" {
             h2 #last { (texts.get("tool-last-calls")) }

@@ -54,7 +54,7 @@ pub(super) struct Returned {
 
 /// `GET /console/upstream-sign-in/{id}`.
 pub(super) async fn page(State(console): State<Arc<Console>>, Path(id): Path<String>, guest: Guest) -> Response {
-    match console.gateway.open_sign_in(&id).await {
+    match console.gateway.sign_ins().open(&id).await {
         Ok(sign_in) => {
             let viewer = viewer(&console, &guest, &sign_in).await;
             respond(StatusCode::OK, form(&guest, &sign_in, &viewer, None))
@@ -76,7 +76,7 @@ pub(super) async fn begin(State(console): State<Arc<Console>>, Path(id): Path<St
         Err(error) => Err(error),
     };
     let found = match fields {
-        Ok(fields) => console.gateway.open_sign_in(&id).await.map(|sign_in| (fields, sign_in)),
+        Ok(fields) => console.gateway.sign_ins().open(&id).await.map(|sign_in| (fields, sign_in)),
         Err(error) => Err(error),
     };
     let (fields, sign_in) = match found {
@@ -89,7 +89,7 @@ pub(super) async fn begin(State(console): State<Arc<Console>>, Path(id): Path<St
     }
     let browser = SessionSecret::random();
     let begun = match user_addresses(&parts, &console.gateway) {
-        Ok(own) => console.gateway.begin_sign_in(&sign_in, browser.as_str(), &own).await,
+        Ok(own) => console.gateway.sign_ins().begin(&sign_in, browser.as_str(), &own).await,
         Err(error) => Err(error),
     };
     match begun {
@@ -109,7 +109,7 @@ pub(super) async fn finish(
 ) -> Response {
     let event = AuditEvent::new(EventKind::SignInFinished).of_request(guest.request.request.as_ref(), None);
     let finished = match (guest.cookie(COOKIE_NAME), returned.read()) {
-        (Some(browser), Ok(returned)) => console.gateway.finish_sign_in(browser.as_str(), returned, event).await,
+        (Some(browser), Ok(returned)) => console.gateway.sign_ins().finish(browser.as_str(), returned, event).await,
         (None, _) => Err(not_begun_here()),
         (_, Err(error)) => Err(error),
     };
@@ -173,7 +173,7 @@ async fn prove(
             }
         }
         Viewer::Other(_) => Err(denied("this browser is signed in as another caller than the one who is to sign in")),
-        Viewer::Unknown => console.gateway.check_sign_in_code(sign_in, field("code")).await,
+        Viewer::Unknown => console.gateway.sign_ins().check_code(sign_in, field("code")).await,
     }
 }
 

@@ -86,7 +86,7 @@ impl Guest {
 
     /// The caller of the browser's session, or the anonymous one of this machine.
     pub(super) async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
-        let authenticator = console.gateway.authenticator();
+        let authenticator = console.gateway.keys().authenticator();
         if let Some(secret) = &self.secret
             && let Some(caller) = console.sessions.caller(secret, &authenticator)
         {
@@ -125,7 +125,7 @@ impl Visit {
     /// Whether the caller may still see what the page shows live.
     pub(super) fn is_still_open(&self, console: &Console) -> bool {
         let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
-        secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.authenticator()))
+        secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.keys().authenticator()))
     }
 
     /// A stream of events, until it, the session or the gateway ends.
@@ -216,7 +216,7 @@ impl FromRequestParts<Arc<Console>> for Visit {
             let page = page.map_or("/console", |page| page.as_str());
             return Err(redirect(&format!("/console/sign-in?to={}", utf8_percent_encode(page, NON_ALPHANUMERIC))));
         };
-        let roles = console.gateway.console_roles(&caller);
+        let roles = console.gateway.configuration().console_roles(&caller);
         if roles.is_empty() && !caller.anonymous {
             return Err(error_page::of_guest(&guest, &no_role()));
         }

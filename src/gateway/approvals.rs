@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde_json::Map;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
-use super::{Gateway, Reach};
+use super::{Configuration, Reach};
 use sekisho_calls::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited};
-use sekisho_calls::pipeline::Answered;
+use sekisho_calls::pipeline::{Answered, Pipeline};
 use sekisho_calls::policy::ApproverInput;
 use sekisho_core::approval::ApprovalState;
 use sekisho_core::call::{Arguments, CallBody, CallContext, Caller, Via};
@@ -41,7 +42,18 @@ struct DecidedCall {
     changed: Option<Arguments>,
 }
 
-impl Gateway {
+/// Calls that a person must approve: how they are made once that is decided, and who sees and decides which.
+#[derive(Debug)]
+pub struct CallApprovals {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+}
+
+impl CallApprovals {
+    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>) -> Self {
+        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline) }
+    }
+
     /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
     /// and no arguments in memory. `max_wait` says, for each approval that nobody has decided yet, how long that is waited for.
     pub async fn call_when_approved(
@@ -160,9 +172,9 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`, `overloaded` when the store cannot be read.
-    pub async fn approval_for(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
+    pub async fn find(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
         let approval = self.pipeline.approvals.find(id).await?;
-        let is_visible = match self.approvals_reach(caller) {
+        let is_visible = match self.reach_of(caller) {
             Reach::Own => approval.caller_key == *caller.key,
             Reach::Tenant => approval.tenant == *caller.tenant,
             Reach::AllTenants => true,
@@ -177,12 +189,8 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub async fn list_approvals(
-        &self,
-        caller: &Caller,
-        filter: ApprovalFilter<'_>,
-    ) -> Result<Vec<Approval>, CallError> {
-        let reach = self.approvals_reach(caller);
+    pub async fn list(&self, caller: &Caller, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
+        let reach = self.reach_of(caller);
         let filter = ApprovalFilter {
             tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
             caller_key: (reach == Reach::Own).then_some(&*caller.key),
@@ -196,13 +204,8 @@ impl Gateway {
     /// # Errors
     /// `denied` for who is no approver or may not approve this, `not_found`, and those of
     /// [`decide`](sekisho_calls::approval::Approvals::decide).
-    pub async fn decide_approval(
-        &self,
-        approver: &Caller,
-        id: &str,
-        judgement: &Judgement,
-    ) -> Result<Approval, CallError> {
-        let (approval, is_approver) = self.approval_for(approver, id).await?;
+    pub async fn decide(&self, approver: &Caller, id: &str, judgement: &Judgement) -> Result<Approval, CallError> {
+        let (approval, is_approver) = self.find(approver, id).await?;
         if !is_approver {
             let message = format!("this requires the role `{APPROVER}`; use a key that has it");
             return Err(CallError::new(ErrorCode::Denied, message));
@@ -253,18 +256,18 @@ impl Gateway {
     }
 
     /// Whose approvals a caller sees: an approver those of the tenant.
-    fn approvals_reach(&self, caller: &Caller) -> Reach {
-        match self.reach(caller) {
+    fn reach_of(&self, caller: &Caller) -> Reach {
+        match self.configuration.reach(caller) {
             Reach::Own if caller.has_role(APPROVER) => Reach::Tenant,
             reach => reach,
         }
     }
 
     /// Wakes callers who wait here for what was decided at another replica.
-    pub(super) async fn follow_approvals(self: Arc<Self>) {
+    pub(super) async fn follow_decisions(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(DECISIONS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+        while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             if let Err(error) = self.pipeline.approvals.wake_decided_elsewhere().await {
                 tracing::debug!(%error, "the decisions of other replicas could not be read");
             }

@@ -1,29 +1,44 @@
-//! Work that requests begin and do not wait for.
+//! Work that goes on beside the requests, and for which a shutdown waits.
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use super::Gateway;
-use super::background::HOUSEKEEPING;
-use sekisho_store::AgentRun;
+use super::housekeeping::HOUSEKEEPING;
 
-impl Gateway {
-    /// Records the usage of an agent run in the background. Shutdown waits for it.
-    pub fn keep_run(&self, run: AgentRun) {
-        let store = self.store.clone();
-        self.background.spawn(async move {
-            if let Err(error) = store.add_run(&run).await {
-                tracing::warn!(%error, "the usage of an agent run could not be recorded");
-            }
-        });
+/// The background tasks of a gateway.
+#[derive(Debug, Clone, Default)]
+pub struct BackgroundWork {
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl BackgroundWork {
+    /// Runs a background task to its end, apart from the current span. Shutdown waits for it: it ends soon after
+    /// [`closing`](Self::closing).
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
+    /// Runs a task of a part of the gateway, which ends soon after the token is cancelled.
+    pub(super) fn spawn_of<T, W>(&self, part: &Arc<T>, task: impl FnOnce(Arc<T>, CancellationToken) -> W)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(task(Arc::clone(part), self.closing.clone()));
+    }
+
+    /// Runs a background task to its end in the current span.
+    pub fn spawn_in_span(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work.in_current_span());
     }
 
     /// Runs a background task, which is aborted when the service stops.
-    pub fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_until_closing(&self, work: impl Future<Output = ()> + Send + 'static) {
         let closing = self.closing.clone();
-        self.background.spawn(async move {
+        self.tasks.spawn(async move {
             closing.run_until_cancelled(work).await;
         });
     }
@@ -31,7 +46,7 @@ impl Gateway {
     /// Has this run each minute, as long as there is `kept`: to remove what has expired, also where nothing comes after it.
     pub fn each_minute<T: Send + Sync + 'static>(&self, kept: &Arc<T>, work: impl Fn(&T) + Send + 'static) {
         let kept = Arc::downgrade(kept);
-        self.in_background(async move {
+        self.spawn_until_closing(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
             loop {
                 tick.tick().await;
@@ -41,11 +56,6 @@ impl Gateway {
         });
     }
 
-    /// Runs a background task to its end. Shutdown waits for it: it ends soon after [`closing`](Self::closing).
-    pub fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(work.in_current_span());
-    }
-
     /// Cancelled when background tasks are to end.
     pub fn closing(&self) -> &CancellationToken {
         &self.closing
@@ -53,10 +63,16 @@ impl Gateway {
 
     /// Runs work to its end, even when the request that waits for it is gone. Shutdown waits for it.
     pub async fn run_to_end<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        match self.background.spawn(work.in_current_span()).await {
+        match self.tasks.spawn(work.in_current_span()).await {
             Ok(result) => result,
             // It is never aborted, so it panicked.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
+    }
+
+    /// Waits for all tasks.
+    pub(super) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }

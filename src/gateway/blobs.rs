@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
-use super::{Gateway, StartError};
+use super::{BackgroundWork, Cluster, StartError};
 use sekisho_audit::{SegmentUploads, StoredTrail};
 use sekisho_config::Config;
 use sekisho_core::owner_only_files::make_folder;
 use sekisho_outbound::Outbound;
 use sekisho_outbound::blobs::Blobs;
-use sekisho_sandbox::SessionImages;
+use sekisho_sandbox::{Sandbox, SessionImages};
 use sekisho_store::Store;
 use sekisho_store::replica::Replica;
 
@@ -33,35 +33,19 @@ const SESSION_IMAGES: &str = "session-images";
 const COMPONENT: &str = "object_storage";
 const SEGMENTS: &str = "audit_segments";
 
-impl Gateway {
+impl Cluster {
     /// Uses the storage, and looks after it in the background.
-    pub(super) fn start_blobs(self: &Arc<Self>) {
+    pub(super) fn start_blobs(self: &Arc<Self>, background: &BackgroundWork) {
         let (Some(blobs), Some(replica)) = (&self.blobs, &self.replica) else { return };
         self.pipeline.replies.set_blobs(blobs);
         self.pipeline.results.set_blobs(blobs);
         self.workspaces.share(&self.store, blobs);
-        let (gateway, watched) = (Arc::clone(self), blobs.clone());
-        self.in_background(async move { gateway.watch_blobs(&watched).await });
-        let gateway = Arc::clone(self);
-        self.in_background(async move { gateway.sweep_blobs().await });
-        let (gateway, blobs, replica) = (Arc::clone(self), blobs.clone(), Arc::clone(replica));
-        self.in_background(async move { gateway.copy_segments(blobs, &replica).await });
-    }
-
-    /// Looks after stored sessions of interpreters in the background.
-    pub(super) fn start_session_images(self: &Arc<Self>) {
-        let gateway = Arc::clone(self);
-        self.in_background(async move {
-            let Some(images) = gateway.sandbox.session_images() else { return };
-            let mut ticks = tokio::time::interval(SWEEP);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                if let Err(error) = images.remove_orphans().await {
-                    tracing::warn!(%error, "images that no session has cannot be removed; tried again in an hour");
-                }
-            }
-        });
+        let (cluster, watched) = (Arc::clone(self), blobs.clone());
+        background.spawn_until_closing(async move { cluster.watch_blobs(&watched).await });
+        let cluster = Arc::clone(self);
+        background.spawn_until_closing(async move { cluster.sweep_blobs().await });
+        let (cluster, blobs, replica) = (Arc::clone(self), blobs.clone(), Arc::clone(replica));
+        background.spawn_until_closing(async move { cluster.copy_segments(blobs, &replica).await });
     }
 
     async fn watch_blobs(&self, blobs: &Blobs) {
@@ -79,7 +63,8 @@ impl Gateway {
     /// Copies closed segments of the audit trail. While that fails they stay, whatever `audit.retention_days` says.
     async fn copy_segments(&self, blobs: Blobs, replica: &Replica) {
         let audit = &self.pipeline.settlement.audit;
-        let uploads = SegmentUploads::new(self.started_with.audit_file(), blobs, replica.id(), replica.host());
+        let uploads =
+            SegmentUploads::new(self.configuration.started_with().audit_file(), blobs, replica.id(), replica.host());
         let mut uploads = match uploads {
             Ok(uploads) => uploads,
             Err(error) => return self.readiness.degrade(SEGMENTS, format!("no segment is copied: {error}")),
@@ -117,6 +102,19 @@ impl Gateway {
             if let Err(error) = self.workspaces.remove_orphans().await {
                 tracing::warn!(%error, "files that no workspace has cannot be removed; tried again in an hour");
             }
+        }
+    }
+}
+
+/// Looks after stored sessions of interpreters.
+pub(super) async fn sweep_session_images(sandbox: &Sandbox) {
+    let Some(images) = sandbox.session_images() else { return };
+    let mut ticks = tokio::time::interval(SWEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = images.remove_orphans().await {
+            tracing::warn!(%error, "images that no session has cannot be removed; tried again in an hour");
         }
     }
 }

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::time::{MissedTickBehavior, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::parts::component_error;
-use super::{Gateway, Reach, StartError, mcp};
+use super::{
+    BackgroundWork, Configuration, McpRegistrations, OpenapiCollections, Reach, StartError, Status, limit_tenants,
+};
 use sekisho_calls::budget::BudgetLeases;
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_calls::policy::Policy;
 use sekisho_config::Config;
 use sekisho_core::amount::Amount;
@@ -17,8 +21,10 @@ use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::lease::budget::RELEASED_AFTER;
 use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::blobs::Blobs;
 use sekisho_store::replica::{ClusterKeys, Files, HEARTBEAT, LOST_AFTER, Replica};
 use sekisho_store::{Release, ReleasedLease, Store, StoreError, StoreLocation, StoredReplica};
+use sekisho_tools::builtin::Workspaces;
 
 /// How often it is looked whether another replica changed registrations.
 const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);
@@ -26,7 +32,24 @@ const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);
 /// How long a start or a stop waits for the database to have this replica's address; a later heartbeat writes it too.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Gateway {
+/// The replicas that share a database with this gateway, if it is one of them, and the object storage that they share.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) store: Store,
+    pub(super) workspaces: Workspaces,
+    pub(super) status: Arc<Status>,
+    pub(super) mcp_registrations: Arc<McpRegistrations>,
+    pub(super) collections: Arc<OpenapiCollections>,
+    /// If this gateway is one.
+    pub(super) replica: Option<Arc<Replica>>,
+    /// If they share one.
+    pub(super) blobs: Option<Blobs>,
+}
+
+impl Cluster {
     /// This gateway as one of several, if it is one.
     pub fn replica(&self) -> Option<&Arc<Replica>> {
         self.replica.as_ref()
@@ -51,7 +74,7 @@ impl Gateway {
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
     /// `overloaded` when the store cannot be read.
-    pub async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
+    pub async fn list(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
         let replica = self.replica_shown_to(caller)?;
         let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
         let replicas = replica.list().await?.into_iter().map(|replica| {
@@ -64,8 +87,8 @@ impl Gateway {
     /// Checks that this caller may release what replicas lease.
     ///
     /// # Errors
-    /// As [`replicas`](Self::replicas).
-    pub fn require_cluster_administrator(&self, caller: &Caller) -> Result<(), CallError> {
+    /// As [`list`](Self::list).
+    pub fn require_administrator(&self, caller: &Caller) -> Result<(), CallError> {
         self.replica_shown_to(caller).map(drop)
     }
 
@@ -74,7 +97,7 @@ impl Gateway {
     /// # Errors
     /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store cannot be
     /// written.
-    pub async fn release_replica(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
+    pub async fn release(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
         match self.store.release_leases(id, RELEASED_AFTER).await? {
             Release::Done(given_back) => Ok(given_back),
             Release::TooEarly(silent) => Err(may_be_live(id, silent)),
@@ -89,7 +112,7 @@ impl Gateway {
     }
 
     fn replica_shown_to(&self, caller: &Caller) -> Result<&Arc<Replica>, CallError> {
-        if self.reach(caller) != Reach::AllTenants {
+        if self.configuration.reach(caller) != Reach::AllTenants {
             let message = "the replicas serve all tenants: they are for administrators of the tenant `default` alone";
             return Err(CallError::new(ErrorCode::Denied, message));
         }
@@ -100,58 +123,55 @@ impl Gateway {
     }
 
     /// Takes over the secrets of a changed configuration.
-    pub(super) fn renew_cluster_keys(&self, config: &Config) {
+    pub(super) fn renew_keys(&self, config: &Config) {
         if let (Some(replica), Some(keys)) = (&self.replica, keys_of(config)) {
             replica.set_keys(keys);
         }
     }
 
     /// Says at intervals that this replica is there.
-    pub(super) async fn keep_registered(&self) {
+    async fn keep_registered(self: Arc<Self>, closing: CancellationToken) {
         let Some(replica) = &self.replica else { return };
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+        while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             self.beat(replica).await;
             self.apply_membership(replica);
         }
     }
 
     async fn beat(&self, replica: &Replica) {
-        let files = files_of(&self.config(), self.pipeline.policy.version());
-        let degraded: Vec<_> = self.degraded().into_keys().collect();
+        let files = files_of(&self.configuration.current(), self.pipeline.policy.version());
+        let degraded: Vec<_> = self.status.degraded().into_keys().collect();
         replica.beat(&files, &degraded).await;
     }
 
-    /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others.
-    pub(super) fn start_replica(self: &Arc<Self>) {
+    /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others, the object
+    /// storage.
+    pub(super) fn start(self: &Arc<Self>, background: &BackgroundWork) {
         let Some(replica) = &self.replica else { return };
         self.apply_membership(replica);
         self.pipeline.replies.set_replica(replica.id());
         self.pipeline.approvals.set_replica(replica.id());
         self.pipeline.journals.set_replica(replica.id());
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.follow_approvals().await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.keep_registered().await });
-        let (gateway, id) = (Arc::clone(self), Arc::clone(replica.id()));
-        self.background.spawn(async move { gateway.pipeline.limits.exchange(&id, gateway.closing.clone()).await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.follow_registrations().await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.follow_keys().await });
-        let leases = self.budget_leases(replica);
-        let closing = self.closing.clone();
-        self.background.spawn(async move { leases.run(closing).await });
+        background.spawn_of(self, Self::keep_registered);
+        let id = Arc::clone(replica.id());
+        background.spawn_of(&self.pipeline, |pipeline, closing| async move {
+            pipeline.limits.exchange(&id, closing).await;
+        });
+        background.spawn_of(self, Self::follow_registrations);
+        let (leases, closing) = (self.budget_leases(replica), background.closing().clone());
+        background.spawn(async move { leases.run(closing).await });
+        self.start_blobs(background);
     }
 
     /// Looks every second whether another replica changed registrations, tenants, models or skills, and takes them over.
-    async fn follow_registrations(self: Arc<Self>) {
+    async fn follow_registrations(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(REGISTRATIONS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whatever was changed since the start was read is taken over once more.
         let mut known = None;
-        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+        while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             // The component `cluster` says when the store cannot be read.
             let Ok(version) = self.store.registrations_version().await else { continue };
             if known == Some(version) {
@@ -168,29 +188,24 @@ impl Gateway {
     }
 
     async fn adopt_registrations(&self) -> Result<(), StoreError> {
-        let config = self.config.load_full();
-        if self.adopt_registered_collections().await? {
-            let (collections, _changing) = self.collections_for(&config).await;
-            self.offer_collections(collections);
+        let config = self.configuration.current_arc();
+        if self.collections.adopt_registered().await? {
+            let (collections, _changing) = self.collections.next(&config).await;
+            self.collections.offer_all(collections);
         }
-        {
-            // Not while a registration is in the store, and not among the servers yet.
-            let _registrations = self.mcp_registrations.lock().await;
-            mcp::restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
-            self.mcp_servers.configure(&config);
-        }
-        self.limit_tenants().await
+        self.mcp_registrations.adopt(&config).await?;
+        limit_tenants(&self.pipeline.budget, &self.configuration.current(), &self.store).await
     }
 
     /// Gives back what this replica leased, and removes its registration.
-    pub(super) async fn leave_cluster(&self) {
+    pub(super) async fn leave(&self) {
         let Some(replica) = &self.replica else { return };
         self.budget_leases(replica).give_back().await;
         replica.leave().await;
     }
 
     /// Removes what replicas left long ago.
-    pub(super) async fn forget_lost_replicas(&self) {
+    pub(super) async fn forget_lost(&self) {
         let Some(replica) = &self.replica else { return };
         replica.forget_lost().await;
         if let Err(error) = self.budget_leases(replica).forget_old().await {

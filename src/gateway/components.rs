@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
+use super::ToolOffer;
 use super::tool_set::ToolSet;
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
@@ -52,20 +53,20 @@ pub(super) fn offer(sandbox: &Sandbox, readiness: &Readiness, components: &Compo
     }
 }
 
-impl Gateway {
+impl ToolOffer {
     /// Compiles the files that are not compiled, until the gateway closes.
-    pub(super) async fn keep_components(&self) {
+    pub(super) async fn keep_components(self: Arc<Self>, closing: CancellationToken) {
         let mut moments = tokio::time::interval(LOOK_AGAIN);
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut tried, mut pause, mut again_at) = (None, LOOK_AGAIN, Instant::now());
-        while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
+        while closing.run_until_cancelled(moments.tick()).await.is_some() {
             let components = self.components.load_full();
             let is_new = !tried.as_ref().is_some_and(|tried| Arc::ptr_eq(tried, &components));
             if !components.is_waiting() || (!is_new && Instant::now() < again_at) {
                 continue;
             }
             pause = if is_new { LOOK_AGAIN } else { (pause * 2).min(MAX_PAUSE) };
-            self.closing.run_until_cancelled(self.read_components()).await;
+            closing.run_until_cancelled(self.read_components()).await;
             again_at = Instant::now() + pause;
             tried = Some(self.components.load_full());
         }
@@ -78,7 +79,7 @@ impl Gateway {
     }
 
     async fn read_components(&self) {
-        let (config, before) = (self.config.load_full(), self.components.load_full());
+        let (config, before) = (self.configuration.current_arc(), self.components.load_full());
         let has_lock = self.lock.load().is_some();
         let with = ReadWith { sandbox: &self.sandbox, outbound: &self.outbound, has_lock, may_compile: true };
         let now = read(&config, with, &before).await;
@@ -88,14 +89,14 @@ impl Gateway {
         }
         let _changing = self.changing.lock().await;
         // A reload may have read the files meanwhile.
-        if !Arc::ptr_eq(&config, &self.config.load()) || !Arc::ptr_eq(&before, &self.components.load()) {
+        if !Arc::ptr_eq(&config, &self.configuration.current()) || !Arc::ptr_eq(&before, &self.components.load()) {
             return;
         }
         let tools = ToolSet { components: Arc::clone(&now), ..self.tool_set(self.lock.load_full()) };
         match tools.rebuild(&config, &self.collections.load(), &self.pipeline.registry.snapshot()) {
             Ok(snapshot) => {
                 offer(&self.sandbox, &self.readiness, &now);
-                self.offer_snapshot(snapshot);
+                self.replace(snapshot);
                 report(&self.readiness, &before, &now);
                 self.components.store(now);
             }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
+
 use super::parts::{lines, restart_required};
-use super::reload::openings;
-use super::{Gateway, Reach};
+use super::reload::{WaitingConfiguration, openings};
+use super::{ConfigurationNotes, Reach};
 use sekisho_calls::policy::Policy;
-use sekisho_config::{Config, Environment, Opening, Setting, SettingSource, UnknownName};
+use sekisho_config::{Config, ConsoleRole, Environment, Opening, Setting, SettingSource, UnknownName, dotenv_files};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -27,34 +29,136 @@ pub struct ConfigurationCheck {
     pub notes: BTreeMap<String, String>,
 }
 
-impl Gateway {
+/// The configuration in force, and what callers may see and do by it.
+#[derive(Debug)]
+pub struct Configuration {
+    current: ArcSwap<Config>,
+    /// The configuration of the start, of which some topics stay until the next one.
+    started_with: Config,
+    /// Those topics that have changed since.
+    restart_required: ArcSwap<Vec<&'static str>>,
+    /// A changed configuration that waits for a person.
+    waiting: ArcSwapOption<WaitingConfiguration>,
+}
+
+impl Configuration {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            started_with: config.clone(),
+            current: ArcSwap::from_pointee(config),
+            restart_required: ArcSwap::default(),
+            waiting: ArcSwapOption::default(),
+        }
+    }
+
+    /// The one in force, for a moment.
+    pub fn current(&self) -> Guard<Arc<Config>> {
+        self.current.load()
+    }
+
+    /// The one in force, for as long as it is needed.
+    pub(super) fn current_arc(&self) -> Arc<Config> {
+        self.current.load_full()
+    }
+
+    /// The one of the start.
+    pub(super) fn started_with(&self) -> &Config {
+        &self.started_with
+    }
+
+    /// The topics whose change takes effect at the next start.
+    pub(super) fn restart_required(&self) -> Guard<Arc<Vec<&'static str>>> {
+        self.restart_required.load()
+    }
+
+    /// The topics that this configuration changes and that stay until the next start.
+    pub(super) fn require_restart(&self, next: &Config) {
+        let pending = restart_required(&self.started_with, next);
+        for topic in &pending {
+            tracing::warn!(topic, "a change of this topic takes effect at the next start");
+        }
+        self.restart_required.store(Arc::new(pending));
+    }
+
+    /// This one is in force from now on.
+    pub(super) fn replace(&self, config: Config) {
+        self.current.store(Arc::new(config));
+    }
+
+    /// Has a changed configuration wait for a person; whether it waited before.
+    pub(super) fn hold(&self, waiting: WaitingConfiguration) -> bool {
+        let is_known = self.waiting.load().as_ref().is_some_and(|known| known.config == waiting.config);
+        self.waiting.store(Some(Arc::new(waiting)));
+        is_known
+    }
+
+    /// None waits any more.
+    pub(super) fn forget_waiting(&self) {
+        self.waiting.store(None);
+    }
+
+    /// What opens something in the configuration that waits, if one does.
+    pub fn waiting_openings(&self) -> Vec<Opening> {
+        self.waiting.load().as_ref().map(|waiting| waiting.opens.clone()).unwrap_or_default()
+    }
+
     /// Each setting in force, and where it was set.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`: it is about all tenants.
     pub fn settings(&self, caller: &Caller) -> Result<Vec<Setting>, CallError> {
         self.require_all_tenants(caller)?;
-        Ok(self.config().set.with_defaults())
+        Ok(self.current().set.with_defaults())
     }
 
     /// The file of the configuration, if there is one.
-    pub fn configuration_file(&self) -> Option<PathBuf> {
+    pub fn file(&self) -> Option<PathBuf> {
         self.started_with.file.clone()
     }
 
+    /// The files that are the configuration, and its policies.
+    pub fn files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
+        let config = self.current();
+        let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
+        let named = config.mcp_files().into_iter().chain(config.references.files.iter().cloned());
+        own.chain(named).chain(config.policy.directory.clone()).collect()
+    }
+
+    /// The caller's roles in the console.
+    pub fn console_roles(&self, caller: &Caller) -> Vec<ConsoleRole> {
+        self.current().console.roles_of(caller)
+    }
+
+    /// Whose calls the caller sees.
+    pub fn reach(&self, caller: &Caller) -> Reach {
+        let roles = self.console_roles(caller);
+        match roles.contains(&ConsoleRole::Admin) {
+            true if caller.is_of_default() => Reach::AllTenants,
+            _ if roles.is_empty() => Reach::Own,
+            _ => Reach::Tenant,
+        }
+    }
+
+    fn require_all_tenants(&self, caller: &Caller) -> Result<(), CallError> {
+        if self.reach(caller) == Reach::AllTenants {
+            return Ok(());
+        }
+        let message =
+            "the configuration is about all tenants: it is shown to administrators of the tenant `default` alone";
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+}
+
+impl ConfigurationNotes {
     /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken over. Of a
     /// text, values of variables, files and programs are not read.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
-    pub async fn check_configuration(
-        &self,
-        caller: &Caller,
-        text: Option<String>,
-    ) -> Result<ConfigurationCheck, CallError> {
-        self.require_all_tenants(caller)?;
-        let file = self.configuration_file();
-        let (running, started) = (self.config.load_full(), self.started_with.clone());
+    pub async fn check(&self, caller: &Caller, text: Option<String>) -> Result<ConfigurationCheck, CallError> {
+        self.configuration.require_all_tenants(caller)?;
+        let file = self.configuration.file();
+        let (running, started) = (self.configuration.current_arc(), self.configuration.started_with.clone());
         let pipeline = Arc::clone(&self.pipeline);
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
@@ -69,15 +173,6 @@ impl Gateway {
             check.add_names(&config, self.unknown_names(&config));
         }
         Ok(check)
-    }
-
-    fn require_all_tenants(&self, caller: &Caller) -> Result<(), CallError> {
-        if self.reach(caller) == Reach::AllTenants {
-            return Ok(());
-        }
-        let message =
-            "the configuration is about all tenants: it is shown to administrators of the tenant `default` alone";
-        Err(CallError::new(ErrorCode::Denied, message))
     }
 }
 

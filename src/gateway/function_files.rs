@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CallFilter, Gateway};
+use super::{CallFilter, PythonFunctions};
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -54,15 +54,15 @@ pub struct FunctionSource {
     pub failures: Vec<Arc<RecentCall>>,
 }
 
-impl Gateway {
+impl PythonFunctions {
     /// All files, by name.
     ///
     /// # Errors
     /// `denied` to all but operators and administrators of the tenant `default`.
-    pub fn function_files(&self, caller: &Caller) -> Result<FunctionFolder, CallError> {
+    pub fn files(&self, caller: &Caller) -> Result<FunctionFolder, CallError> {
         self.require_source_reader(caller)?;
-        let found = self.python_tools.load();
-        let files = found.files().map(|name| self.function_file(name)).collect();
+        let found = self.tool_offer.python_tools.load();
+        let files = found.files().map(|name| self.file(name)).collect();
         Ok(FunctionFolder { files, packages: found.packages().to_vec(), problems: found.folder_problems() })
     }
 
@@ -70,14 +70,14 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` to all but operators and administrators of the tenant `default`; `not_found`.
-    pub async fn function_source(&self, caller: &Caller, name: &str) -> Result<FunctionSource, CallError> {
+    pub async fn source(&self, caller: &Caller, name: &str) -> Result<FunctionSource, CallError> {
         self.require_source_reader(caller)?;
-        let found = self.python_tools.load_full();
+        let found = self.tool_offer.python_tools.load_full();
         let Some(text) = found.text_of(name) else {
             let message = format!("there is no file of Python functions `{name}`; `/admin/python-tools` lists them");
             return Err(CallError::new(ErrorCode::NotFound, message));
         };
-        let directory = self.config().python_tools.directory.clone();
+        let directory = self.configuration.current().python_tools.directory.clone();
         // The name is that of a file of the folder.
         let path = directory.unwrap_or_default().join(format!("{name}.cases.yaml"));
         let cases = tokio::task::spawn_blocking(move || read_cases(&path)).await.map_err(CallError::internal)?;
@@ -85,27 +85,27 @@ impl Gateway {
             Ok(cases) => (cases, None),
             Err(problem) => (Vec::new(), Some(problem)),
         };
-        let file = self.function_file(name);
+        let file = self.file(name);
         let failures = self.failures_of(caller, &file.tools);
         Ok(FunctionSource { file, text: text.map(str::to_owned), cases, cases_problem, failures })
     }
 
-    fn function_file(&self, name: &str) -> FunctionFile {
+    fn file(&self, name: &str) -> FunctionFile {
         let (source, snapshot) = (source_of(name), self.pipeline.registry.snapshot());
         let offered = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
         let tools = offered.map(|tool| tool.name().to_owned()).collect();
-        FunctionFile { name: name.to_owned(), tools, problems: self.python_tools.load().problems_of(name) }
+        FunctionFile { name: name.to_owned(), tools, problems: self.tool_offer.python_tools.load().problems_of(name) }
     }
 
     fn failures_of(&self, caller: &Caller, tools: &[String]) -> Vec<Arc<RecentCall>> {
         let failed = CallFilter { status: Some(Status::Error.as_str().to_owned()), ..CallFilter::default() };
-        let failures = self.recent_calls(caller, &failed).into_iter();
+        let failures = self.history.recent_calls(caller, &failed).into_iter();
         failures.filter(|call| tools.contains(&call.tool)).take(MAX_FAILURES).collect()
     }
 
     /// The files are the operator's, for all tenants.
     fn require_source_reader(&self, caller: &Caller) -> Result<(), CallError> {
-        let roles = self.console_roles(caller);
+        let roles = self.configuration.console_roles(caller);
         let is_operator = roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin));
         if is_operator && caller.is_of_default() {
             return Ok(());

@@ -1,12 +1,14 @@
 //! Calls of the audit trail, as far as a caller may see them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use uuid::Uuid;
 
-use super::{Gateway, Reach};
+use super::{Configuration, Reach};
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -16,18 +18,25 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 /// Times from the arrival of a call, which its id has, to its line: that of most calls, and the longest.
 const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
 
-impl Gateway {
-    /// The wanted calls that the caller may see, the newest first.
+/// Calls, as far as a caller may see them: those in memory, those of the audit trail, what the policies decided about them, and what
+/// they would decide about another.
+#[derive(Debug)]
+pub struct History {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+}
+
+impl History {
+    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>) -> Self {
+        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline) }
+    }
+
+    /// The wanted calls of the audit trail that the caller may see, the newest first.
     ///
     /// # Errors
     /// `denied` without a role of the console; internal: the trail cannot be read.
-    pub async fn history(
-        &self,
-        caller: &Caller,
-        filter: HistoryFilter,
-        limit: usize,
-    ) -> Result<HistoryPage, CallError> {
-        let tenant = match self.reach(caller) {
+    pub async fn search(&self, caller: &Caller, filter: HistoryFilter, limit: usize) -> Result<HistoryPage, CallError> {
+        let tenant = match self.configuration.reach(caller) {
             Reach::AllTenants => None,
             Reach::Tenant => Some(caller.tenant.to_string()),
             Reach::Own => {
@@ -36,7 +45,7 @@ impl Gateway {
             }
         };
         let filter = around_call(HistoryFilter { tenant, ..filter });
-        let file = self.started_with.audit_file();
+        let file = self.configuration.started_with().audit_file();
         let searched = tokio::task::spawn_blocking(move || newest(&file, &filter, limit, WITHIN)).await;
         searched.map_err(CallError::internal)?.map_err(CallError::internal)
     }
@@ -44,7 +53,7 @@ impl Gateway {
     /// A call of the trail.
     ///
     /// # Errors
-    /// `not_found`: there is none, or none that the caller may see; and those of [`history`](Self::history).
+    /// `not_found`: there is none, or none that the caller may see; and those of [`search`](Self::search).
     pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
         let arrived = arrival(id).ok_or_else(unknown)?;
@@ -54,7 +63,7 @@ impl Gateway {
                 until: arrived.checked_add(duration).ok(),
                 ..HistoryFilter::default()
             };
-            let mut found = self.history(caller, filter, 1).await?;
+            let mut found = self.search(caller, filter, 1).await?;
             if let Some(call) = found.calls.pop() {
                 return Ok(call);
             }

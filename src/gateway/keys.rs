@@ -4,18 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
 use jiff::Timestamp;
+use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
-use sekisho_auth::{check_identity, new_token};
-use sekisho_config::Secret;
+use super::StartError;
+use super::parts::{authenticator, component_error};
+use sekisho_auth::{Authenticator, ManagedKeys, check_identity, new_token};
+use sekisho_config::{Config, Secret};
 use sekisho_core::boot_clock;
 use sekisho_core::call::Caller;
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::visible_text::is_visible;
-use sekisho_store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
+use sekisho_outbound::Outbound;
+use sekisho_store::{MAX_KEYS, NewManagedKey, Store, StoreError, StoredKey};
 
 /// How often it is looked whether another replica changed keys, and whether those of open streams have ended.
 const KEYS_POLL: Duration = Duration::from_secs(1);
@@ -85,12 +90,68 @@ impl KeyAdministrator<'_> {
     }
 }
 
-impl Gateway {
+/// The keys by which callers are authenticated, and those of them that administrators manage.
+#[derive(Debug)]
+pub struct Keys {
+    store: Store,
+    authenticator: ArcSwap<Authenticator>,
+    /// Of all authenticators.
+    managed: Arc<ManagedKeys>,
+    /// Held while managed keys are changed or read from the store.
+    changing: Mutex<()>,
+}
+
+impl Keys {
+    /// The keys of a configuration, and those of the store.
+    ///
+    /// # Errors
+    /// The store cannot be read, or `auth` cannot be used.
+    pub(super) async fn read(config: &Config, outbound: &Outbound, store: &Store) -> Result<Self, StartError> {
+        let stored = store.managed_keys().await.map_err(component_error("store"))?;
+        let managed = Arc::new(ManagedKeys::new(&stored, config.cluster.enabled, store.clock()));
+        let authenticator = authenticator(config, outbound, &managed).await?;
+        Ok(Self {
+            store: store.clone(),
+            authenticator: ArcSwap::from_pointee(authenticator),
+            managed,
+            changing: Mutex::default(),
+        })
+    }
+
+    /// What authenticates the requests of now.
+    pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
+        self.authenticator.load()
+    }
+
+    /// The authenticator of another configuration, with what the present one knows of issuers.
+    ///
+    /// # Errors
+    /// `auth` cannot be used.
+    pub(super) async fn next_authenticator(
+        &self,
+        config: &Config,
+        outbound: &Outbound,
+    ) -> Result<Authenticator, StartError> {
+        let mut next = authenticator(config, outbound, &self.managed).await?;
+        next.keep_keys_of(&self.authenticator());
+        Ok(next)
+    }
+
+    /// Requests are authenticated by this one from now on.
+    pub(super) fn replace_authenticator(&self, next: Authenticator) {
+        self.authenticator.store(Arc::new(next));
+    }
+
+    /// The tenant of the managed key of this id, if requests are authenticated by it.
+    pub(super) fn tenant_of_key(&self, id: &str) -> Option<Arc<str>> {
+        self.managed.get(id).map(|key| Arc::clone(&key.caller.tenant))
+    }
+
     /// Checks a new key with this id.
     ///
     /// # Errors
     /// `invalid_request`; `denied` for rights that the administrator does not have.
-    pub fn check_key(&self, by: KeyAdministrator<'_>, id: &str, key: WantedKey) -> Result<CheckedKey, CallError> {
+    pub fn check(&self, by: KeyAdministrator<'_>, id: &str, key: WantedKey) -> Result<CheckedKey, CallError> {
         let (token, sha256) = new_token(id);
         let person = key.person.unwrap_or_else(|| id.to_owned());
         let key = NewManagedKey {
@@ -116,14 +177,14 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when there are too many, or the store cannot be written.
-    pub async fn create_key(&self, CheckedKey { key, token }: CheckedKey) -> Result<(StoredKey, Secret), CallError> {
-        let _changing = self.changing_keys.lock().await;
+    pub async fn create(&self, CheckedKey { key, token }: CheckedKey) -> Result<(StoredKey, Secret), CallError> {
+        let _changing = self.changing.lock().await;
         let Some(stored) = self.store.add_managed_key(&key).await? else {
             let message =
                 format!("there are {MAX_KEYS} keys, which is the maximum; those that ended are removed 90 days later");
             return Err(CallError::new(ErrorCode::Overloaded, message));
         };
-        self.keys.put(&stored);
+        self.managed.put(&stored);
         Ok((stored, token))
     }
 
@@ -131,7 +192,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
-    pub async fn managed_key(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
+    pub async fn find(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
         let found = self.store.managed_key(id).await?;
         let tenant = Self::tenant_of(by);
         let found = found.filter(|key| tenant.is_none_or(|tenant| tenant == key.tenant));
@@ -142,12 +203,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub async fn managed_keys(
-        &self,
-        by: KeyAdministrator<'_>,
-        after: &str,
-        max: usize,
-    ) -> Result<Vec<StoredKey>, CallError> {
+    pub async fn list(&self, by: KeyAdministrator<'_>, after: &str, max: usize) -> Result<Vec<StoredKey>, CallError> {
         let keys = self.store.managed_keys_after(after, Self::tenant_of(by), max).await?;
         Ok(keys.into_iter().map(|key| self.with_last_use(key)).collect())
     }
@@ -170,7 +226,7 @@ impl Gateway {
     /// # Errors
     /// `invalid_request` for a key that was rotated or revoked meanwhile, or that too many persons rotated; `overloaded` when the
     /// store cannot be written.
-    pub async fn rotate_key(
+    pub async fn rotate(
         &self,
         by: KeyAdministrator<'_>,
         key: &StoredKey,
@@ -178,11 +234,11 @@ impl Gateway {
     ) -> Result<(StoredKey, Secret), CallError> {
         let (token, sha256) = new_token(&key.id);
         let creators = by.creators_with(&key.person, &key.creators)?;
-        let _changing = self.changing_keys.lock().await;
+        let _changing = self.changing.lock().await;
         let rotated = self.store.rotate_managed_key(key, &sha256, &creators, overlap).await?;
         let stored =
             rotated.ok_or_else(|| invalid("another request has rotated or revoked this key; look at it again"))?;
-        self.keys.put(&stored);
+        self.managed.put(&stored);
         Ok((self.with_last_use(stored), token))
     }
 
@@ -190,17 +246,17 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be written.
-    pub async fn revoke_key(&self, id: &str) -> Result<StoredKey, CallError> {
-        let _changing = self.changing_keys.lock().await;
+    pub async fn revoke(&self, id: &str) -> Result<StoredKey, CallError> {
+        let _changing = self.changing.lock().await;
         let stored = self.store.revoke_managed_key(id).await?.ok_or_else(|| unknown(id))?;
-        self.keys.put(&stored);
+        self.managed.put(&stored);
         Ok(self.with_last_use(stored))
     }
 
     /// Returns when the key of a caller was revoked or has expired; never for a caller with other credentials. For
     /// streams that wait for events long after their request was accepted.
-    pub fn key_ended(&self, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
-        let (keys, id) = (Arc::clone(&self.keys), caller.key_id.clone());
+    pub fn ended(&self, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
+        let (keys, id) = (Arc::clone(&self.managed), caller.key_id.clone());
         async move {
             let Some(id) = id else { return std::future::pending().await };
             while keys.is_active(&id) {
@@ -210,59 +266,59 @@ impl Gateway {
     }
 
     /// Looks every second whether another replica changed keys, and takes them over.
-    pub(super) async fn follow_keys(&self) {
+    pub(super) async fn follow(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(KEYS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whatever was changed since the start was read is taken over once more.
         let mut known = None;
-        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+        while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             // What this gateway changes meanwhile must not be overwritten by what was read before.
-            let _changing = self.changing_keys.lock().await;
+            let _changing = self.changing.lock().await;
             // The component `cluster` says when the store cannot be read.
-            if let Err(error) = self.adopt_keys(&mut known).await {
+            if let Err(error) = self.adopt(&mut known).await {
                 tracing::debug!(%error, "managed keys cannot be read");
             }
         }
     }
 
-    async fn adopt_keys(&self, known: &mut Option<i64>) -> Result<(), StoreError> {
+    async fn adopt(&self, known: &mut Option<i64>) -> Result<(), StoreError> {
         let asked = boot_clock::now();
         let version = self.store.managed_keys_version().await?;
         if *known == Some(version) {
-            self.keys.confirm(asked);
+            self.managed.confirm(asked);
             return Ok(());
         }
-        self.keys.replace(&self.store.managed_keys().await?, asked);
+        self.managed.replace(&self.store.managed_keys().await?, asked);
         *known = Some(version);
         Ok(())
     }
 
     /// Writes the last uses of keys at intervals.
-    pub(super) async fn keep_uses_of_keys(&self) {
+    pub(super) async fn keep_uses(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(USES_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
-            self.store_uses_of_keys().await;
+        while closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.store_uses().await;
         }
     }
 
     /// Writes the last uses of keys. Those that cannot be written are tried again.
-    pub(super) async fn store_uses_of_keys(&self) {
-        let mut uses = self.keys.new_uses();
+    pub(super) async fn store_uses(&self) {
+        let mut uses = self.managed.new_uses();
         if uses.is_empty() {
             return;
         }
         // In one order at all replicas: they wait for each other's rows.
         uses.sort();
         match self.store.record_uses_of_keys(&uses).await {
-            Ok(()) => self.keys.uses_stored(&uses),
+            Ok(()) => self.managed.uses_stored(&uses),
             Err(error) => tracing::warn!(%error, "the last uses of keys cannot be stored"),
         }
     }
 
     /// Removes keys that ended long ago.
-    pub(super) async fn forget_ended_keys(&self) {
-        if self.keys.is_empty() {
+    pub(super) async fn forget_ended(&self) {
+        if self.managed.is_empty() {
             return;
         }
         if let Err(error) = self.store.forget_keys_ended_for(ENDED_KEYS_RETENTION).await {
@@ -280,7 +336,7 @@ impl Gateway {
 
     /// The store has the uses of the last seconds later.
     fn with_last_use(&self, mut key: StoredKey) -> StoredKey {
-        let used = self.keys.get(&key.id).and_then(|key| key.last_used());
+        let used = self.managed.get(&key.id).and_then(|key| key.last_used());
         key.last_used = key.last_used.max(used);
         key
     }
@@ -305,7 +361,7 @@ impl Gateway {
                 "you may not give tools that need a scope which your token lacks; name in `tools` some that do not";
             return Err(denied(message));
         }
-        let own = caller.key_id.as_ref().and_then(|id| self.keys.get(id)).and_then(|key| key.expires);
+        let own = caller.key_id.as_ref().and_then(|id| self.managed.get(id)).and_then(|key| key.expires);
         match own {
             Some(own) if rights.expires.is_none_or(|expires| expires > own) => {
                 Err(denied(format!("a key may not be valid for longer than your own, which expires at {own}")))

@@ -1,6 +1,6 @@
 //! What is left of the rate limits, as far as a caller may see it.
 
-use super::{Gateway, Reach};
+use super::{Reach, Status};
 use sekisho_calls::limits::BucketOwner;
 use sekisho_core::call::RateState;
 use sekisho_core::caller::Caller;
@@ -27,10 +27,10 @@ pub struct Level {
     pub state: RateState,
 }
 
-impl Gateway {
+impl Status {
     /// The wanted buckets that are not full, of the tenants that the caller sees; those with the smallest part left first.
     pub fn levels(&self, caller: &Caller, filter: &LevelFilter) -> Vec<Level> {
-        let reach = self.reach(caller);
+        let reach = self.configuration.reach(caller);
         let is_seen = |tenant: &str, key: Option<&str>| match reach {
             Reach::AllTenants => true,
             Reach::Tenant => *caller.tenant == *tenant,

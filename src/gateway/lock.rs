@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::offer_problems::offer_problems;
 use super::parts::component_error;
-use super::{Gateway, StartError};
+use super::{StartError, ToolOffer};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_config::Config;
@@ -40,7 +40,7 @@ pub async fn read(config: &Config) -> Result<Option<Lock>, StartError> {
     }
 }
 
-impl Gateway {
+impl ToolOffer {
     /// The lock to apply from now on. If the new one cannot be used, the active one stays. If there is no active one,
     /// all external tools are quarantined: a damaged lock is never treated as a missing one.
     pub(super) async fn next_lock(&self, config: &Config) -> Option<Arc<Lock>> {
@@ -74,7 +74,7 @@ impl Gateway {
     }
 
     /// Replaces the snapshot, and reports its quarantined and flagged tools.
-    pub(super) fn offer_snapshot(&self, snapshot: Snapshot) {
+    pub(super) fn replace(&self, snapshot: Snapshot) {
         let before = self.pipeline.registry.snapshot();
         let words = self.mcp_servers.quarantined();
         report_quarantine(&before, &snapshot, &words, &self.readiness, &self.pipeline.settlement.metrics);
@@ -85,7 +85,7 @@ impl Gateway {
             }
         }
         self.pipeline.registry.replace(snapshot);
-        self.names.tools_changed();
+        self.names_changed.notify_one();
         let snapshot = self.pipeline.registry.snapshot();
         self.pipeline.settlement.metrics.forget_tools(|name| snapshot.knows(name));
     }

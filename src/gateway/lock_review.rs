@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::changes::record_lock;
 use super::parts::component_error;
-use super::{Gateway, StartError};
+use super::{StartError, ToolOffer};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
 use sekisho_calls::tool::Source;
@@ -37,16 +38,16 @@ impl LockReview {
     }
 }
 
-impl Gateway {
+impl ToolOffer {
     /// What differs from the lock; `None` without a lock.
     ///
     /// # Errors
     /// The tools cannot be read.
     pub async fn review_lock(self: &Arc<Self>) -> Result<Option<LockReview>, CallError> {
         let Some(lock) = self.lock.load_full() else { return Ok(None) };
-        let gateway = Arc::clone(self);
+        let offer = Arc::clone(self);
         // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
-        let pins = tokio::task::spawn_blocking(move || gateway.present_pins()).await;
+        let pins = tokio::task::spawn_blocking(move || offer.present_pins()).await;
         let mut pins = pins.map_err(CallError::internal)?.map_err(CallError::internal)?;
         let out_of_reach = self.sources_out_of_reach();
         let differences = differences(&lock, &pins, |source| out_of_reach.contains_key(source));
@@ -84,27 +85,27 @@ impl Gateway {
     }
 
     async fn apply_lock(self: &Arc<Self>, before: Arc<Lock>, lock: Lock) -> Result<(), CallError> {
-        let (file, lock) = (self.config().lock_file(), Arc::new(lock));
-        let (gateway, written) = (Arc::clone(self), Arc::clone(&lock));
+        let (lock_file, lock) = (self.configuration.current().lock_file(), Arc::new(lock));
+        let (offer, written, file) = (Arc::clone(self), Arc::clone(&lock), lock_file.clone());
         let snapshot = tokio::task::spawn_blocking(move || {
-            let (config, collections) = (gateway.config.load(), gateway.collections.load());
-            let known = gateway.pipeline.registry.snapshot();
-            let snapshot = gateway.tool_set(Some(Arc::clone(&written))).rebuild(&config, &collections, &known)?;
+            let (config, collections) = (offer.configuration.current(), offer.collections.load());
+            let known = offer.pipeline.registry.snapshot();
+            let snapshot = offer.tool_set(Some(Arc::clone(&written))).rebuild(&config, &collections, &known)?;
             written.write(&file).map_err(component_error("tools.lock"))?;
             Ok::<_, StartError>(snapshot)
         });
         let snapshot = snapshot.await.map_err(CallError::internal)?.map_err(CallError::internal)?;
-        self.record_lock(Some(&before), Some(&lock));
+        record_lock(&self.pipeline.settlement.audit, &lock_file, Some(&before), Some(&lock));
         self.lock.store(Some(lock));
         self.mcp_servers.announce(Change::Prompts);
-        self.offer_snapshot(snapshot);
+        self.replace(snapshot);
         self.mcp_servers.announce(Change::Tools);
         Ok(())
     }
 
     /// The pins of all tools as they are now, and of the texts of MCP servers.
     fn present_pins(&self) -> Result<BTreeMap<String, Pin>, StartError> {
-        let (config, collections) = (self.config.load(), self.collections.load());
+        let (config, collections) = (self.configuration.current(), self.collections.load());
         let fixed = self.tool_set(None).fixed(&config, &collections).tools;
         let outside = self.mcp_servers.tools().tools.into_iter().chain(self.components.load().tools().tools);
         let outside = outside.chain(collections.tools_of_tenants().tools);

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::Mutex;
 
-use super::Gateway;
-use super::parts::component_error;
+use super::{Configuration, ToolOffer};
 use sekisho_calls::breaker::BreakerRules;
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_calls::tool::ToolName;
 use sekisho_config::{BreakerOverrides, Config, Secret};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
-use sekisho_mcp_client::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
+use sekisho_mcp_client::{McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
-
-/// Changes of MCP servers' tools within this time are applied together.
-const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Maximum number of shared servers registered over HTTP; each holds a connection. The store bounds those of tenants.
 const MAX_REGISTERED: usize = 100;
@@ -76,19 +73,42 @@ pub(super) async fn restore_servers(
     Ok(())
 }
 
-impl Gateway {
+/// The MCP servers that are registered over HTTP.
+#[derive(Debug)]
+pub struct McpRegistrations {
+    configuration: Arc<Configuration>,
+    pipeline: Arc<Pipeline>,
+    store: Store,
+    mcp_servers: Arc<McpServers>,
+    tool_offer: Arc<ToolOffer>,
+    /// Held while a registered server is stored or removed.
+    changing: Mutex<()>,
+}
+
+impl McpRegistrations {
+    pub(super) fn new(tool_offer: &Arc<ToolOffer>, store: &Store) -> Self {
+        Self {
+            configuration: Arc::clone(&tool_offer.configuration),
+            pipeline: Arc::clone(&tool_offer.pipeline),
+            store: store.clone(),
+            mcp_servers: Arc::clone(&tool_offer.mcp_servers),
+            tool_offer: Arc::clone(tool_offer),
+            changing: Mutex::default(),
+        }
+    }
+
     /// Connects a server, offers its tools, and stores it for the next start. Replaces a registered server of the same
     /// name and owner. Returns the names of the tools.
     ///
     /// # Errors
     /// [`AddServerError`].
-    pub async fn register_mcp(
-        self: &Arc<Self>,
+    pub async fn register(
+        &self,
         by: Administrator,
         registration: McpRegistration,
     ) -> Result<Vec<String>, AddServerError> {
         let (name, owner) = (registration.name.clone(), by.owner());
-        let config = self.config.load_full();
+        let config = self.configuration.current_arc();
         if ToolName::parse(&name).is_err() {
             return Err(AddServerError::Name(name));
         }
@@ -108,7 +128,7 @@ impl Gateway {
         let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
         tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
         {
-            let _registrations = self.mcp_registrations.lock().await;
+            let _registrations = self.changing.lock().await;
             // Others may have been registered while this one was tried out.
             self.check_room_for_server(&name, owner)?;
             match self.store.keep_registration(Registrations::McpServers, owner, &name, &text).await? {
@@ -117,10 +137,10 @@ impl Gateway {
                 WriteOutcome::Full => return Err(AddServerError::TooManyOfTenant),
             }
             self.mcp_servers.add(&name, registered);
-            self.mcp_servers.configure(&self.config.load());
+            self.mcp_servers.configure(&self.configuration.current());
         }
         self.mcp_servers.settled_one(&name).await;
-        self.offer_mcp_tools().await;
+        self.tool_offer.offer_mcp_tools().await;
         let (snapshot, source) = (self.pipeline.registry.snapshot(), format!("mcp:{name}"));
         let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
@@ -154,50 +174,41 @@ impl Gateway {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn unregister_mcp(self: &Arc<Self>, by: Administrator, name: &str) -> Result<bool, StoreError> {
+    pub async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, StoreError> {
         {
-            let _registrations = self.mcp_registrations.lock().await;
+            let _registrations = self.changing.lock().await;
             if self.mcp_servers.added(name).as_ref() != Some(by.owner()) {
                 return Ok(false);
             }
             self.store.forget_registration(Registrations::McpServers, by.owner(), name).await?;
             self.mcp_servers.remove(name);
-            self.mcp_servers.configure(&self.config.load());
+            self.mcp_servers.configure(&self.configuration.current());
         }
-        self.offer_mcp_tools().await;
+        self.tool_offer.offer_mcp_tools().await;
         Ok(true)
     }
 
-    /// Updates the offered tools whenever those of MCP servers change.
-    pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
-        loop {
-            self.mcp_servers.tools_changed().await;
-            // When many servers connect at the same time, they are applied as one change.
-            tokio::time::sleep(TOGETHER).await;
-            self.offer_mcp_tools().await;
-        }
+    /// Takes over the registered servers of the store, which another replica may have changed.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(super) async fn adopt(&self, config: &Config) -> Result<(), StoreError> {
+        // Not while a registration is in the store, and not among the servers yet.
+        let _registrations = self.changing.lock().await;
+        restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
+        self.mcp_servers.configure(config);
+        Ok(())
     }
 
-    /// Updates the registry to the current tools of the MCP servers.
-    pub async fn offer_mcp_tools(self: &Arc<Self>) {
-        let _changing = self.changing.lock().await;
-        // Taken before the tools are collected: a server that retires later may still be among them.
-        let retired = self.mcp_servers.retire();
-        let gateway = Arc::clone(self);
-        // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
-        let built = tokio::task::spawn_blocking(move || {
-            let (config, collections) = (gateway.config.load(), gateway.collections.load());
-            let before = gateway.pipeline.registry.snapshot();
-            gateway.tool_set(gateway.lock.load_full()).rebuild(&config, &collections, &before)
-        });
-        match built.await.map_err(component_error("mcp")).flatten() {
-            Ok(snapshot) => {
-                self.offer_snapshot(snapshot);
-                drop(retired);
-                self.mcp_servers.announce(Change::Tools);
-            }
-            Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be applied"),
-        }
+    /// Connects a server and reads its lists as a registration does, and offers nothing.
+    ///
+    /// # Errors
+    /// [`AddServerError`].
+    pub async fn try_out(&self, by: &Administrator, registration: &McpRegistration) -> Result<(), AddServerError> {
+        let config = self.configuration.current_arc();
+        let registered = registration.read(by.owner(), &config.mcp.secrets)?;
+        let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
+        tried.map_err(|reason| AddServerError::Unusable { name: registration.name.clone(), reason })
     }
 }
 
@@ -208,6 +219,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::Gateway;
     use sekisho_config::OutboundConfig;
     use sekisho_core::call::{Arguments, CallContext, Caller, Via};
 
@@ -232,9 +244,9 @@ mod tests {
             gateway.mcp_servers.add(&name, function(&name).read(&Ownership::Shared, &BTreeMap::new()).unwrap());
         }
         let names: Vec<_> = (0..8).map(|number| format!("new{number}")).collect();
-        let ended = join_all(
-            names.iter().map(|name| gateway.register_mcp(Administrator::of_tests(Ownership::Shared), function(name))),
-        )
+        let ended = join_all(names.iter().map(|name| {
+            gateway.mcp_registrations.register(Administrator::of_tests(Ownership::Shared), function(name))
+        }))
         .await;
         let refused = ended.iter().filter(|ended| matches!(ended, Err(AddServerError::TooMany))).count();
         assert_eq!((ended.iter().filter(|ended| ended.is_ok()).count(), refused), (1, 7), "{ended:?}");
@@ -242,7 +254,8 @@ mod tests {
         let stored = gateway.store.registrations(Registrations::McpServers).await.unwrap();
         assert_eq!(stored.len(), 1, "nor is one stored that would be restored at the next start");
         gateway
-            .register_mcp(Administrator::of_tests(Ownership::Shared), function("f1"))
+            .mcp_registrations
+            .register(Administrator::of_tests(Ownership::Shared), function("f1"))
             .await
             .expect("one that is replaced needs no room");
     }
@@ -252,14 +265,20 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let gateway = gateway(&directory).await;
         for name in ["stays", "goes"] {
-            gateway.register_mcp(Administrator::of_tests(Ownership::Shared), function(name)).await.unwrap();
+            gateway
+                .mcp_registrations
+                .register(Administrator::of_tests(Ownership::Shared), function(name))
+                .await
+                .unwrap();
             let call =
                 CallContext { dry_run: true, ..CallContext::new(name, Arc::new(Caller::anonymous()), Via::Rest) };
             gateway.pipeline.call(call, Arguments::new()).await;
         }
-        let is_shown = |name: &str| gateway.metrics_text().contains(&format!("tool_name=\"{name}\""));
+        let is_shown = |name: &str| gateway.status.metrics_text().contains(&format!("tool_name=\"{name}\""));
         assert_eq!(["stays", "goes"].map(is_shown), [true, true]);
-        assert!(gateway.unregister_mcp(Administrator::of_tests(Ownership::Shared), "goes").await.unwrap());
+        assert!(
+            gateway.mcp_registrations.unregister(Administrator::of_tests(Ownership::Shared), "goes").await.unwrap()
+        );
         assert_eq!(["stays", "goes"].map(is_shown), [true, false]);
     }
 }

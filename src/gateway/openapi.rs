@@ -4,20 +4,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio_util::sync::CancellationToken;
 
-use super::background::HOUSEKEEPING;
+use super::housekeeping::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
-use super::{Gateway, StartError};
+use super::{Configuration, StartError, ToolOffer};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::Config;
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_observe::readiness::Readiness;
 use sekisho_openapi::{
-    Collection, CollectionError, Collections, DesiredCollections, OwnedRegistration, Registration, RegistrationError,
-    Wait,
+    Collection, CollectionError, Collections, DesiredCollections, Loader, OwnedRegistration, Registration,
+    RegistrationError, Wait,
 };
 use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
@@ -65,7 +69,47 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, OwnedRe
     Ok(registered)
 }
 
-impl Gateway {
+/// The OpenAPI collections: those of the configuration, and those that are registered over HTTP.
+#[derive(Debug)]
+pub struct OpenapiCollections {
+    configuration: Arc<Configuration>,
+    pipeline: Arc<Pipeline>,
+    readiness: Arc<Readiness>,
+    store: Store,
+    tool_offer: Arc<ToolOffer>,
+    loader: Loader,
+    /// Those registered over HTTP, as in the store. Changed while the changes of the offered tools are locked.
+    registered: ArcSwap<BTreeMap<String, OwnedRegistration>>,
+    fetch_locks: FetchLocks,
+    /// Notified when documents are added.
+    documents_pending: Notify,
+}
+
+impl OpenapiCollections {
+    pub(super) fn new(
+        tool_offer: &Arc<ToolOffer>,
+        store: &Store,
+        loader: Loader,
+        registered: BTreeMap<String, OwnedRegistration>,
+    ) -> Self {
+        Self {
+            configuration: Arc::clone(&tool_offer.configuration),
+            pipeline: Arc::clone(&tool_offer.pipeline),
+            readiness: Arc::clone(&tool_offer.readiness),
+            store: store.clone(),
+            tool_offer: Arc::clone(tool_offer),
+            loader,
+            registered: ArcSwap::from_pointee(registered),
+            fetch_locks: FetchLocks::default(),
+            documents_pending: Notify::new(),
+        }
+    }
+
+    /// The loader of their documents.
+    pub fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
     /// Loads a collection, offers its tools, and stores it for the next start. Replaces a registered collection of the
     /// same name and owner.
     ///
@@ -77,7 +121,7 @@ impl Gateway {
         registration: Registration,
     ) -> Result<Arc<Collection>, RegisterError> {
         let (name, owner) = (registration.name.clone(), by.owner());
-        let config = self.config.load_full();
+        let config = self.configuration.current_arc();
         self.check_free(&name, owner)?;
         let settings = registration.settings(owner, &config.openapi.secrets)?;
         let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
@@ -88,10 +132,10 @@ impl Gateway {
         }
         let text = serde_json::to_string(&registration)?;
 
-        let _changing = self.changing.lock().await;
+        let _changing = self.tool_offer.changing.lock().await;
         self.check_free(&name, owner)?;
         self.check_tools_free(&name, &collection)?;
-        let mut next = Collections::clone(&self.collections.load());
+        let mut next = Collections::clone(&self.tool_offer.collections.load());
         next.settle(&name, settings, Ok(Arc::clone(&collection)));
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
         match self.store.keep_registration(Registrations::Collections, owner, &name, &text).await? {
@@ -111,12 +155,12 @@ impl Gateway {
     /// # Errors
     /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
     pub async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, RegisterError> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.tool_offer.changing.lock().await;
         if self.registered.load().get(name).is_none_or(|known| known.owner != *by.owner()) {
             return Ok(false);
         }
-        let mut next = Collections::clone(&self.collections.load());
-        if !self.config.load().openapi.collections.contains_key(name) {
+        let mut next = Collections::clone(&self.tool_offer.collections.load());
+        if !self.configuration.current().openapi.collections.contains_key(name) {
             next.remove(name);
         }
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
@@ -132,8 +176,8 @@ impl Gateway {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) async fn adopt_registered_collections(&self) -> Result<bool, StoreError> {
-        let _changing = self.changing.lock().await;
+    pub(super) async fn adopt_registered(&self) -> Result<bool, StoreError> {
+        let _changing = self.tool_offer.changing.lock().await;
         let registered = registered(&self.store).await?;
         let differ = registered != **self.registered.load();
         self.registered.store(Arc::new(registered));
@@ -141,7 +185,7 @@ impl Gateway {
     }
 
     /// Offers the tools of these collections, and fetches those that are pending.
-    pub(super) fn offer_collections(&self, collections: Collections) {
+    pub(super) fn offer_all(&self, collections: Collections) {
         match self.prepare(collections) {
             Ok(change) => self.offer(change),
             Err(problem) => tracing::error!(%problem, "a collection that another replica registered cannot be offered"),
@@ -151,7 +195,7 @@ impl Gateway {
 
     /// Fetches the pending documents concurrently, and offers the tools of each when it arrives.
     pub async fn fetch_pending_documents(&self) {
-        let collections = self.collections.load_full();
+        let collections = self.tool_offer.collections.load_full();
         join_all(collections.pending.keys().map(|name| self.fetch_pending(name))).await;
     }
 
@@ -159,13 +203,13 @@ impl Gateway {
     async fn fetch_pending(&self, name: &str) {
         let turn = self.fetch_locks.turn_of(name);
         let _turn = turn.lock().await;
-        let (collections, config) = (self.collections.load_full(), self.config.load_full());
+        let (collections, config) = (self.tool_offer.collections.load_full(), self.configuration.current_arc());
         let Some(settings) = collections.pending.get(name) else { return };
         let outcome = self.loader.load(name, settings.clone(), &config.openapi).await.map(Arc::new);
-        let _changing = self.changing.lock().await;
-        let mut next = Collections::clone(&self.collections.load());
+        let _changing = self.tool_offer.changing.lock().await;
+        let mut next = Collections::clone(&self.tool_offer.collections.load());
         // A reload may have changed or removed the collection meanwhile.
-        if next.pending.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.config.load()) {
+        if next.pending.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.configuration.current()) {
             return;
         }
         next.settle(name, settings.clone(), outcome);
@@ -176,12 +220,12 @@ impl Gateway {
     }
 
     /// Retries unreachable documents while the service runs. Documents that a reload adds do not wait for slow ones.
-    pub(super) async fn keep_documents(&self) {
+    pub(super) async fn keep_documents(self: Arc<Self>, closing: CancellationToken) {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
         let mut fetching = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = self.closing.cancelled() => return,
+                () = closing.cancelled() => return,
                 Some(()) = fetching.next() => continue,
                 _ = tick.tick() => {}
                 () = self.documents_pending.notified() => {}
@@ -192,23 +236,45 @@ impl Gateway {
 
     /// The collections of the next configuration, and the right to offer them. Documents by URL are pending and keep
     /// their former tools, so that neither the reload nor a registration waits for other servers.
-    pub(super) async fn collections_for(&self, next: &Config) -> (Collections, MutexGuard<'_, ()>) {
+    pub(super) async fn next(&self, next: &Config) -> (Collections, MutexGuard<'_, ()>) {
         loop {
             let registered = self.registered.load_full();
             let wanted = DesiredCollections::of(&next.openapi, &registered);
-            let before = self.collections.load_full();
+            let before = self.tool_offer.collections.load_full();
             let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForLocalDocuments, &before);
             let collections = load.await;
-            let changing = self.changing.lock().await;
+            let changing = self.tool_offer.changing.lock().await;
             // Documents may have arrived, been registered or been removed meanwhile: keep these changes.
-            if Arc::ptr_eq(&before, &self.collections.load()) {
+            if Arc::ptr_eq(&before, &self.tool_offer.collections.load()) {
                 return (collections, changing);
             }
         }
     }
 
+    /// Reads a document as a registration does, and offers nothing.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    pub async fn try_out(&self, by: &Administrator, registration: &Registration) -> Result<Collection, RegisterError> {
+        let config = self.configuration.current_arc();
+        let settings = registration.settings(by.owner(), &config.openapi.secrets)?;
+        let collection = self.loader.load(&registration.name, settings, &config.openapi).await?;
+        collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
+        Ok(collection)
+    }
+
+    /// Has the pending documents fetched now.
+    pub(super) fn fetch_soon(&self) {
+        self.documents_pending.notify_one();
+    }
+
+    /// Whose a registered collection is.
+    pub(super) fn owner_of_registered(&self, name: &str) -> Option<Ownership> {
+        self.registered.load().get(name).map(|known| known.owner.clone())
+    }
+
     fn check_free(&self, name: &str, owner: &Ownership) -> Result<(), RegisterError> {
-        if self.config.load().openapi.collections.contains_key(name) {
+        if self.configuration.current().openapi.collections.contains_key(name) {
             return Err(match owner {
                 Ownership::Shared => RegisterError::Configured(name.to_owned()),
                 Ownership::Tenant(_) => RegisterError::NameTaken(name.to_owned()),
@@ -238,28 +304,29 @@ impl Gateway {
 
     /// The snapshot with these collections.
     fn prepare(&self, collections: Collections) -> Result<Change, StartError> {
-        let config = self.config.load();
+        let config = self.configuration.current();
         let before = self.pipeline.registry.snapshot();
-        let snapshot = self.tool_set(self.lock.load_full()).rebuild(&config, &collections, &before)?;
+        let snapshot =
+            self.tool_offer.tool_set(self.tool_offer.lock.load_full()).rebuild(&config, &collections, &before)?;
         Ok(Change { snapshot, collections })
     }
 
     fn offer(&self, Change { snapshot, collections }: Change) {
-        self.offer_snapshot(snapshot);
-        let before = self.collections.load();
+        self.tool_offer.replace(snapshot);
+        let before = self.tool_offer.collections.load();
         report_broken_collections(&self.readiness, &before, &collections);
-        log_dangerous_operations(&self.config.load().tools, &before, &collections);
-        self.collections.store(Arc::new(collections));
+        log_dangerous_operations(&self.configuration.current().tools, &before, &collections);
+        self.tool_offer.collections.store(Arc::new(collections));
     }
 
     /// Reports a fetched document whose tools conflict with others.
     fn give_up(&self, name: &str, problem: &StartError) {
-        let before = self.collections.load_full();
+        let before = self.tool_offer.collections.load_full();
         let mut next = Collections::clone(&before);
         next.pending.remove(name);
         next.broken.insert(name.to_owned(), problem.to_string());
         report_broken_collections(&self.readiness, &before, &next);
-        self.collections.store(Arc::new(next));
+        self.tool_offer.collections.store(Arc::new(next));
     }
 }
 
@@ -269,7 +336,7 @@ fn shared_count(registered: &BTreeMap<String, OwnedRegistration>) -> usize {
 
 /// The documents that are being fetched, by the name of their collection.
 #[derive(Debug, Default)]
-pub(super) struct FetchLocks(parking_lot::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
+struct FetchLocks(parking_lot::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
 
 impl FetchLocks {
     /// Held while that collection's document is fetched.
@@ -280,7 +347,7 @@ impl FetchLocks {
     }
 }
 
-/// Collections, and the snapshot with their tools. Created and applied while [`Gateway::changing`] is held.
+/// Collections, and the snapshot with their tools. Created and applied while [`ToolOffer::changing`] is held.
 struct Change {
     snapshot: sekisho_calls::registry::Snapshot,
     collections: Collections,

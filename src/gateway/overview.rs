@@ -1,13 +1,23 @@
 //! What the gateway does and what is wrong with it, as far as a caller may see it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{CallFilter, Gateway, Reach};
+use tokio::runtime::Handle;
+
+use super::offer_problems::offer_problems;
+use super::{CallFilter, Configuration, ConfigurationNotes, History, Keys, Reach, Sources};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_observe::figures::LastHour;
 use sekisho_observe::metrics::DayBudget;
-use sekisho_sandbox::SandboxLoad;
+use sekisho_observe::readiness::Readiness;
+use sekisho_sandbox::{Sandbox, SandboxLoad};
+use sekisho_store::replica::Replica;
+
+/// Callers and tenants with gauges of their budget.
+const MAX_BUDGET_GAUGES: usize = 200;
 
 /// Maximum callers and tenants with a budget.
 const MAX_BUDGETS: usize = 200;
@@ -27,10 +37,63 @@ pub struct Overview {
     pub notes: BTreeMap<String, String>,
 }
 
-impl Gateway {
+/// What the gateway does now, as far as a caller may see it.
+#[derive(Debug)]
+pub struct Status {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) configuration_notes: Arc<ConfigurationNotes>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) history: Arc<History>,
+    pub(super) sources: Arc<Sources>,
+    /// If the gateway is one of several on a database.
+    pub(super) replica: Option<Arc<Replica>>,
+}
+
+impl Status {
+    /// The metrics in Prometheus's format, as they are now.
+    pub fn metrics_text(&self) -> String {
+        let metrics = &self.pipeline.settlement.metrics;
+        self.pipeline.breakers.report();
+        metrics.set_budgets(&self.pipeline.budget.of_today(MAX_BUDGET_GAUGES));
+        if let Some(replica) = &self.replica {
+            metrics.set_replicas(&replica.states());
+        }
+        // Outside of a runtime there are none.
+        if let Ok(runtime) = Handle::try_current() {
+            metrics.set_runtime_tasks(runtime.metrics().num_alive_tasks());
+        }
+        metrics.render()
+    }
+
+    /// The degraded components, by name, and open circuit breakers. Callers of all tenants read this, so that it has no server or
+    /// collection of a tenant; [`Sources`] has these for their administrators.
+    pub fn degraded(&self) -> BTreeMap<String, String> {
+        let mut degraded = self.readiness.degraded();
+        degraded.retain(|component, _| !self.sources.is_of_tenant(component));
+        for (source, problem) in offer_problems(&self.pipeline.registry.snapshot()) {
+            let problems: &mut String = degraded.entry(source).or_default();
+            if !problems.is_empty() {
+                problems.push_str("; ");
+            }
+            problems.push_str(&problem);
+        }
+        let open = self.pipeline.breakers.open().into_iter();
+        degraded.extend(open.filter(|upstream| !self.sources.is_of_tenant(&upstream.name)).map(|upstream| {
+            let problem = match upstream.is_for_all {
+                true => "it keeps failing and is not called for now",
+                false => "it keeps failing for a tenant and is not called for it now",
+            };
+            (format!("circuit:{}", upstream.name), problem.to_owned())
+        }));
+        degraded
+    }
+
     /// Today's budgets of the tenants that the caller sees, those with the most money first.
     pub fn budgets(&self, caller: &Caller) -> Vec<DayBudget> {
-        match self.reach(caller) {
+        match self.configuration.reach(caller) {
             Reach::Own => Vec::new(),
             Reach::Tenant => self.pipeline.budget.of_today_in(Some(&caller.tenant), MAX_BUDGETS),
             Reach::AllTenants => self.pipeline.budget.of_today_in(None, MAX_BUDGETS),
@@ -41,10 +104,10 @@ impl Gateway {
     pub fn overview(&self, caller: &Caller, now: SystemTime) -> Overview {
         let figures = &self.pipeline.settlement.figures;
         let of_recent_calls = || {
-            let calls = self.recent_calls(caller, &CallFilter::default());
+            let calls = self.history.recent_calls(caller, &CallFilter::default());
             LastHour::of_calls(calls.iter().map(|call| &**call), now)
         };
-        let hour = match self.reach(caller) {
+        let hour = match self.configuration.reach(caller) {
             Reach::Own => of_recent_calls(),
             Reach::Tenant => figures.of_tenant(&caller.tenant, now).unwrap_or_else(of_recent_calls),
             Reach::AllTenants => figures.of_all(now),
@@ -55,7 +118,7 @@ impl Gateway {
             running: self.pipeline.limits.in_flight(),
             sandbox: self.sandbox.load(),
             degraded: self.degraded(),
-            notes: self.setting_notes(),
+            notes: self.configuration_notes.of_settings(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CallFilter, Gateway, Reach};
+use super::{CallFilter, History, Reach};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::ConsoleRole;
 use sekisho_core::call::{Arguments, CallContext, Stage, Via};
@@ -34,7 +34,7 @@ pub struct Explained {
     pub result: Option<Value>,
 }
 
-impl Gateway {
+impl History {
     /// The decisions of the policy stage about the calls in memory that the caller may see, the most frequent first.
     pub fn decisions(&self, caller: &Caller) -> Vec<DecisionCount> {
         let mut counted: HashMap<(Option<ErrorCode>, Option<String>), usize> = HashMap::new();
@@ -60,7 +60,7 @@ impl Gateway {
     /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that one does not
     /// see.
     pub async fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
-        let roles = self.console_roles(operator);
+        let roles = self.configuration.console_roles(operator);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {
             let message = "to explain a call requires the console role operator or admin (`console.roles`)";
             return Err(CallError::new(ErrorCode::Denied, message));
@@ -69,7 +69,10 @@ impl Gateway {
             None => Caller::anonymous(),
             Some((id, tenant, roles)) => Caller::new(&id, &tenant, roles),
         };
-        if self.reach(operator) != Reach::AllTenants && !caller.anonymous && caller.tenant != operator.tenant {
+        if self.configuration.reach(operator) != Reach::AllTenants
+            && !caller.anonymous
+            && caller.tenant != operator.tenant
+        {
             let message = "a caller of another tenant is explained to administrators of the tenant `default` alone";
             return Err(CallError::new(ErrorCode::Denied, message));
         }

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
 use super::tool_set::ToolSet;
+use super::{Configuration, History, ToolOffer};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
 use sekisho_sandbox::{RunPython, Sandbox};
@@ -31,25 +34,50 @@ pub(super) fn report(readiness: &Readiness, before: &PythonTools, now: &PythonTo
     readiness.replace(&before.problems(), now.problems(), |component| now.has_file(component));
 }
 
-impl Gateway {
+/// The tools that are Python functions in a folder, and their files as operators see them.
+#[derive(Debug)]
+pub struct PythonFunctions {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+    readiness: Arc<Readiness>,
+    sandbox: Arc<Sandbox>,
+    pub(super) history: Arc<History>,
+    pub(super) tool_offer: Arc<ToolOffer>,
+    /// Held while files are read, until they count or do not: the sandbox has the packages of one state of the folder at a time.
+    pub(super) reading: Mutex<()>,
+}
+
+impl PythonFunctions {
+    pub(super) fn new(tool_offer: &Arc<ToolOffer>, history: &Arc<History>) -> Self {
+        Self {
+            configuration: Arc::clone(&tool_offer.configuration),
+            pipeline: Arc::clone(&tool_offer.pipeline),
+            readiness: Arc::clone(&tool_offer.readiness),
+            sandbox: Arc::clone(&tool_offer.sandbox),
+            history: Arc::clone(history),
+            tool_offer: Arc::clone(tool_offer),
+            reading: Mutex::default(),
+        }
+    }
+
     /// Reads files that have changed, whether or not a changed configuration can be applied, and those that could not be
     /// read, since the interpreter may be set up meanwhile. Until the gateway closes.
-    pub(super) async fn keep_python_tools(&self) {
+    pub(super) async fn keep(self: Arc<Self>, closing: CancellationToken) {
         let mut moments = tokio::time::interval(LOOK_AGAIN);
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut seen, mut read_at) = (None::<FolderContent>, Instant::now());
-        while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
+        while closing.run_until_cancelled(moments.tick()).await.is_some() {
             // A reload reads them.
-            let Ok(_reading) = self.reading_python_tools.try_lock() else { continue };
-            let config = self.config.load_full();
+            let Ok(_reading) = self.reading.try_lock() else { continue };
+            let config = self.configuration.current_arc();
             let found = FolderContent::after(seen.as_ref(), &config.python_tools).await;
             let has_settled = found == seen;
             seen = found;
-            let tools = self.python_tools.load_full();
+            let tools = self.tool_offer.python_tools.load_full();
             let has_changed = has_settled && seen.as_ref().is_some_and(|content| !tools.is_of(content));
             let is_due = tools.is_waiting() && read_at.elapsed() >= READ_AGAIN;
             if has_changed || is_due {
-                self.closing.run_until_cancelled(self.read_python_tools()).await;
+                closing.run_until_cancelled(self.read_changed()).await;
                 read_at = Instant::now();
             } else {
                 // A reload that failed may have left those of another folder.
@@ -58,24 +86,26 @@ impl Gateway {
         }
     }
 
-    async fn read_python_tools(&self) {
-        let (config, before) = (self.config.load_full(), self.python_tools.load_full());
+    async fn read_changed(&self) {
+        let (config, before) = (self.configuration.current_arc(), self.tool_offer.python_tools.load_full());
         let now = read(&config, &self.sandbox, &before).await;
         // Otherwise clients would be told each time that the tools have changed.
         if now.is_as(&before) {
             return;
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.tool_offer.changing.lock().await;
         // A reload may have read the files meanwhile.
-        if !Arc::ptr_eq(&config, &self.config.load()) || !Arc::ptr_eq(&before, &self.python_tools.load()) {
+        if !Arc::ptr_eq(&config, &self.configuration.current())
+            || !Arc::ptr_eq(&before, &self.tool_offer.python_tools.load())
+        {
             return;
         }
-        let tools = ToolSet { python: Arc::clone(&now), ..self.tool_set(self.lock.load_full()) };
-        match tools.rebuild(&config, &self.collections.load(), &self.pipeline.registry.snapshot()) {
+        let tools = ToolSet { python: Arc::clone(&now), ..self.tool_offer.tool_set(self.tool_offer.lock.load_full()) };
+        match tools.rebuild(&config, &self.tool_offer.collections.load(), &self.pipeline.registry.snapshot()) {
             Ok(snapshot) => {
-                self.offer_snapshot(snapshot);
+                self.tool_offer.replace(snapshot);
                 report(&self.readiness, &before, &now);
-                self.python_tools.store(now);
+                self.tool_offer.python_tools.store(now);
             }
             Err(problem) => tracing::error!(%problem, "the tools that are Python functions could not be applied"),
         }

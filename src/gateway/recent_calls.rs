@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Gateway;
-use sekisho_config::ConsoleRole;
+use super::History;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_observe::recent_calls::RecentCall;
@@ -55,32 +54,17 @@ impl CallFilter {
     }
 }
 
-impl Gateway {
-    /// The caller's roles in the console.
-    pub fn console_roles(&self, caller: &Caller) -> Vec<ConsoleRole> {
-        self.config().console.roles_of(caller)
-    }
-
-    /// Whose calls the caller sees.
-    pub fn reach(&self, caller: &Caller) -> Reach {
-        let roles = self.console_roles(caller);
-        match roles.contains(&ConsoleRole::Admin) {
-            true if caller.is_of_default() => Reach::AllTenants,
-            _ if roles.is_empty() => Reach::Own,
-            _ => Reach::Tenant,
-        }
-    }
-
+impl History {
     /// The wanted calls that the caller may see, newest first.
     pub fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
-        let reach = self.reach(caller);
+        let reach = self.configuration.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, call) && filter.admits(call))
     }
 
     /// The calls made by running tools that the caller may see, in the order in which they ended.
     pub fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<RecentCall>> {
-        let reach = self.reach(caller);
+        let reach = self.configuration.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         let mut found = recent.newest(|call| call.parent.is_some() && reach.covers(caller, call));
         found.reverse();
@@ -92,7 +76,7 @@ impl Gateway {
     /// # Errors
     /// `not_found`: there is none in memory, or none that the caller may see.
     pub fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
-        let reach = self.reach(caller);
+        let reach = self.configuration.reach(caller);
         let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, call));
         found.into_iter().find(|call| call.id.to_string() == id).ok_or_else(|| {
             let message = "there is no such call among the last 2000; the audit trail may have it: \

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::changes::{record_lock, record_reload};
 use super::parts::{
-    authenticator, component_error, forget_removed_rules, lines, log_dangerous_operations, report_broken_collections,
-    report_unpriced_models, require_key_for_tokens, restart_required,
+    component_error, forget_removed_rules, lines, log_dangerous_operations, report_broken_collections,
+    report_unpriced_models, require_key_for_tokens,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, OwnTools, StartError, components, mcp, python_tools, tenants};
+use super::{Gateway, OwnTools, StartError, components, limit_tenants, mcp, python_tools};
 use sekisho_calls::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, Opening, ReloadMode};
@@ -16,7 +17,7 @@ use sekisho_mcp_client::Change;
 /// A changed configuration that is not applied, because it opens something.
 #[derive(Debug)]
 pub(super) struct WaitingConfiguration {
-    config: Config,
+    pub(super) config: Config,
     pub(super) opens: Vec<Opening>,
 }
 
@@ -65,7 +66,7 @@ impl Gateway {
     /// Applies a configuration that nobody asked to apply: its files, or the policies, were found changed. Where it opens something it
     /// waits for [`reload`](Self::reload), unless the one in force has `config.reload: immediate`.
     pub async fn reload_found(&self, config: Config) {
-        let running = self.config.load_full();
+        let running = self.configuration.current_arc();
         let policies = Policy::read(&config.policy);
         let opens = match running.config.reload {
             ReloadMode::Immediate => Vec::new(),
@@ -75,11 +76,6 @@ impl Gateway {
             true => Box::pin(self.take_over(config, policies)).await,
             false => Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await,
         }
-    }
-
-    /// What opens something in the configuration that waits, if one does.
-    pub fn waiting_openings(&self) -> Vec<Opening> {
-        self.waiting.load().as_ref().map(|waiting| waiting.opens.clone()).unwrap_or_default()
     }
 
     /// The configuration in force stays, with documents, functions and policies as they are now.
@@ -92,21 +88,22 @@ impl Gateway {
         if let Err(problem) = Box::pin(self.apply(running.clone())).await {
             tracing::warn!(%problem, "changed files were not applied with the configuration in force");
         }
-        let is_known = self.waiting.load().as_ref().is_some_and(|known| known.config == waiting.config);
         let reason = waiting.reason();
-        self.waiting.store(Some(Arc::new(waiting)));
-        match is_known {
+        match self.configuration.hold(waiting) {
             true => self.readiness.degrade("configuration", reason),
             false => self.report_refusal(&reason),
         }
     }
 
     async fn take_over(&self, config: Config, policies: Result<LoadedPolicies, Vec<PolicyError>>) {
-        self.waiting.store(None);
+        self.configuration.forget_waiting();
         let broken = self.replace_policies(policies, &config);
         match Box::pin(self.apply(config)).await {
             Ok(()) => {
-                self.record_reload(broken.map(|problem| format!("applied without its policies: {problem}")));
+                record_reload(
+                    &self.pipeline.settlement.audit,
+                    broken.map(|problem| format!("applied without its policies: {problem}")),
+                );
                 self.pipeline.settlement.metrics.configuration_reloaded(true);
                 self.readiness.restore("configuration");
                 tracing::info!("the configuration was applied");
@@ -134,43 +131,38 @@ impl Gateway {
 
     /// Reports a configuration that could not be read: the active one stays.
     pub fn refuse_reload(&self, problem: &str) {
-        self.waiting.store(None);
+        self.configuration.forget_waiting();
         self.report_refusal(problem);
     }
 
     fn report_refusal(&self, problem: &str) {
         self.pipeline.settlement.metrics.configuration_reloaded(false);
         self.readiness.degrade("configuration", problem);
-        self.record_reload(Some(problem.to_owned()));
+        record_reload(&self.pipeline.settlement.audit, Some(problem.to_owned()));
     }
 
     async fn apply(&self, mut config: Config) -> Result<(), StartError> {
-        let running = self.config.load_full();
-        let pending = restart_required(&self.started_with, &config);
-        for topic in &pending {
-            tracing::warn!(topic, "a change of this topic takes effect at the next start");
-        }
-        self.restart_required.store(Arc::new(pending));
+        let running = self.configuration.current_arc();
+        self.configuration.require_restart(&config);
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
-        require_key_for_tokens(&config, self.users.can_keep_tokens())?;
-        let _reading = self.reading_python_tools.lock().await;
-        let python = python_tools::read(&config, &self.sandbox, &self.python_tools.load_full()).await;
-        let (collections, _changing) = self.collections_for(&config).await;
-        let before = self.collections.load_full();
-        let lock = self.next_lock(&config).await;
-        let own_components = self.components_for(&config, lock.is_some()).await;
+        require_key_for_tokens(&config, self.sign_ins.can_keep_tokens())?;
+        let _reading = self.python_functions.reading.lock().await;
+        let python = python_tools::read(&config, &self.sandbox, &self.tool_offer.python_tools.load_full()).await;
+        let (collections, _changing) = self.collections.next(&config).await;
+        let before = self.tool_offer.collections.load_full();
+        let lock = self.tool_offer.next_lock(&config).await;
+        let own_components = self.tool_offer.components_for(&config, lock.is_some()).await;
         let tools = ToolSet {
             python: Arc::clone(&python),
             components: Arc::clone(&own_components),
-            ..self.tool_set(lock.clone())
+            ..self.tool_offer.tool_set(lock.clone())
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         let own = OwnTools { python: &python, components: &own_components };
-        self.refuse_misspelled(&config, &snapshot, &collections, own)?;
-        let mut authenticator = authenticator(&config, &self.outbound, &self.keys).await?;
-        authenticator.keep_keys_of(&self.authenticator());
+        self.configuration_notes.refuse_misspelled(&config, &snapshot, &collections, own)?;
+        let authenticator = self.keys.next_authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
         self.pipeline.budget.limit_by_rules(&config.limits.rules);
@@ -180,29 +172,31 @@ impl Gateway {
         self.pipeline.results.reconfigure(&config.results);
         self.pipeline.approvals.reconfigure(&config.approvals);
         self.pipeline.sessions.reconfigure(&config.session);
-        if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
-            self.record_lock(self.lock.load().as_deref(), lock.as_deref());
-            self.lock.store(lock);
+        if self.tool_offer.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
+            let before = self.tool_offer.lock.load();
+            let audit = &self.pipeline.settlement.audit;
+            record_lock(audit, &running.lock_file(), before.as_deref(), lock.as_deref());
+            self.tool_offer.lock.store(lock);
             self.mcp_servers.announce(Change::Prompts);
         }
         components::offer(&self.sandbox, &self.readiness, &own_components);
-        self.offer_snapshot(snapshot);
+        self.tool_offer.replace(snapshot);
         forget_removed_rules(&self.pipeline.settlement.metrics, &config.tools.transform);
         self.mcp_servers.configure(&config);
         report_broken_collections(&self.readiness, &before, &collections);
-        python_tools::report(&self.readiness, &self.python_tools.load(), &python);
-        self.python_tools.store(python);
-        components::report(&self.readiness, &self.components.load(), &own_components);
-        self.components.store(own_components);
+        python_tools::report(&self.readiness, &self.tool_offer.python_tools.load(), &python);
+        self.tool_offer.python_tools.store(python);
+        components::report(&self.readiness, &self.tool_offer.components.load(), &own_components);
+        self.tool_offer.components.store(own_components);
         report_unpriced_models(&self.readiness, &config);
         log_dangerous_operations(&config.tools, &before, &collections);
-        self.collections.store(Arc::new(collections));
-        self.authenticator.store(Arc::new(authenticator));
-        tenants::limit(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
-        self.renew_cluster_keys(&config);
-        self.config.store(Arc::new(config));
-        self.look_for_unknown_names();
-        self.documents_pending.notify_one();
+        self.tool_offer.collections.store(Arc::new(collections));
+        self.keys.replace_authenticator(authenticator);
+        limit_tenants(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
+        self.cluster.renew_keys(&config);
+        self.configuration.replace(config);
+        self.configuration_notes.look_for_unknown_names();
+        self.collections.fetch_soon();
         Ok(())
     }
 }

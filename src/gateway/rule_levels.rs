@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Gateway, Reach};
+use super::{Reach, Status};
 use sekisho_calls::limits::{BucketLevel, BucketOwner};
 use sekisho_config::{LimitRule, RuleSubject};
 use sekisho_core::amount::Amount;
@@ -38,11 +38,11 @@ struct Used {
 
 type UsedBy = BTreeMap<Arc<str>, Used>;
 
-impl Gateway {
+impl Status {
     /// The rules that count for this caller, and those of whom something is used and whom the caller may see: with a role of the
     /// console those of the tenant, for administrators of the tenant `default` all.
     pub fn rule_levels(&self, caller: &Caller) -> Vec<RuleLevel> {
-        let (config, reach) = (self.config(), self.reach(caller));
+        let (config, reach) = (self.configuration.current(), self.configuration.reach(caller));
         let mut used = self.used_by_rules();
         let mut levels = Vec::new();
         for rule in &config.limits.rules {
@@ -90,10 +90,10 @@ impl Gateway {
 
     fn tenant_of_subject(&self, rule: &LimitRule, subject: &str) -> Option<Arc<str>> {
         match rule.per {
-            RuleSubject::Key => match self.keys.get(subject) {
-                Some(key) => Some(Arc::clone(&key.caller.tenant)),
-                None => Some(Caller::parts_of_key(subject).0.into()),
-            },
+            RuleSubject::Key => {
+                let of_managed = self.keys.tenant_of_key(subject);
+                Some(of_managed.unwrap_or_else(|| Caller::parts_of_key(subject).0.into()))
+            }
             RuleSubject::Caller => Some(Caller::parts_of_key(subject).0.into()),
             RuleSubject::Tenant => Some(subject.into()),
             RuleSubject::Tool | RuleSubject::Role => None,
@@ -104,7 +104,7 @@ impl Gateway {
         let of_caller = matches!(rule.per, RuleSubject::Key | RuleSubject::Caller);
         let tenant = self.tenant_of_subject(rule, subject).filter(|_| of_caller).map(|tenant| tenant.to_string());
         let shown = match rule.per {
-            RuleSubject::Key if self.keys.get(subject).is_some() => subject,
+            RuleSubject::Key if self.keys.tenant_of_key(subject).is_some() => subject,
             RuleSubject::Key | RuleSubject::Caller => Caller::parts_of_key(subject).1,
             RuleSubject::Tenant | RuleSubject::Tool | RuleSubject::Role => subject,
         };

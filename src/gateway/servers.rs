@@ -8,15 +8,15 @@ use serde::Serialize;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::mcp::AddServerError;
-use super::openapi::RegisterError;
-use super::{Gateway, Reach};
+use super::{Configuration, OpenapiCollections, Reach, ToolOffer};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_config::CollectionSettings;
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_mcp_client::{McpRegistration, ServerState, ServerStatus, UnusableServer};
-use sekisho_openapi::{Collection, CollectionError, Registration};
+use sekisho_mcp_client::{McpServers, ServerState, ServerStatus, UnusableServer};
+use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::Collection;
 
 /// A server or collection as it is now.
 #[derive(Debug, Clone)]
@@ -98,17 +98,39 @@ impl SourceStatus {
     }
 }
 
-impl Gateway {
+/// The MCP servers and OpenAPI collections, as administrators and callers see them.
+#[derive(Debug)]
+pub struct Sources {
+    configuration: Arc<Configuration>,
+    pipeline: Arc<Pipeline>,
+    readiness: Arc<Readiness>,
+    tool_offer: Arc<ToolOffer>,
+    mcp_servers: Arc<McpServers>,
+    collections: Arc<OpenapiCollections>,
+}
+
+impl Sources {
+    pub(super) fn new(tool_offer: &Arc<ToolOffer>, collections: &Arc<OpenapiCollections>) -> Self {
+        Self {
+            configuration: Arc::clone(&tool_offer.configuration),
+            pipeline: Arc::clone(&tool_offer.pipeline),
+            readiness: Arc::clone(&tool_offer.readiness),
+            tool_offer: Arc::clone(tool_offer),
+            mcp_servers: Arc::clone(&tool_offer.mcp_servers),
+            collections: Arc::clone(collections),
+        }
+    }
+
     /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see, and an
     /// administrator of a tenant all that are of the tenant.
-    pub fn sources(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
-        let config = self.config();
+    pub fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
+        let config = self.configuration.current();
         let mut sources = self.servers();
         sources.extend(self.document_sources());
         let disabled = config.mcp.servers.iter().filter(|(_, settings)| settings.disabled);
         sources.extend(disabled.map(|(name, _)| SourceStatus::new(SourceKind::Mcp, name, SourceState::Disabled)));
         self.add_tools(&mut sources);
-        if self.reach(caller) != Reach::AllTenants {
+        if self.configuration.reach(caller) != Reach::AllTenants {
             let tools = self.pipeline.tools_for(caller);
             let seen: BTreeSet<_> = tools.visible().map(|(tool, _)| tool.metadata.source.clone()).collect();
             let is_own = |owner: &Ownership| owner.tenant().is_some_and(|tenant| caller.administers(tenant));
@@ -122,8 +144,8 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`: there is none, or none that the caller may see.
-    pub fn source(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
-        let found = self.sources(caller).into_iter().find(|status| status.kind == kind && status.name == name);
+    pub fn find(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
+        let found = self.list(caller).into_iter().find(|status| status.kind == kind && status.name == name);
         found.ok_or_else(|| {
             let message = format!("there is no such server or collection: {}:{name}", kind.as_str());
             CallError::new(ErrorCode::NotFound, message)
@@ -138,62 +160,34 @@ impl Gateway {
         match kind {
             SourceKind::Mcp => self.mcp_servers.reconnect(name),
             SourceKind::Openapi => {
-                self.documents_pending.notify_one();
-                let collections = self.collections.load();
+                self.collections.fetch_soon();
+                let collections = self.tool_offer.collections.load();
                 collections.loaded.contains_key(name) || collections.broken.contains_key(name)
             }
         }
     }
 
-    /// Connects a server and reads its lists as a registration does, and offers nothing.
-    ///
-    /// # Errors
-    /// [`AddServerError`].
-    pub async fn try_mcp(&self, by: &Administrator, registration: &McpRegistration) -> Result<(), AddServerError> {
-        let config = self.config.load_full();
-        let registered = registration.read(by.owner(), &config.mcp.secrets)?;
-        let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
-        tried.map_err(|reason| AddServerError::Unusable { name: registration.name.clone(), reason })
-    }
-
-    /// Reads a document as a registration does, and offers nothing.
-    ///
-    /// # Errors
-    /// [`RegisterError`].
-    pub async fn try_openapi(
-        &self,
-        by: &Administrator,
-        registration: &Registration,
-    ) -> Result<Collection, RegisterError> {
-        let config = self.config.load_full();
-        let settings = registration.settings(by.owner(), &config.openapi.secrets)?;
-        let collection = self.loader.load(&registration.name, settings, &config.openapi).await?;
-        collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
-        Ok(collection)
-    }
-
     /// Whose a server or collection is. What the configuration has is shared, also where a tenant registered the same name before.
-    pub(super) fn owner_of(&self, kind: SourceKind, name: &str) -> Ownership {
-        let config = self.config();
+    fn owner_of(&self, kind: SourceKind, name: &str) -> Ownership {
+        let config = self.configuration.current();
         let (is_configured, registered) = match kind {
             SourceKind::Mcp => (config.mcp.servers.contains_key(name), self.mcp_servers.added(name)),
             SourceKind::Openapi => {
-                let registered = self.registered.load().get(name).map(|known| known.owner.clone());
-                (config.openapi.collections.contains_key(name), registered)
+                (config.openapi.collections.contains_key(name), self.collections.owner_of_registered(name))
             }
         };
         registered.filter(|_| !is_configured).unwrap_or_default()
     }
 
     /// Whether this names a server or collection of a tenant, as tools name their source.
-    pub(super) fn is_source_of_tenant(&self, source: &str) -> bool {
+    pub(super) fn is_of_tenant(&self, source: &str) -> bool {
         let Some((kind, name)) = source.split_once(':') else { return false };
         let kind = SourceKind::ALL.iter().copied().find(|known| known.as_str() == kind);
         kind.is_some_and(|kind| !self.owner_of(kind, name).is_shared())
     }
 
     fn servers(&self) -> Vec<SourceStatus> {
-        let config = self.config();
+        let config = self.configuration.current();
         let is_registered = |name: &str| !config.mcp.servers.contains_key(name);
         let running = self.mcp_servers.statuses().into_iter().map(SourceStatus::from);
         let unusable = self.mcp_servers.unusable().into_iter();
@@ -213,7 +207,7 @@ impl Gateway {
     }
 
     fn document_sources(&self) -> Vec<SourceStatus> {
-        let (collections, registered) = (self.collections.load(), self.registered.load());
+        let collections = self.tool_offer.collections.load();
         let names: BTreeSet<_> = collections.loaded.keys().chain(collections.broken.keys()).collect();
         let status = |name: &String| {
             let loaded = collections.loaded.get(name);
@@ -229,7 +223,7 @@ impl Gateway {
                     .degraded_since(&format!("openapi:{name}"))
                     .or(loaded.map(|collection| collection.loaded)),
                 reason: collections.broken.get(name).cloned(),
-                registered: registered.contains_key(name),
+                registered: self.collections.owner_of_registered(name).is_some(),
                 owner: self.owner_of(SourceKind::Openapi, name),
                 collection: loaded.cloned(),
                 ..SourceStatus::new(SourceKind::Openapi, name, state)

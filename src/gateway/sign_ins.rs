@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gateway, Reach};
+use super::{BackgroundWork, Configuration, Reach, ToolOffer};
 use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};
+use sekisho_mcp_client::McpServers;
 use sekisho_store::{StoredSignIn, StoredUserToken, UserTokenFilter};
-use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
+use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource, UserTokens};
 
 /// Sign-ins of one list.
 const MAX_LISTED: u32 = 1_000;
@@ -25,13 +27,40 @@ pub struct SignedInCaller<'a> {
     pub tenant: Option<&'a str>,
 }
 
-impl Gateway {
+/// Sign-ins of callers to upstreams that are called as their callers.
+#[derive(Debug)]
+pub struct SignIns {
+    configuration: Arc<Configuration>,
+    pipeline: Arc<Pipeline>,
+    background: BackgroundWork,
+    tool_offer: Arc<ToolOffer>,
+    mcp_servers: Arc<McpServers>,
+    users: Arc<UserTokens>,
+}
+
+impl SignIns {
+    pub(super) fn new(tool_offer: &Arc<ToolOffer>, background: &BackgroundWork, users: Arc<UserTokens>) -> Self {
+        Self {
+            configuration: Arc::clone(&tool_offer.configuration),
+            pipeline: Arc::clone(&tool_offer.pipeline),
+            background: background.clone(),
+            tool_offer: Arc::clone(tool_offer),
+            mcp_servers: Arc::clone(&tool_offer.mcp_servers),
+            users,
+        }
+    }
+
+    /// Whether tokens can be sealed.
+    pub(super) fn can_keep_tokens(&self) -> bool {
+        self.users.can_keep_tokens()
+    }
+
     /// Where the caller signs in to an upstream.
     ///
     /// # Errors
     /// `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller without credentials;
     /// `overloaded` when the store cannot be written.
-    pub async fn offer_sign_in(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
+    pub async fn offer(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
         let may_use = source.strip_prefix("mcp:").is_none_or(|server| self.mcp_servers.admits(server, caller));
         let found = self.user_source(source).filter(|_| may_use).ok_or_else(|| no_source(source))?;
         found.offer(&User::of(caller)?, &[]).await
@@ -41,8 +70,8 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub async fn list_sign_ins(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
-        let reach = self.sign_ins_reach(caller);
+    pub async fn list(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
+        let reach = self.reach_of(caller);
         let filter = UserTokenFilter {
             tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
             caller_key: (reach == Reach::Own).then_some(&*caller.key),
@@ -56,7 +85,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub async fn missing_sign_ins(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
+    pub async fn missing(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
         if caller.anonymous {
             return Ok(Vec::new());
         }
@@ -73,13 +102,8 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
-    pub async fn revoke_sign_in(
-        &self,
-        caller: &Caller,
-        source: &str,
-        of: Option<SignedInCaller<'_>>,
-    ) -> Result<(), CallError> {
-        let reach = self.sign_ins_reach(caller);
+    pub async fn revoke(&self, caller: &Caller, source: &str, of: Option<SignedInCaller<'_>>) -> Result<(), CallError> {
+        let reach = self.reach_of(caller);
         let other = of.filter(|of| !of.is(caller));
         let tenant = match other {
             Some(SignedInCaller { tenant: Some(tenant), .. }) => Some(tenant),
@@ -114,18 +138,18 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::NotFound, message));
         }
         for token in found {
-            self.forget_sign_in(token).await?;
+            self.forget(token).await?;
         }
         Ok(())
     }
 
     /// Revokes sign-ins that nobody used for [`UNUSED_TTL`]. Those to upstreams that were removed cannot be used.
-    pub(super) async fn revoke_unused_sign_ins(&self) {
+    pub(super) async fn revoke_unused(&self) {
         let revoked = async {
             for token in self.users.unused_for(UNUSED_TTL, MAX_LISTED).await? {
                 let who = format!("{} of the tenant {}: unused for 90 days", token.caller_id, token.tenant);
                 let (subject, detail) = (Some(token.source.clone()), Some(who));
-                if self.forget_sign_in(token).await? {
+                if self.forget(token).await? {
                     let event = AuditEvent { subject, detail, ..AuditEvent::new(EventKind::SignInRevoked) };
                     self.pipeline.settlement.audit.event(event);
                 }
@@ -139,11 +163,11 @@ impl Gateway {
 
     /// Forgets a token, and revokes it at the authorization server of its upstream, if there still is one. False: it was replaced or
     /// forgotten before.
-    async fn forget_sign_in(&self, token: StoredUserToken) -> Result<bool, CallError> {
+    async fn forget(&self, token: StoredUserToken) -> Result<bool, CallError> {
         let is_forgotten = self.users.forget(&token).await?;
         if let Some(source) = self.user_source(&token.source) {
             // The token is not used any more, whether its server answers or not.
-            self.in_background(async move { source.revoke_upstream(&token).await });
+            self.background.spawn_until_closing(async move { source.revoke_upstream(&token).await });
         }
         Ok(is_forgotten)
     }
@@ -152,7 +176,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
-    pub async fn open_sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
+    pub async fn open(&self, id: &str) -> Result<StoredSignIn, CallError> {
         self.users.sign_in(id).await
     }
 
@@ -160,7 +184,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied`; `overloaded` when the store cannot be read.
-    pub async fn check_sign_in_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
+    pub async fn check_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
         self.users.check_code(sign_in, code).await
     }
 
@@ -168,7 +192,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `upstream_error` if the authorization server cannot be used.
-    pub async fn begin_sign_in(
+    pub async fn begin(
         &self,
         sign_in: &StoredSignIn,
         browser: &str,
@@ -183,7 +207,7 @@ impl Gateway {
     /// # Errors
     /// `not_found`: it is of another browser, or was used; `upstream_error` with the reason; `overloaded` when the trail cannot
     /// take the line.
-    pub async fn finish_sign_in(
+    pub async fn finish(
         &self,
         browser: &str,
         returned: ReturnedBrowser,
@@ -217,13 +241,13 @@ impl Gateway {
     fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
         match name.split_once(':')? {
             ("mcp", server) => self.mcp_servers.user_source(server),
-            ("openapi", collection) => self.collections.load().loaded.get(collection)?.user_source.clone(),
+            ("openapi", collection) => self.tool_offer.collections.load().loaded.get(collection)?.user_source.clone(),
             _ => None,
         }
     }
 
-    fn sign_ins_reach(&self, caller: &Caller) -> Reach {
-        if caller.has_role("admin") { self.reach(caller) } else { Reach::Own }
+    fn reach_of(&self, caller: &Caller) -> Reach {
+        if caller.has_role("admin") { self.configuration.reach(caller) } else { Reach::Own }
     }
 }
 
@@ -244,6 +268,7 @@ fn no_source(name: &str) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Gateway;
     use sekisho_config::Config;
     use sekisho_store::test_support::age_user_tokens;
     use sekisho_store::{NewUserToken, TokenOwner};
@@ -267,17 +292,17 @@ mod tests {
             gateway.store.keep_user_token(owner, token).await.unwrap();
         }
         let listed = async || {
-            let found = gateway.list_sign_ins(&ada).await.unwrap();
+            let found = gateway.sign_ins.list(&ada).await.unwrap();
             found.into_iter().map(|token| token.caller_id).collect::<Vec<_>>()
         };
         let ann = SignedInCaller { id: "ann", tenant: None };
-        gateway.revoke_sign_in(&ada, "mcp:removed", Some(ann)).await.unwrap();
+        gateway.sign_ins.revoke(&ada, "mcp:removed", Some(ann)).await.unwrap();
         assert_eq!(listed().await, ["bob"]);
         age_user_tokens(&gateway.store, UNUSED_TTL - Duration::from_secs(60)).await;
-        gateway.revoke_unused_sign_ins().await;
+        gateway.sign_ins.revoke_unused().await;
         assert_eq!(listed().await, ["bob"]);
         age_user_tokens(&gateway.store, Duration::from_secs(60)).await;
-        gateway.revoke_unused_sign_ins().await;
+        gateway.sign_ins.revoke_unused().await;
         assert_eq!(listed().await, [""; 0]);
         gateway.pipeline.settlement.audit.close().await;
         let trail = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();

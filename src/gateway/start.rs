@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Mutex, Notify};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use super::assembly::{Parts, assemble};
 use super::components::ReadWith;
-use super::name_notes::{NameNotes, refuse_misspelled};
-use super::openapi::FetchLocks;
+use super::configuration_notes::refuse_misspelled;
 use super::parts::{
-    authenticator, component_error, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, results, sandbox, user_tokens, workspaces,
+    component_error, loader, log_dangerous_operations, pipeline, report_broken_collections, report_unpriced_models,
+    results, sandbox, user_tokens, workspaces,
 };
 use super::tool_set::ToolSet;
 use super::{
-    Gateway, NameSources, OwnTools, RegisteredNames, StartError, blobs, cluster, components, existing_names, lock, mcp,
-    openapi, python_tools, tenants,
+    Configuration, Gateway, Keys, NameSources, OwnTools, RegisteredNames, StartError, ToolOffer, blobs, cluster,
+    components, existing_names, limit_tenants, lock, mcp, openapi, python_tools,
 };
-use sekisho_auth::ManagedKeys;
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{Source, SourceTools};
@@ -81,13 +78,13 @@ impl Gateway {
         let with = ReadWith { sandbox: &sandbox, outbound: &outbound, has_lock: lock.is_some(), may_compile: false };
         let own_components = components::read(&config, with, &Components::default()).await;
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
-        let mcp_servers = McpServers::new(
+        let mcp_servers = Arc::new(McpServers::new(
             outbound.clone(),
             Arc::clone(&readiness),
             Arc::clone(&metrics),
             Arc::clone(&shared_lock),
             Some(Arc::clone(&users)),
-        );
+        ));
         mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
         let results = results(&config, &store, &metrics);
         let tools = ToolSet {
@@ -122,12 +119,10 @@ impl Gateway {
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
-        let keys = store.managed_keys().await.map_err(component_error("store"))?;
-        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled, store.clock()));
-        let authenticator = authenticator(&config, &outbound, &keys).await?;
+        let keys = Keys::read(&config, &outbound, &store).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
         sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
-        tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
+        limit_tenants(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         if let Some(replica) = &replica {
             // Before the usage of today is read.
@@ -140,46 +135,37 @@ impl Gateway {
         if let Some(images) = blobs::session_images(&config, &store, blobs.as_ref(), replica.as_ref())? {
             sandbox.store_sessions_in(images);
         }
-        let gateway = Arc::new(Self {
+        let tool_offer = Arc::new(ToolOffer {
+            configuration: Arc::new(Configuration::new(config)),
             pipeline,
             readiness,
-            started_with: config.clone(),
-            restart_required: ArcSwap::default(),
-            waiting: ArcSwapOption::default(),
-            config: ArcSwap::from_pointee(config),
-            authenticator: ArcSwap::from_pointee(authenticator),
-            keys,
-            changing_keys: Mutex::default(),
             outbound,
             workspaces,
             sandbox,
-            sources,
-            loader,
+            embedded: sources,
+            mcp_servers,
             collections: ArcSwap::from_pointee(collections),
             python_tools: ArcSwap::new(python),
-            reading_python_tools: Mutex::default(),
             components: ArcSwap::new(own_components),
-            mcp_servers,
-            users,
-            mcp_registrations: Mutex::default(),
-            names: NameNotes::of(registered_names),
             lock: shared_lock,
-            registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
-            fetch_locks: FetchLocks::default(),
-            documents_pending: Notify::new(),
+            names_changed: Notify::new(),
+        });
+        let gateway = assemble(Parts {
+            tool_offer,
             store,
+            keys,
+            users,
+            loader,
+            registered,
+            registered_names,
             replica,
             blobs,
             usage,
-            background: TaskTracker::new(),
-            leaving: CancellationToken::new(),
-            draining: CancellationToken::new(),
-            closing: CancellationToken::new(),
-            state_lock: ArcSwapOption::from_pointee(state_lock),
+            state_lock,
         });
-        gateway.mcp_servers.configure(&gateway.config());
-        gateway.look_for_unknown_names();
+        gateway.mcp_servers.configure(&gateway.configuration.current());
+        gateway.configuration_notes.look_for_unknown_names();
         gateway.start_background();
         Ok(gateway)
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Gateway;
 use sekisho_calls::budget::{Budgets, TenantLimits};
 use sekisho_config::{Config, TenantConfig};
 use sekisho_store::{ResourceKind, Store, StoreError};
@@ -16,7 +15,7 @@ pub fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
 ///
 /// # Errors
 /// The store fails.
-pub(super) async fn limit(budgets: &Budgets, config: &Config, store: &Store) -> Result<(), StoreError> {
+pub async fn limit_tenants(budgets: &Budgets, config: &Config, store: &Store) -> Result<(), StoreError> {
     let mut tenants = BTreeMap::new();
     for (name, _) in store.resource_names(ResourceKind::Tenant).await? {
         let Some(stored) = store.resource(ResourceKind::Tenant, &name).await? else { continue };
@@ -29,14 +28,4 @@ pub(super) async fn limit(budgets: &Budgets, config: &Config, store: &Store) -> 
     tenants.extend(config.tenants.iter().map(|(name, tenant)| (name.clone(), limits_of_tenant(tenant))));
     budgets.limit_tenants(tenants.into_iter().map(|(name, limits)| (name.into(), limits)));
     Ok(())
-}
-
-impl Gateway {
-    /// Applies the budgets of all tenants after one of them was changed.
-    ///
-    /// # Errors
-    /// The store fails.
-    pub async fn limit_tenants(&self) -> Result<(), StoreError> {
-        limit(&self.pipeline.budget, &self.config(), &self.store).await
-    }
 }

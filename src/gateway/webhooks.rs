@@ -10,11 +10,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use sha2::Sha256;
+use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
+use super::CallApprovals;
 use sekisho_calls::approval::Notice;
 use sekisho_config::WebhookConfig;
 use sekisho_core::call::Deadline;
+use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status};
 
 /// How long one attempt may take.
@@ -29,16 +31,21 @@ const MAX_ANSWER_BYTES: usize = 16 << 10;
 /// The name of the part in readiness.
 const COMPONENT: &str = "approvals_webhook";
 
-impl Gateway {
+impl CallApprovals {
     /// Sends notices one after the other, each until it is taken or was refused too often.
-    pub(super) async fn send_notices(self: Arc<Self>) {
+    pub(super) async fn send_notices(
+        self: Arc<Self>,
+        outbound: Outbound,
+        readiness: Arc<Readiness>,
+        closing: CancellationToken,
+    ) {
         let Some(mut notices) = self.pipeline.approvals.take_notices() else { return };
-        while let Some(Some(notice)) = self.closing.run_until_cancelled(notices.recv()).await {
-            let config = self.config.load_full();
+        while let Some(Some(notice)) = closing.run_until_cancelled(notices.recv()).await {
+            let config = self.configuration.current_arc();
             let Some(webhook) = &config.approvals.webhook else { continue };
-            match self.closing.run_until_cancelled(send(&self.outbound, webhook, &notice)).await {
-                Some(Ok(())) => self.readiness.restore(COMPONENT),
-                Some(Err(problem)) => self.readiness.degrade(COMPONENT, format!("a notice was not taken: {problem}")),
+            match closing.run_until_cancelled(send(&outbound, webhook, &notice)).await {
+                Some(Ok(())) => readiness.restore(COMPONENT),
+                Some(Err(problem)) => readiness.degrade(COMPONENT, format!("a notice was not taken: {problem}")),
                 None => return,
             }
         }

@@ -238,7 +238,7 @@ deny[msg] { input.approval.arguments.amount > 100; input.approver.person != "Eve
 deny["once only"] { input.scope != "once" }
 "#;
     std::fs::write(app.directory.path().join("policies/approvals.rego"), approvers).unwrap();
-    app.gateway.reload((**app.gateway.config()).clone()).await;
+    app.gateway.reload((**app.gateway.configuration().current()).clone()).await;
     assert_eq!(answer(call(&app, "key-of-ann", &json!({"amount": 5}))).await.0, StatusCode::OK);
     let id = ask(&app, "key-of-ann", &json!({"amount": 500, "token": "hunter2"})).await;
     let (_, shown) = show(&app, "key-of-boss", &id).await;

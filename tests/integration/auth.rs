@@ -159,7 +159,7 @@ async fn a_reload_while_the_issuer_is_down_keeps_valid_tokens_working() {
     assert_eq!(calculate().await, StatusCode::OK);
     is_down.store(true, Ordering::SeqCst);
     let mut config = config(&app.directory, &yaml);
-    config.server = app.gateway.config().server.clone();
+    config.server = app.gateway.configuration().current().server.clone();
     app.gateway.reload(config).await;
     assert_eq!(calculate().await, StatusCode::OK);
 }

@@ -398,6 +398,6 @@ async fn a_gateway_that_is_no_replica_says_so() {
     let app = TestApp::start().await;
     let (_, ready) = answer(app.get("/readyz")).await;
     assert_eq!(ready.get("replica"), None);
-    let shown = app.gateway.replica_id();
+    let shown = app.gateway.cluster().replica_id();
     assert_eq!(shown, None);
 }

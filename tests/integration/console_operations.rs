@@ -168,7 +168,7 @@ async fn a_server_shows_its_state_and_is_connected_again_by_an_administrator() {
     );
     let app = TestApp::with_tools_of(directory, &format!("{yaml}{servers}"), Vec::new()).await;
     app.gateway.mcp_servers().settled().await;
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     let (_, list) = answer(app.get("/admin/servers").bearer_auth("key-of-root")).await;
     let names: Vec<_> =
         list["servers"].as_array().unwrap().iter().map(|server| server["name"].as_str().unwrap()).collect();

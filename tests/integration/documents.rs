@@ -78,13 +78,13 @@ async fn a_bundled_api_is_revalidated_with_conditional_requests() {
     host.put("/v1/shared/pet.yaml", PET);
     let yaml = named(&format!("spec_url: '{url}'"));
     let app = TestApp::with(&yaml).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     assert_eq!(schema(&app).await["parameters"]["$defs"]["id"]["type"], "integer");
     assert_eq!(host.answers("/v1/shared/pet.yaml"), [200], "each document is fetched once");
 
     host.put("/v1/shared/pet.yaml", PET.replace("type: integer", "type: string"));
     app.gateway.reload(config(&app.directory, &yaml)).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     assert_eq!(schema(&app).await["parameters"]["$defs"]["id"]["type"], "string");
     assert_eq!(host.answers("/v1/shared/pet.yaml"), [200, 200]);
     assert_eq!(host.answers("/v1/api.json"), [200, 304]);
@@ -144,7 +144,7 @@ async fn no_document_leads_to_an_address_inside() {
         }},
     });
     let app = TestApp::with(&yaml.to_string()).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     for tool in ["server__tools", "forwarding__tools"] {
         let (_, reply) = app.call(tool, json!({})).await;
         assert_eq!(code(&reply), "denied", "{tool}");

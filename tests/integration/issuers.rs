@@ -350,7 +350,7 @@ async fn a_reload_adds_an_issuer_and_a_broken_one_changes_nothing() {
     let both = format!("auth: {{anonymous: never, jwt: [{}, {}]}}", entry(&first), entry(&second));
     first.said().is_down = true;
     let mut config = config(&app.directory, &both);
-    config.server = app.gateway.config().server.clone();
+    config.server = app.gateway.configuration().current().server.clone();
     app.gateway.reload(config).await;
     assert_eq!(
         [status(&of_first).await, status(&of_second).await],

@@ -80,7 +80,7 @@ impl Place {
         let yaml = self.locked();
         let app = TestApp::with_tools_of(self.directory, &yaml, Vec::new()).await;
         tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.unwrap();
-        app.gateway.offer_mcp_tools().await;
+        app.gateway.tool_offer().offer_mcp_tools().await;
         app
     }
 

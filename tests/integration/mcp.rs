@@ -318,7 +318,7 @@ async fn clients_are_notified_when_the_tools_change() {
         let mut news = client.listen(json!({"toolsListChanged": true})).await;
         let yaml = format!("tools: {{overrides: {{{tool}: {{hidden: true}}}}}}");
         let mut config = crate::app::config(&app.directory, &yaml);
-        config.server = app.gateway.config().server.clone();
+        config.server = app.gateway.configuration().current().server.clone();
         app.gateway.reload(config).await;
         let reported = news.next_of("notifications/tools/list_changed").await;
         client.check_message(&reported);

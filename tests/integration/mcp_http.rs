@@ -131,7 +131,7 @@ async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Js
 async fn started(yaml: &str) -> TestApp {
     let app = TestApp::with(yaml).await;
     tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     app
 }
 
@@ -344,7 +344,7 @@ async fn a_server_registered_over_http_is_there_after_a_restart() {
 
     let app = TestApp::in_directory(app.stop().await, &yaml).await;
     app.gateway.mcp_servers().settled().await;
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     let (_, reply) = app.call("near__whoami", json!({})).await;
     assert_eq!(reply["output"]["user"], "ada", "{reply}");
     let (_, reply) = app.call("old_one", json!({})).await;

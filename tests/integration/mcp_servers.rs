@@ -27,7 +27,7 @@ pub(crate) fn yaml(servers: &[(&str, String)]) -> String {
 
 pub(crate) async fn ready(app: &TestApp) {
     tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
 }
 
 async fn names(app: &TestApp) -> Vec<String> {

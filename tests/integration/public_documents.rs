@@ -46,7 +46,7 @@ async fn lists_of_public_documents_are_what_clients_accept() {
         let bytes = json!(listed).to_string().len();
         assert!(name.starts_with("github") || bytes < MAX_LIST, "{name}: {bytes} bytes");
         app.gateway.reload(config(&app.directory, &yaml)).await;
-        app.gateway.fetch_pending_documents().await;
+        app.gateway.collections().fetch_pending_documents().await;
         assert_eq!(schemas(&app).await, tools, "{name}: a reload changes nothing");
         _ = app.stop().await;
     }
@@ -82,7 +82,7 @@ pub(crate) async fn offer(text: &[u8], server: &str, further: &Value) -> (TestAp
     let yaml = yaml.to_string();
     let app = TestApp::in_directory(directory, &yaml).await;
     // A start waits ten seconds for a document, which is not always enough for one of 7 MB on a busy machine.
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     (app, yaml)
 }
 

@@ -52,7 +52,7 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     assert_eq!(names(&app).await, json!(["itself__tool", "itself__tools"]));
 
     let app = TestApp::in_directory(app.stop().await, &format!("{ALLOWED}\n{ADMIN}")).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     assert_eq!(call(&app, "itself__tool", json!({"name": "calculator"})).await["success"], true);
     let (_, metadata) = answer(app.get("/tools/itself__tool/metadata").bearer_auth("key-of-ada")).await;
     assert_eq!(metadata["rate_limit"], 7);
@@ -237,7 +237,7 @@ async fn a_reload_and_a_registration_do_not_wait_for_a_document_that_does_not_co
     let known = format!("known: {{spec_url: '{known}'}}");
     let yaml = |collections: &str| format!("{ALLOWED}\n{ADMIN}\nopenapi: {{collections: {{{collections}}}}}");
     let app = TestApp::with(&yaml(&known)).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
 
     let begun = Instant::now();
     let slow = format!("{known}, slow: {{spec_url: 'http://{}/api.json'}}", silent.local_addr().unwrap());
@@ -264,11 +264,11 @@ async fn an_unreachable_document_is_fetched_again() {
     let host = DocumentHost::start().await;
     let url = format!("{}/api.json", host.url);
     let app = TestApp::with(&format!("{ALLOWED}\nopenapi: {{collections: {{late: {{spec_url: '{url}'}}}}}}")).await;
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     let reason = app.gateway.readiness.degraded()["openapi:late"].clone();
     assert!(reason.contains("404"), "{reason}");
     host.put("/api.json", document("http://127.0.0.1:9"));
-    app.gateway.fetch_pending_documents().await;
+    app.gateway.collections().fetch_pending_documents().await;
     assert!(!app.gateway.readiness.degraded().contains_key("openapi:late"));
     assert_eq!(host.answers("/api.json").last(), Some(&200));
     assert_eq!(answer(app.get("/tools/list?category=api")).await.1, json!(["late__tool", "late__tools"]));

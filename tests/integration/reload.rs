@@ -99,7 +99,7 @@ async fn a_found_configuration_that_opens_something_waits_and_is_named() {
     ] {
         assert!(reason.contains(part), "{part}: {reason}");
     }
-    assert_eq!(app.gateway.config().limits.max_queued, 1_024, "all of it waits");
+    assert_eq!(app.gateway.configuration().current().limits.max_queued, 1_024, "all of it waits");
     assert_eq!(app.metric(r#"shannon_configuration_reloads_total{result="rejected"}"#).await, 1.0);
     app.gateway.reload_found(config(&app.directory, &opening)).await;
     assert_eq!(app.metric(r#"shannon_configuration_reloads_total{result="rejected"}"#).await, 1.0, "it is said once");

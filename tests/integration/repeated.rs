@@ -115,7 +115,7 @@ async fn an_mcp_server_that_repeats_its_credentials_hands_none_of_them_on() {
         ))
         .await;
         app.gateway.mcp_servers().settled().await;
-        app.gateway.offer_mcp_tools().await;
+        app.gateway.tool_offer().offer_mcp_tools().await;
         let (_, ready) = answer(app.get("/readyz")).await;
         let reported = match way {
             "handshake" | "status" => ready["degraded"]["mcp:far"].to_string(),

@@ -258,7 +258,7 @@ async fn offered(app: TestApp) -> TestApp {
     tokio::time::timeout(slack(Duration::from_secs(20)), app.gateway.mcp_servers().settled())
         .await
         .expect("it settles");
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     app
 }
 

@@ -284,7 +284,7 @@ async fn a_reload_needs_no_new_sign_in() {
     sign_in(&app).await;
     app.gateway.reload(config(&app.directory, &yaml(&provider, "labels: [far]"))).await;
     app.gateway.mcp_servers().settled().await;
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     assert_eq!((call(&app).await["text"].as_str(), &*readiness_problem(&app).await), (Some("well"), ""));
     assert_eq!(provider.behave().grants, ["authorization_code"]);
     app.stop().await;

@@ -211,7 +211,7 @@ async fn clients_are_notified_when_a_policy_changes_their_list() {
         let reload = async |rule: &str| {
             std::fs::write(app.directory.path().join("policies/tools.rego"), rule).unwrap();
             let mut config = config(&app.directory, &yaml(&app.directory));
-            config.server = app.gateway.config().server.clone();
+            config.server = app.gateway.configuration().current().server.clone();
             app.gateway.reload(config).await;
         };
         let eve = McpClient::connect_as(&app, revision, Some("key-of-eve")).await;

@@ -49,7 +49,7 @@ async fn app_for(upstream: &Upstream) -> TestApp {
 pub(crate) async fn app_with(yaml: &str) -> TestApp {
     let app = TestApp::with(yaml).await;
     app.gateway.mcp_servers().settled().await;
-    app.gateway.offer_mcp_tools().await;
+    app.gateway.tool_offer().offer_mcp_tools().await;
     app
 }
 

@@ -11,6 +11,7 @@ use crate::skills::Skill;
 use sekisho_config::{Config, ModelConfig, TenantConfig};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::limit_tenants;
 use sekisho_store::{ResourceKind, WriteOutcome};
 
 /// A kind of resource, stored in the form that the configuration has.
@@ -104,7 +105,7 @@ impl Catalog {
     /// # Errors
     /// `overloaded` if the store is away.
     pub async fn shown<R: Resource>(&self, viewer: Viewer<'_>, name: &str) -> Result<Option<Shown<R>>, CallError> {
-        if let Some(value) = R::configured(self, &self.gateway.config(), name) {
+        if let Some(value) = R::configured(self, &self.gateway.configuration().current(), name) {
             return Ok(Some(Shown { name: name.to_owned(), configured: true, tenant: None, value }));
         }
         let stored = self.gateway.store().resource(R::KIND, name).await.map_err(CallError::from)?;
@@ -120,7 +121,7 @@ impl Catalog {
     ) -> Result<BTreeMap<String, Ownership>, CallError> {
         let stored = self.gateway.store().resource_names(R::KIND).await.map_err(CallError::from)?;
         let stored = stored.into_iter().filter(|(_, owner)| viewer.sees(owner));
-        let configured = R::configured_names(self, &self.gateway.config());
+        let configured = R::configured_names(self, &self.gateway.configuration().current());
         Ok(stored.chain(configured.into_iter().map(|name| (name, Ownership::Shared))).collect())
     }
 
@@ -207,7 +208,7 @@ impl Catalog {
 
     async fn checked<R: Resource>(&self, owner: &Ownership, name: &str, value: &R) -> Result<String, CallError> {
         self.check_not_configured::<R>(owner, name)?;
-        let config = self.gateway.config().clone();
+        let config = self.gateway.configuration().current().clone();
         let mut problems = value.problems(&config, name);
         if let Some(tenant) = owner.tenant() {
             problems.extend(value.problems_of_tenant(&config, &self.tenant(tenant).await?));
@@ -219,7 +220,7 @@ impl Catalog {
     }
 
     fn check_not_configured<R: Resource>(&self, owner: &Ownership, name: &str) -> Result<(), CallError> {
-        let config = self.gateway.config();
+        let config = self.gateway.configuration().current();
         let is_configured = R::configured_names(self, &config).iter().any(|configured| configured == name);
         match (is_configured, owner) {
             (false, _) => Ok(()),
@@ -232,7 +233,13 @@ impl Catalog {
 
     async fn changed(&self, kind: ResourceKind) -> Result<(), CallError> {
         match kind {
-            ResourceKind::Tenant => self.gateway.limit_tenants().await.map_err(CallError::from),
+            ResourceKind::Tenant => limit_tenants(
+                &self.gateway.pipeline.budget,
+                &self.gateway.configuration().current(),
+                self.gateway.store(),
+            )
+            .await
+            .map_err(CallError::from),
             ResourceKind::Model | ResourceKind::Skill => Ok(()),
         }
     }

@@ -162,7 +162,7 @@ struct CancelOnDrop(Option<(Store, PlanKey)>, Arc<AgentService>);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some((store, key)) = self.0.take() else { return };
-        self.1.gateway().in_background(async move {
+        self.1.gateway().background().spawn_until_closing(async move {
             if let Err(error) = store.end_plan(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
                 tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such");
             }

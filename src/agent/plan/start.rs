@@ -91,7 +91,7 @@ impl AgentService {
             }
         };
         let events = self.run_plan(&id, request, state);
-        self.gateway().in_background(async move {
+        self.gateway().background().spawn_until_closing(async move {
             let mut events = Box::pin(events);
             let _closes = CloseOnDrop(log.clone());
             while let Some(event) = events.next().await {

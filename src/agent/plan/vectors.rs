@@ -20,7 +20,7 @@ use sekisho_store::StoreError;
 
 /// The positions of the texts that can be compared, the closest first. Empty without a provider, or where it fails.
 pub(super) async fn closest(work: &Work, texts: &[&str], query: &str) -> Vec<usize> {
-    let Some(config) = &work.agents.gateway().config().agent.embeddings else { return Vec::new() };
+    let Some(config) = &work.agents.gateway().configuration().current().agent.embeddings else { return Vec::new() };
     if texts.is_empty() {
         return Vec::new();
     }

@@ -69,15 +69,15 @@ impl Outcome {
         if user.starts_with(CLIENT_TASK) {
             return;
         }
-        let memory = self.service.gateway.config().agent.memory.clone();
+        let memory = self.service.gateway.configuration().current().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
         let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {
             tracing::warn!("too many concurrent thread summaries; a thread keeps its old summary");
             return;
         };
         let gateway = Arc::clone(&self.service.gateway);
-        let profile = gateway.config().agent.summary_profile(&self.profile);
-        gateway.in_background(async move {
+        let profile = gateway.configuration().current().agent.summary_profile(&self.profile);
+        gateway.background().spawn_until_closing(async move {
             let _slot = slot;
             if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
                 tracing::warn!(%error, "a thread keeps its old summary");

@@ -42,7 +42,7 @@ impl AgentService {
         usage: (&Arc<str>, &UsageByAgent),
         exchange: [&str; 2],
     ) -> Option<String> {
-        let profile = self.gateway.config().agent.summary_profile(profile);
+        let profile = self.gateway.configuration().current().agent.summary_profile(profile);
         let model = open(&profile, &self.gateway).ok()?;
         let (meter, span) = (meter_of(&self.gateway, payer).of_agent(usage.0, usage.1), Span::none());
         let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span };
@@ -76,7 +76,7 @@ impl AgentService {
 
     /// For conversations that are too long for the profile's model; `None` if the model for summaries cannot be used.
     pub(super) fn summarizer(&self, profile: &AgentProfile) -> Option<Summarizer> {
-        let profile = self.gateway.config().agent.summary_profile(profile);
+        let profile = self.gateway.configuration().current().agent.summary_profile(profile);
         let model = open(&profile, &self.gateway).ok()?;
         Some(Summarizer { model, profile: profile.into(), prompt: self.prompts.context_summary().into() })
     }

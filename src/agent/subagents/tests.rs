@@ -58,7 +58,7 @@ async fn setup(main: &Value, others: &[(&str, Value)], more: &str) -> Setup {
 impl Setup {
     fn request(&self, tenant: &str) -> AgentRequest {
         let gateway = self.agents.gateway();
-        let profile = service::profile(&gateway.config().agent, "main").unwrap();
+        let profile = service::profile(&gateway.configuration().current().agent, "main").unwrap();
         let caller = Arc::new(Caller::new("ann", tenant, Vec::new()));
         let toolbox = Arc::new(InProcess::new(Arc::clone(gateway), Arc::clone(&caller)));
         let scopes = toolbox.scopes.clone();
@@ -227,7 +227,7 @@ async fn the_variable_names_the_model_of_sub_agents_that_have_none() {
     ] {
         let models = "  models: {fast: {profile: openai, model: gpt-5-nano}}\n";
         let setup = setup(&main, &[("small", main.clone()), ("delegating", main.clone())], models).await;
-        let mut config = Config::clone(&setup.agents.gateway().config());
+        let mut config = Config::clone(&setup.agents.gateway().configuration().current());
         config.agent.subagents.model = variable.map(str::to_owned);
         setup.agents.gateway().reload(config).await;
         let found = setup.agents.catalog().model_of_subagent("acme", name, &parent).await;

@@ -110,7 +110,9 @@ impl Toolbox for InProcess {
             let max_wait = match on_approval {
                 OnApproval::Resume(approval) => {
                     // Boxed, because few runs have paused.
-                    return match Box::pin(self.gateway.call_of_paused_run(context, arguments, &approval)).await {
+                    return match Box::pin(self.gateway.approvals().call_of_paused_run(context, arguments, &approval))
+                        .await
+                    {
                         Ok(answer) => answer.into(),
                         Err(needed) => undecided(needed),
                     };
@@ -119,7 +121,7 @@ impl Toolbox for InProcess {
                 OnApproval::Pause => Duration::ZERO,
             };
             let max_wait = move |_| ready(max_wait).boxed();
-            self.gateway.call_when_approved(context, arguments, max_wait).await.into()
+            self.gateway.approvals().call_when_approved(context, arguments, max_wait).await.into()
         })
     }
 }

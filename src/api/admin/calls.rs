@@ -139,7 +139,7 @@ pub(crate) async fn list(
 ) -> Response {
     let CallQuery { tool, caller, status, code, agent_call_id, before, limit } = query;
     let filter = CallFilter { tool, caller, status, code, agent_call: agent_call_id, before, after: None };
-    let found = gateway.recent_calls(&origin.caller, &filter);
+    let found = gateway.history().recent_calls(&origin.caller, &filter);
     let limit = limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let next = (found.len() > limit).then(|| found[limit - 1].sequence);
     let calls = found.iter().take(limit).map(|call| CallBody::of(call)).collect();
@@ -164,7 +164,7 @@ pub(crate) async fn history(
     let (since, until) = (moment("since", since)?, moment("until", until)?);
     let filter =
         HistoryFilter { tool, caller, status, code, call_id, since, until, before, ..HistoryFilter::default() };
-    let page = gateway.history(&origin.caller, filter, limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)).await?;
+    let page = gateway.history().search(&origin.caller, filter, limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)).await?;
     let HistoryPage { calls, next, searched_to } = page;
     Ok(reply::json(StatusCode::OK, &HistoryBody { calls, next, searched_to }))
 }
@@ -177,7 +177,7 @@ pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let call = gateway.recent_call(&origin.caller, &id)?;
+    let call = gateway.history().recent_call(&origin.caller, &id)?;
     Ok(reply::json(StatusCode::OK, &CallBody::of(&call)))
 }
 

@@ -90,7 +90,7 @@ pub(super) struct ReleasedLeaseBody {
 #[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation",
     responses((status = 200, body = ClusterBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let (own, replicas) = gateway.replicas(&origin.caller).await?;
+    let (own, replicas) = gateway.cluster().list(&origin.caller).await?;
     let replicas = replicas.into_iter().map(ReplicaBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
 }
@@ -106,9 +106,9 @@ pub(crate) async fn release(
     State(gateway): State<Arc<Gateway>>,
     Name(replica): Name,
 ) -> Result<Response, ErrorReply> {
-    gateway.require_cluster_administrator(&origin.caller)?;
+    gateway.cluster().require_administrator(&origin.caller)?;
     let (service, of) = (Arc::clone(&gateway), replica.clone());
-    let change = async move { service.release_replica(&of).await };
+    let change = async move { service.cluster().release(&of).await };
     let released = recorded(&gateway, &origin, EventKind::LeasesReleased, &replica, change).await?;
     let released = released.into_iter().map(ReleasedLeaseBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ReleasedBody { success: true, replica, released }))

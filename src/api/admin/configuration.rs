@@ -61,8 +61,11 @@ pub(super) struct ChangeBody {
 #[utoipa::path(get, path = "/admin/configuration", operation_id = "getConfiguration", tag = "operation",
     responses((status = 200, body = ConfigurationBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let settings = gateway.settings(&origin.caller)?;
-    Ok(reply::json(StatusCode::OK, &ConfigurationBody { settings, waiting: gateway.waiting_openings() }))
+    let settings = gateway.configuration().settings(&origin.caller)?;
+    Ok(reply::json(
+        StatusCode::OK,
+        &ConfigurationBody { settings, waiting: gateway.configuration().waiting_openings() },
+    ))
 }
 
 /// Checks a configuration, and takes nothing over. For administrators of the tenant `default`.
@@ -73,7 +76,7 @@ pub(crate) async fn check(
     State(gateway): State<Arc<Gateway>>,
     FromSharedAdministrator { origin, body, .. }: FromSharedAdministrator<CheckRequest>,
 ) -> Result<Response, ErrorReply> {
-    let check = gateway.check_configuration(&origin.caller, body.text).await?;
+    let check = gateway.configuration_notes().check(&origin.caller, body.text).await?;
     Ok(reply::json(StatusCode::OK, &CheckBody::from(check)))
 }
 

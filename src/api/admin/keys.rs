@@ -117,7 +117,7 @@ pub(crate) async fn list(
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
     // One more than is shown says whether there is a next page.
-    let mut keys = gateway.managed_keys(administrator(&origin), after, limit + 1).await?;
+    let mut keys = gateway.keys().list(administrator(&origin), after, limit + 1).await?;
     let has_more = keys.len() > limit;
     keys.truncate(limit);
     let next = keys.last().filter(|_| has_more).map(|key| key.id.clone());
@@ -133,9 +133,9 @@ pub(crate) async fn create(
     FromAdministrator { origin, body, .. }: FromAdministrator<NewKey>,
 ) -> Result<Response, ErrorReply> {
     let (id, service) = (new_key_id(), Arc::clone(&gateway));
-    let checked = gateway.check_key(administrator(&origin), &id, body.wanted()?);
+    let checked = gateway.keys().check(administrator(&origin), &id, body.wanted()?);
     // A refusal is in the trail too.
-    let change = async move { service.create_key(checked?).await };
+    let change = async move { service.keys().create(checked?).await };
     let created = recorded(&gateway, &origin, EventKind::KeyCreated, &id, change).await?;
     Ok(reply::json(StatusCode::CREATED, &KeyWithToken::of(created, gateway.store().now())))
 }
@@ -149,7 +149,7 @@ pub(crate) async fn show(
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
     origin.caller.require_administrator()?;
-    let key = gateway.managed_key(administrator(&origin), &id).await?;
+    let key = gateway.keys().find(administrator(&origin), &id).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(key, gateway.store().now())))
 }
 
@@ -162,9 +162,9 @@ pub(crate) async fn revoke(
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
     origin.caller.require_administrator()?;
-    let id = gateway.managed_key(administrator(&origin), &id).await?.id;
+    let id = gateway.keys().find(administrator(&origin), &id).await?.id;
     let (service, subject) = (Arc::clone(&gateway), id.clone());
-    let change = async move { service.revoke_key(&id).await };
+    let change = async move { service.keys().revoke(&id).await };
     let revoked = recorded(&gateway, &origin, EventKind::KeyRevoked, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(revoked, gateway.store().now())))
 }
@@ -181,12 +181,12 @@ pub(crate) async fn rotate(
 ) -> Result<Response, ErrorReply> {
     let overlap = body.overlap()?;
     let by = administrator(&origin);
-    let key = gateway.managed_key(by, &id).await?;
-    let (checked, service, subject) = (gateway.check_rotation(by, &key), Arc::clone(&gateway), key.id.clone());
+    let key = gateway.keys().find(by, &id).await?;
+    let (checked, service, subject) = (gateway.keys().check_rotation(by, &key), Arc::clone(&gateway), key.id.clone());
     let (caller, over_socket) = (Arc::clone(&origin.caller), origin.over_socket);
     let change = async move {
         checked?;
-        service.rotate_key(KeyAdministrator { caller: &caller, over_socket }, &key, overlap).await
+        service.keys().rotate(KeyAdministrator { caller: &caller, over_socket }, &key, overlap).await
     };
     let rotated = recorded(&gateway, &origin, EventKind::KeyRotated, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))

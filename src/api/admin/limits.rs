@@ -103,8 +103,8 @@ pub(super) struct RuleBody {
 #[utoipa::path(get, path = "/limits", operation_id = "getOwnLimits", tag = "operation",
     responses((status = 200, body = LeftBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn left(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let rules = gateway.rule_levels(&origin.caller).into_iter().map(RuleBody::from).collect();
-    let levels = gateway.levels(&origin.caller, &LevelFilter::default());
+    let rules = gateway.status().rule_levels(&origin.caller).into_iter().map(RuleBody::from).collect();
+    let levels = gateway.status().levels(&origin.caller, &LevelFilter::default());
     reply::json(StatusCode::OK, &LeftBody { rules, rates: levels.into_iter().map(LevelBody::from).collect() })
 }
 
@@ -118,8 +118,8 @@ pub(crate) async fn show(
     Parameters(query): Parameters<LevelQuery>,
 ) -> Response {
     let LevelQuery { tool, caller, tenant } = query;
-    let levels = gateway.levels(&origin.caller, &LevelFilter { tool, caller, tenant });
-    let limits = gateway.config().limits.clone();
+    let levels = gateway.status().levels(&origin.caller, &LevelFilter { tool, caller, tenant });
+    let limits = gateway.configuration().current().limits.clone();
     let body = LimitsBody {
         tenant_rate_limit: limits.tenant_rate_limit,
         caller_rate_limit: limits.caller_rate_limit,
@@ -127,7 +127,7 @@ pub(crate) async fn show(
         max_concurrent_per_tool: limits.max_concurrent_per_tool,
         running: gateway.pipeline.limits.in_flight(),
         rates: levels.into_iter().map(LevelBody::from).collect(),
-        budgets: gateway.budgets(&origin.caller).into_iter().map(BudgetBody::from).collect(),
+        budgets: gateway.status().budgets(&origin.caller).into_iter().map(BudgetBody::from).collect(),
     };
     reply::json(StatusCode::OK, &body)
 }

@@ -65,7 +65,7 @@ pub(super) struct Approved {
     responses((status = 200, body = LockBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     SharedAdministrator::of(&origin.caller)?;
-    let review = gateway.review_lock().await?.ok_or_else(no_lock)?;
+    let review = gateway.tool_offer().review_lock().await?.ok_or_else(no_lock)?;
     Ok(reply::json(StatusCode::OK, &LockBody::from(review)))
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn approve(
     let approvals: Vec<_> = body.approvals.into_iter().map(Approval::from).collect();
     let subject = subject_of(&approvals);
     let service = Arc::clone(&gateway);
-    let change = Box::pin(async move { service.approve(by, &approvals).await });
+    let change = Box::pin(async move { service.tool_offer().approve(by, &approvals).await });
     recorded(&gateway, &origin, EventKind::LockApproved, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Approved { success: true }))
 }

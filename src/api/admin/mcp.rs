@@ -41,7 +41,10 @@ pub(crate) async fn register(
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
-    let register = Box::pin(async move { service.register_mcp(by, body).await.map_err(|error| not_added(&error)) });
+    let register =
+        Box::pin(
+            async move { service.mcp_registrations().register(by, body).await.map_err(|error| not_added(&error)) },
+        );
     let tools = recorded(&gateway, &origin, EventKind::McpServerRegistered, &name, register).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
     let mut message = match tools.len() {
@@ -63,7 +66,7 @@ pub(crate) async fn register(
 
 /// Names the tools that the lock quarantines.
 pub(crate) fn quarantine_note(gateway: &Gateway, source: &str) -> String {
-    match gateway.quarantined_of(source).as_slice() {
+    match gateway.tool_offer().quarantined_of(source).as_slice() {
         [] => String::new(),
         held_back => format!("; quarantined until `sekisho lock approve`: {}", held_back.join(", ")),
     }

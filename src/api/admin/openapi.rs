@@ -65,7 +65,7 @@ pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
     request: FromAdministrator<ValidateRequest>,
 ) -> Result<Response, ErrorReply> {
-    let validation = match gateway.loader().read(request.body.origin()?, stand_in()?).await {
+    let validation = match gateway.collections().loader().read(request.body.origin()?, stand_in()?).await {
         Ok(api) => Validation::of(api),
         Err(error) => Validation { errors: vec![unusable(&error)?], ..Validation::default() },
     };
@@ -152,7 +152,8 @@ pub(crate) async fn register(
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
-    let register = Box::pin(async move { service.register(by, body).await.map_err(|error| not_registered(&error)) });
+    let register =
+        Box::pin(async move { service.collections().register(by, body).await.map_err(|error| not_registered(&error)) });
     let collection = recorded(&gateway, &origin, EventKind::CollectionRegistered, &name, register).await?;
     tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
     let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
@@ -169,11 +170,11 @@ pub(crate) async fn unregister(
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
     Administrator::of(&origin.caller)?;
-    let status = gateway.source(&origin.caller, SourceKind::Openapi, &name)?;
+    let status = gateway.sources().find(&origin.caller, SourceKind::Openapi, &name)?;
     let by = Administrator::for_owner(&origin.caller, &status.owner)?;
     let (service, removed) = (Arc::clone(&gateway), name.clone());
     let remove = async move {
-        if service.unregister(by, &removed).await.map_err(|error| not_registered(&error))? {
+        if service.collections().unregister(by, &removed).await.map_err(|error| not_registered(&error))? {
             return Ok(());
         }
         let message = "no collection of that name is registered; remove a configured collection from the configuration";

@@ -111,7 +111,7 @@ pub(super) struct BudgetBody {
 #[utoipa::path(get, path = "/admin/overview", operation_id = "getOverview", tag = "operation",
     responses((status = 200, body = OverviewBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let overview = gateway.overview(&origin.caller, SystemTime::now());
+    let overview = gateway.status().overview(&origin.caller, SystemTime::now());
     reply::json(StatusCode::OK, &OverviewBody::from(overview))
 }
 

@@ -89,7 +89,7 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
         version: summary.version.to_string(),
         rules: summary.rules,
         dangerous_roles: summary.dangerous_roles,
-        decisions: gateway.decisions(&origin.caller).into_iter().map(DecisionBody::from).collect(),
+        decisions: gateway.history().decisions(&origin.caller).into_iter().map(DecisionBody::from).collect(),
     };
     reply::json(StatusCode::OK, &body)
 }
@@ -105,7 +105,7 @@ pub(crate) async fn explain(
 ) -> Result<Response, ErrorReply> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
     let explained = Explained { tool: body.tool, arguments: body.arguments, caller, result: body.result };
-    let verdicts = gateway.explain(&origin.caller, explained).await?;
+    let verdicts = gateway.history().explain(&origin.caller, explained).await?;
     let stages = verdicts.into_iter().map(VerdictBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))
 }

@@ -58,7 +58,7 @@ pub(super) struct FunctionSourceBody<'a> {
 #[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation",
     responses((status = 200, body = FunctionFilesBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let FunctionFolder { files, packages, problems } = gateway.function_files(&origin.caller)?;
+    let FunctionFolder { files, packages, problems } = gateway.python_functions().files(&origin.caller)?;
     let files = files.into_iter().map(FunctionFileBody::from).collect();
     Ok(reply::json(StatusCode::OK, &FunctionFilesBody { files, packages, problems }))
 }
@@ -73,7 +73,7 @@ pub(crate) async fn show(
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
     let FunctionSource { file, text, cases, cases_problem, failures } =
-        gateway.function_source(&origin.caller, &name).await?;
+        gateway.python_functions().source(&origin.caller, &name).await?;
     let body = FunctionSourceBody {
         file: file.into(),
         source: text,

@@ -111,7 +111,7 @@ pub(crate) async fn list(
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let limit = query.limit()?;
-    let mut sources = gateway.sources(&origin.caller);
+    let mut sources = gateway.sources().list(&origin.caller);
     if let Some(after) = &query.after {
         let (kind, name) = after.split_once(':').unwrap_or_default();
         let kind = read_kind(kind)
@@ -134,7 +134,7 @@ pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
-    let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
+    let status = gateway.sources().find(&origin.caller, read_kind(&kind)?, &name)?;
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
 
@@ -147,11 +147,11 @@ pub(crate) async fn test(
 ) -> Result<Response, ErrorReply> {
     let fidelity = match (body.mcp, body.openapi) {
         (Some(server), None) => {
-            gateway.try_mcp(&by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
+            gateway.mcp_registrations().try_out(&by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
             None
         }
         (None, Some(document)) => {
-            let read = gateway.try_openapi(&by, &document).await;
+            let read = gateway.collections().try_out(&by, &document).await;
             Some(FidelityBody::of(&read.map_err(|error| super::openapi::not_registered(&error))?.report))
         }
         _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`").into()),
@@ -172,7 +172,7 @@ pub(crate) async fn reconnect(
     let kind = read_kind(&kind)?;
     let (by, status) = administered(&gateway, &origin, kind, &name)?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
-    let change = async move { Ok(service.reconnect(&by, kind, &name)) };
+    let change = async move { Ok(service.sources().reconnect(&by, kind, &name)) };
     let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Reconnected { success }))
 }
@@ -196,10 +196,12 @@ pub(crate) async fn remove(
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let removed = match kind {
-            SourceKind::Mcp => service.unregister_mcp(by, name).await.map_err(CallError::from)?,
-            SourceKind::Openapi => {
-                service.unregister(by, name).await.map_err(|error| super::openapi::not_registered(&error))?
-            }
+            SourceKind::Mcp => service.mcp_registrations().unregister(by, name).await.map_err(CallError::from)?,
+            SourceKind::Openapi => service
+                .collections()
+                .unregister(by, name)
+                .await
+                .map_err(|error| super::openapi::not_registered(&error))?,
         };
         match removed {
             true => Ok(()),
@@ -223,7 +225,7 @@ fn administered(
 ) -> Result<(Administrator, SourceStatus), CallError> {
     // Who is no administrator learns nothing of what there is.
     Administrator::of(&origin.caller)?;
-    let status = gateway.source(&origin.caller, kind, name)?;
+    let status = gateway.sources().find(&origin.caller, kind, name)?;
     Ok((Administrator::for_owner(&origin.caller, &status.owner)?, status))
 }
 

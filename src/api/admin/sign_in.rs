@@ -69,7 +69,7 @@ pub(crate) async fn start(
     parts: Parts,
 ) -> Result<Response, ErrorReply> {
     Administrator::of(&origin.caller)?;
-    let status = gateway.source(&origin.caller, SourceKind::Mcp, &name)?;
+    let status = gateway.sources().find(&origin.caller, SourceKind::Mcp, &name)?;
     let by = Administrator::for_owner(&origin.caller, &status.owner)?;
     let start = begin(&by, &gateway, &name, &parts)?;
     let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;

@@ -41,7 +41,7 @@ impl FromRequest<Arc<Gateway>> for FileBody {
         let connection = Connection::of(&parts)?;
         let caller = connection.caller()?;
         gateway.pipeline.limits.check(caller)?;
-        let config = gateway.config();
+        let config = gateway.configuration().current();
         let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
         let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
         let file = gateway.workspaces().unnamed_file().await.map_err(unwritable)?;

@@ -153,7 +153,7 @@ pub(crate) async fn events(
 ) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&headers)?.or(after);
     if let Some(log) = runs.events(&origin.caller.key, &id) {
-        let events = log.follow(after).take_until(gateway.key_ended(&origin.caller));
+        let events = log.follow(after).take_until(gateway.keys().ended(&origin.caller));
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
     let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;

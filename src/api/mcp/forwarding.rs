@@ -92,7 +92,7 @@ enum Answer {
 impl Forwarding {
     /// `None` where replicas forward nothing.
     pub(super) fn new(gateway: &Gateway, ids: &ReplicaIds) -> Option<Self> {
-        let replica = gateway.replica().filter(|replica| replica.keys().is_some())?;
+        let replica = gateway.cluster().replica().filter(|replica| replica.keys().is_some())?;
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
@@ -105,7 +105,7 @@ impl Forwarding {
             .pool_idle_timeout(KEPT_IDLE)
             .build(connector);
         // Each comes on a connection or stream of a client, of which there are no more.
-        let requests = Share::new(gateway.config().server.max_connections as u64);
+        let requests = Share::new(gateway.configuration().current().server.max_connections as u64);
         Some(Self { replica: Arc::clone(replica), ids: ids.clone(), client, requests })
     }
 
@@ -132,9 +132,9 @@ impl Forwarding {
         parts: &Parts,
         body: Body,
     ) -> Result<Response, CallError> {
-        browser_guard::check(&gateway.config().server, parts)?;
+        browser_guard::check(&gateway.configuration().current().server, parts)?;
         let connection = Connection::of(parts)?;
-        let limits = BodyLimits::of(&gateway.config().server);
+        let limits = BodyLimits::of(&gateway.configuration().current().server);
         let (body, _memory) = match parts.method {
             Method::POST => connection.memory.read_held(body, &connection.caller()?.owner, limits).await?,
             _ => Default::default(),

@@ -65,7 +65,7 @@ async fn serve(
         Ok(origin) => origin,
         Err(error) => return refused(error.into(), &parts, gateway),
     };
-    let endpoint = match endpoint.map(|name| gateway.endpoint(&name, &origin.caller)).transpose() {
+    let endpoint = match endpoint.map(|name| gateway.configuration().endpoint(&name, &origin.caller)).transpose() {
         Ok(endpoint) => endpoint.map(Arc::new),
         Err(error) => return ErrorReply::from(error).into_response(),
     };
@@ -95,7 +95,7 @@ async fn post(
     body: Body,
 ) -> Result<Response, HttpRefusal> {
     let gateway = &server.gateway;
-    browser_guard::check(&gateway.config().server, parts)?;
+    browser_guard::check(&gateway.configuration().current().server, parts)?;
     if !headers::accepts_events(&parts.headers, true) {
         return Err(HttpRefusal::status(
             StatusCode::NOT_ACCEPTABLE,
@@ -280,7 +280,7 @@ fn initialize(
 /// The session's messages outside its requests, or with `Last-Event-ID` the rest of an earlier stream.
 fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
     let headers = &parts.headers;
-    browser_guard::check(&server.gateway.config().server, parts)?;
+    browser_guard::check(&server.gateway.configuration().current().server, parts)?;
     if !headers::accepts_events(headers, false) {
         return Err(HttpRefusal::status(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
     }
@@ -290,7 +290,7 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
     let (_, session) = own_session(server, origin, headers)?;
     let _active = session.active();
     let ended = session.ended().clone();
-    let (draining, key_ended) = (server.draining.clone(), server.gateway.key_ended(&origin.caller));
+    let (draining, key_ended) = (server.draining.clone(), server.gateway.keys().ended(&origin.caller));
     // A stream that only waits for events must not delay shutdown, nor go on without its caller's key.
     let until = async move {
         tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} () = key_ended => {} }
@@ -315,7 +315,7 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
 }
 
 fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
-    browser_guard::check(&server.gateway.config().server, parts)?;
+    browser_guard::check(&server.gateway.configuration().current().server, parts)?;
     if !headers::has_sessions(&parts.headers)? {
         return Err(HttpRefusal::not_allowed("POST"));
     }
@@ -327,7 +327,7 @@ fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Resul
 
 /// The message in a body, and its text.
 async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<(Message, Bytes), HttpRefusal> {
-    let (limits, owner) = (BodyLimits::of(&gateway.config().server), &connection.caller()?.owner);
+    let (limits, owner) = (BodyLimits::of(&gateway.configuration().current().server), &connection.caller()?.owner);
     let text = connection.memory.read(body, owner, limits).await?;
     if let Some(forwarded) = &connection.forwarded {
         forwarded.check_body(&text)?;
@@ -367,7 +367,7 @@ fn client_context(
     let listing = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
         None => {
             let of_endpoint = endpoint.as_ref().and_then(|endpoint| endpoint.listing());
-            of_endpoint.unwrap_or_else(|| gateway.config().server.mcp.tools)
+            of_endpoint.unwrap_or_else(|| gateway.configuration().current().server.mcp.tools)
         }
         Some(b"search") => McpToolListing::Search,
         Some(b"code_mode") => McpToolListing::CodeMode,

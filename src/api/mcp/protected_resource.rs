@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Arc<Gateway>> {
 
 /// This document needs no authentication. It is the same for endpoints that there are and that there are not.
 async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
-    let config = gateway.config();
+    let config = gateway.configuration().current();
     if config.auth.jwt.is_empty() {
         let message = "tokens are not configured (`auth.jwt`); sign in with an API key";
         let error = CallError::new(ErrorCode::InvalidRequest, message);
@@ -61,7 +61,7 @@ async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response
 /// `WWW-Authenticate` (RFC 6750 §3, RFC 9728 §5.1) of a 401.
 pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     let plain = HeaderValue::from_static("Bearer");
-    if gateway.config().auth.jwt.is_empty() {
+    if gateway.configuration().current().auth.jwt.is_empty() {
         return plain;
     }
     let sent_one = parts.headers.contains_key(AUTHORIZATION);
@@ -115,7 +115,7 @@ fn resource_path(path: &str) -> &str {
 
 /// The address of this server for clients and browsers: as configured, or by a name of the server in the request.
 pub(crate) fn base(parts: &Parts, gateway: &Gateway) -> String {
-    let server = &gateway.config().server;
+    let server = &gateway.configuration().current().server;
     match (&server.mcp.public_url, Connection::of(parts)) {
         (Some(url), _) => url.as_str().trim_end_matches('/').to_owned(),
         (None, Ok(connection)) => connection.server_url(parts),

@@ -172,7 +172,7 @@ pub(super) async fn listen(
     let mut watch = ListWatch::new(&server, &call.caller).await;
     let mut states: FuturesUnordered<_> =
         tasks.into_iter().flatten().map(FollowedTask::new).map(FollowedTask::next).collect();
-    let mut key_ended = pin!(server.gateway.key_ended(&call.caller));
+    let mut key_ended = pin!(server.gateway.keys().ended(&call.caller));
     loop {
         let next = async {
             tokio::select! {

@@ -51,16 +51,19 @@ pub(crate) async fn healthz() -> Response {
 #[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operation",
     responses((status = 200, body = Ready), (status = 503, body = Ready)))]
 pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
-    let degraded = gateway.degraded();
+    let degraded = gateway.status().degraded();
     let (code, status) = match (gateway.readiness.refuses_calls(), degraded.is_empty()) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         (false, false) => (StatusCode::OK, "degraded"),
         (false, true) => (StatusCode::OK, "ready"),
     };
     let ready = match may_look_inside(&gateway, &parts).await {
-        Ok(()) => {
-            Ready { status, replica: gateway.replica_id().map(str::to_owned), degraded, notes: gateway.setting_notes() }
-        }
+        Ok(()) => Ready {
+            status,
+            replica: gateway.cluster().replica_id().map(str::to_owned),
+            degraded,
+            notes: gateway.configuration_notes().of_settings(),
+        },
         Err(_) => Ready { status, replica: None, degraded: BTreeMap::new(), notes: BTreeMap::new() },
     };
     reply::json(code, &ready)
@@ -76,7 +79,7 @@ pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, parts: Parts) -
 
 /// The metrics in Prometheus's format.
 pub(crate) fn exposition(gateway: &Gateway) -> Response {
-    ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.metrics_text()).into_response()
+    ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.status().metrics_text()).into_response()
 }
 
 /// All callers on this machine; from elsewhere callers with a key or token.

@@ -74,7 +74,7 @@ pub(crate) async fn select(
 ) -> Result<Response, ErrorReply> {
     request.check()?;
     let tools = gateway.pipeline.tools_for(&origin.caller);
-    let config = gateway.config();
+    let config = gateway.configuration().current();
     let agent = &config.agent;
     let candidates = request.search(&tools, MAX_CANDIDATES);
     let calls = match agent.profiles.get(&agent.default_profile) {

@@ -80,7 +80,7 @@ pub(crate) async fn list(
     let ListParameters { category, exclude_dangerous, usable, detail, endpoint } = parameters;
     let filter = Filter { category, exclude_dangerous, usable };
     let caller = match endpoint {
-        Some(name) => gateway.endpoint(&name, &origin.caller)?.narrow(&origin.caller),
+        Some(name) => gateway.configuration().endpoint(&name, &origin.caller)?.narrow(&origin.caller),
         None => origin.caller,
     };
     let snapshot = gateway.pipeline.registry.snapshot();
@@ -230,7 +230,7 @@ pub(crate) async fn batch_execute(
         let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
-    let parallelism = gateway.config().limits.parallelism as usize;
+    let parallelism = gateway.configuration().current().limits.parallelism as usize;
     let replies: Vec<_> = futures_util::stream::iter(requests)
         .map(|request| one_of_batch(&origin, &gateway, request, &memory))
         .buffered(parallelism)

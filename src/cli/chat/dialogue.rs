@@ -99,7 +99,7 @@ async fn obey(chat: &mut Chat, command: Line) {
         }
         Line::Cost => chat.screen.hint(&chat.screen.cost()),
         Line::Model(None) => {
-            let profiles = profiles(&chat.agents.gateway().config());
+            let profiles = profiles(&chat.agents.gateway().configuration().current());
             chat.screen.hint(&format!("{}; {profiles}", chat.model));
         }
         Line::Model(Some(name)) => match chat.change_model(&name) {

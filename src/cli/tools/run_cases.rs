@@ -120,7 +120,7 @@ async fn run_all(common: &Common, gateway: &Arc<Gateway>, identity: &Identity, f
         }
     };
     // A file that is broken has no tool, and says why.
-    let degraded = gateway.degraded();
+    let degraded = gateway.status().degraded();
     for (component, reason) in degraded.iter().filter(|(component, _)| component.starts_with(PYTHON_SOURCE)) {
         present::problem(&format!("{component}: {reason}"));
     }

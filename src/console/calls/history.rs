@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(wanted): Address<Wanted>) -> Response {
     let filter = visit.require(Act::SearchHistory).and_then(|()| wanted.filter());
     let found = match filter {
-        Ok(filter) => console.gateway.history(&visit.caller, filter, PAGE).await,
+        Ok(filter) => console.gateway.history().search(&visit.caller, filter, PAGE).await,
         Err(error) => Err(error),
     };
     match found {

@@ -66,7 +66,7 @@ impl LiveOverviews {
     fn now(&self, console: &Console, visit: &Visit) -> Arc<Vec<Part>> {
         let now = SystemTime::now();
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let whose = match console.gateway.reach(&visit.caller) {
+        let whose = match console.gateway.configuration().reach(&visit.caller) {
             // No tenant has an empty name.
             Reach::AllTenants => "".into(),
             Reach::Tenant => Arc::clone(&visit.caller.tenant),
@@ -77,7 +77,7 @@ impl LiveOverviews {
         let mut kept = self.0.lock();
         kept.retain(|_, (made, _)| *made == second);
         let (_, parts) = kept.entry((whose, texts.language)).or_insert_with(|| {
-            let overview = console.gateway.overview(&visit.caller, now);
+            let overview = console.gateway.status().overview(&visit.caller, now);
             (second, Arc::new(Parts::of(&texts, &overview, visit.may(Act::SeeServers)).into_named()))
         });
         Arc::clone(parts)

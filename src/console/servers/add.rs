@@ -98,13 +98,14 @@ type Added = Result<String, Outcome>;
 async fn server(by: Administrator, console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
     let (registration, gateway) = (read_server(submitted)?, &console.gateway);
     if !adds {
-        gateway.try_mcp(&by, &registration).await.map_err(|error| not_added(&error))?;
+        gateway.mcp_registrations().try_out(&by, &registration).await.map_err(|error| not_added(&error))?;
         return Ok(Err(Outcome::ServerWorks));
     }
     let (service, name) = (Arc::clone(gateway), registration.name.clone());
     // Boxed, because it is large.
-    let change =
-        Box::pin(async move { service.register_mcp(by, registration).await.map_err(|error| not_added(&error)) });
+    let change = Box::pin(async move {
+        service.mcp_registrations().register(by, registration).await.map_err(|error| not_added(&error))
+    });
     record_change(gateway, submitted.event(EventKind::McpServerRegistered, &name), change).await?;
     Ok(Ok(format!("/console/servers/mcp/{name}")))
 }
@@ -112,13 +113,14 @@ async fn server(by: Administrator, console: &Console, submitted: &Submitted, add
 async fn document(by: Administrator, console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
     let (registration, gateway) = (read_document(submitted)?, &console.gateway);
     if !adds {
-        let read = gateway.try_openapi(&by, &registration).await.map_err(|error| not_registered(&error))?;
+        let read = gateway.collections().try_out(&by, &registration).await.map_err(|error| not_registered(&error))?;
         return Ok(Err(Outcome::DocumentRead(Box::new(read.report))));
     }
     let (service, name) = (Arc::clone(gateway), registration.name.clone());
     // Boxed, because it is large.
-    let change =
-        Box::pin(async move { service.register(by, registration).await.map_err(|error| not_registered(&error)) });
+    let change = Box::pin(async move {
+        service.collections().register(by, registration).await.map_err(|error| not_registered(&error))
+    });
     record_change(gateway, submitted.event(EventKind::CollectionRegistered, &name), change).await?;
     Ok(Ok(format!("/console/servers/openapi/{name}")))
 }

@@ -94,7 +94,7 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
     match submitted.field("act") {
         "reconnect" => {
             let (service, kind, name) = (Arc::clone(gateway), status.kind, status.name.clone());
-            let change = async move { Ok(service.reconnect(&by, kind, &name)) };
+            let change = async move { Ok(service.sources().reconnect(&by, kind, &name)) };
             let event = submitted.event(EventKind::ServerReconnected, &status.source());
             record_change(gateway, event, change).await?;
             Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
@@ -117,7 +117,7 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
 fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<SourceStatus, CallError> {
     let known = SourceKind::ALL.iter().copied().find(|known| known.as_str() == kind);
     let unknown = || CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`");
-    console.gateway.source(&visit.caller, known.ok_or_else(unknown)?, name)
+    console.gateway.sources().find(&visit.caller, known.ok_or_else(unknown)?, name)
 }
 
 fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>) -> Markup {

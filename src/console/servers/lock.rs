@@ -42,7 +42,7 @@ pub(crate) struct Done {
 pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(done): Address<Done>) -> Response {
     let allowed = visit.require(Act::ChangeServers).and_then(|()| SharedAdministrator::of(&visit.caller));
     let review = match allowed {
-        Ok(_) => console.gateway.review_lock().await,
+        Ok(_) => console.gateway.tool_offer().review_lock().await,
         Err(error) => Err(error),
     };
     match (review, done.format) {
@@ -91,7 +91,7 @@ async fn apply(console: &Console, submitted: &Submitted) -> Result<Response, Cal
     }
     let subject = approvals.iter().map(|approval| &*approval.tool).collect::<Vec<_>>().join(", ");
     let service = Arc::clone(&console.gateway);
-    let change = Box::pin(async move { service.approve(by, &approvals).await });
+    let change = Box::pin(async move { service.tool_offer().approve(by, &approvals).await });
     record_change(&console.gateway, submitted.event(EventKind::LockApproved, &subject), change).await?;
     Ok(redirect(&format!("{PATH}?done=approved")))
 }

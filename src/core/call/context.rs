@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::caller::Owner;
-    use crate::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
+    use crate::peer::{Answers, ClientPeer, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
     /// A client that starts to consider a question when the call arrives, and takes this long.
     #[derive(Debug)]

@@ -74,7 +74,7 @@ async fn on_postgresql_a_session_is_used_at_any_replica() {
     let client = ann_at(&one).await;
     let there = client.clone().at(&other.url);
     let session = client.session.clone().unwrap();
-    assert!(session.starts_with(one.gateway.replica_id().unwrap()), "{session}");
+    assert!(session.starts_with(one.gateway.cluster().replica_id().unwrap()), "{session}");
     assert!(session.bytes().all(|byte| byte.is_ascii_graphic()), "{session}");
     let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
     assert_eq!(there.result("tools/list", json!({}), "ListToolsResult").await, listed);
@@ -206,7 +206,8 @@ async fn on_postgresql_the_address_for_replicas_takes_only_what_a_replica_forwar
     let database = TestDatabase::new().await;
     let ((one, address), (other, _)) = (replica(&database).await, replica(&database).await);
     let (client, elsewhere) = (ann_at(&one).await, ann_at(&other).await);
-    let (id, id_of_other) = (one.gateway.replica_id().unwrap(), other.gateway.replica_id().unwrap());
+    let (id, id_of_other) =
+        (one.gateway.cluster().replica_id().unwrap(), other.gateway.cluster().replica_id().unwrap());
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": calculation()}).to_string();
     let session = client.session.clone().unwrap();
     let send = async |header: Option<String>, path: &str, session: &str, key: &str, body: &str| {

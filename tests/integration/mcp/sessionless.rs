@@ -61,7 +61,7 @@ async fn on_postgresql_a_task_is_found_from_any_replica() {
         json!({"taskId": task["taskId"]})
     };
     let task = created(1_500).await;
-    assert!(task["taskId"].as_str().unwrap().starts_with(one.gateway.replica_id().unwrap()), "{task}");
+    assert!(task["taskId"].as_str().unwrap().starts_with(one.gateway.cluster().replica_id().unwrap()), "{task}");
     let (mut news, acknowledged) = there.listen_to(json!({"taskIds": [task["taskId"]]})).await;
     assert_eq!(acknowledged["params"]["notifications"]["taskIds"], json!([task["taskId"]]), "{acknowledged}");
     while news.next_of("notifications/tasks").await["params"]["status"] != "completed" {}

@@ -60,7 +60,7 @@ impl Upstream {
         ))
         .await;
         tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
-        app.gateway.offer_mcp_tools().await;
+        app.gateway.tool_offer().offer_mcp_tools().await;
         app
     }
 

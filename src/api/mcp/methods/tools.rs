@@ -107,7 +107,7 @@ impl Context {
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             (call.origin.session, call.origin.handles) = (session, context.handles(&gateway));
-            let answered = gateway.call_when_approved(call, arguments, max_wait).await.answered;
+            let answered = gateway.approvals().call_when_approved(call, arguments, max_wait).await.answered;
             if let Err(error) = &answered.reply.outcome {
                 context.was_refused(error);
             }

@@ -68,7 +68,10 @@ fn calls_of_a_resumed_run_have_the_keys_of_the_call_that_began_it() {
     let resumed = ProgramTools::new(run, &resumes, "program", 9, Deadline::after(Duration::from_secs(9))).unwrap();
     call(&resumed, 0, "add", "{}");
     let made = pipeline.made.lock();
-    assert!(made[0].0.idempotency_key.is_some() && made[0].0.idempotency_key == made[1].0.idempotency_key);
+    assert!(
+        made[0].0.resumption.idempotency_key.is_some()
+            && made[0].0.resumption.idempotency_key == made[1].0.resumption.idempotency_key
+    );
 }
 
 #[test]

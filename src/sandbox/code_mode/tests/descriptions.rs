@@ -40,5 +40,5 @@ fn a_function_has_the_tools_that_it_needs_and_no_others() {
     call(&tools, 0, "add", "{}");
     let made = pipeline.made.lock();
     // The pipeline finds no other tool for the call, nor for the calls of the code that it runs.
-    assert!(made[0].0.nested_scope.admits("add") && !made[0].0.nested_scope.admits("c-d"));
+    assert!(made[0].0.nesting.scope.admits("add") && !made[0].0.nesting.scope.admits("c-d"));
 }

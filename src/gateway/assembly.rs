@@ -1,0 +1,112 @@
+//! Makes a gateway of its parts: gives each capability what it needs of the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio_util::sync::CancellationToken;
+
+use super::housekeeping::Housekeeping;
+use super::{
+    BackgroundWork, CallApprovals, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
+    OpenapiCollections, PythonFunctions, RegisteredNames, SignIns, Sources, Status, ToolOffer,
+};
+use sekisho_calls::budget::WriteBehind;
+use sekisho_openapi::{Loader, OwnedRegistration};
+use sekisho_outbound::blobs::Blobs;
+use sekisho_store::Store;
+use sekisho_store::replica::Replica;
+use sekisho_store::state_lock::StateLock;
+use sekisho_user_tokens::UserTokens;
+
+/// What a start has built.
+pub(super) struct Parts {
+    pub tool_offer: Arc<ToolOffer>,
+    pub store: Store,
+    pub keys: Keys,
+    pub users: Arc<UserTokens>,
+    pub loader: Loader,
+    /// The collections in the store.
+    pub registered: BTreeMap<String, OwnedRegistration>,
+    pub registered_names: RegisteredNames,
+    pub replica: Option<Arc<Replica>>,
+    pub blobs: Option<Blobs>,
+    pub usage: WriteBehind,
+    pub state_lock: StateLock,
+}
+
+pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
+    let Parts { tool_offer, store, users, replica, .. } = parts;
+    let (configuration, pipeline) = (Arc::clone(&tool_offer.configuration), Arc::clone(&tool_offer.pipeline));
+    let (readiness, sandbox) = (Arc::clone(&tool_offer.readiness), Arc::clone(&tool_offer.sandbox));
+    let (workspaces, background) = (tool_offer.workspaces.clone(), BackgroundWork::default());
+    let keys = Arc::new(parts.keys);
+    let history = Arc::new(History::new(&configuration, &pipeline));
+    let mcp_registrations = Arc::new(McpRegistrations::new(&tool_offer, &store));
+    let collections = Arc::new(OpenapiCollections::new(&tool_offer, &store, parts.loader, parts.registered));
+    let sources = Arc::new(Sources::new(&tool_offer, &collections));
+    let sign_ins = Arc::new(SignIns::new(&tool_offer, &background, users));
+    let configuration_notes = Arc::new(ConfigurationNotes::new(&tool_offer, &store, parts.registered_names));
+    let status = Arc::new(Status {
+        configuration: Arc::clone(&configuration),
+        pipeline: Arc::clone(&pipeline),
+        readiness: Arc::clone(&readiness),
+        sandbox: Arc::clone(&sandbox),
+        configuration_notes: Arc::clone(&configuration_notes),
+        keys: Arc::clone(&keys),
+        history: Arc::clone(&history),
+        sources: Arc::clone(&sources),
+        replica: replica.clone(),
+    });
+    let cluster = Arc::new(Cluster {
+        configuration: Arc::clone(&configuration),
+        pipeline: Arc::clone(&pipeline),
+        readiness: Arc::clone(&readiness),
+        store: store.clone(),
+        workspaces: workspaces.clone(),
+        status: Arc::clone(&status),
+        mcp_registrations: Arc::clone(&mcp_registrations),
+        collections: Arc::clone(&collections),
+        replica,
+        blobs: parts.blobs,
+    });
+    let housekeeping = Arc::new(Housekeeping {
+        configuration: Arc::clone(&configuration),
+        pipeline: Arc::clone(&pipeline),
+        readiness: Arc::clone(&readiness),
+        store: store.clone(),
+        workspaces: workspaces.clone(),
+        sandbox: Arc::clone(&sandbox),
+        keys: Arc::clone(&keys),
+        sign_ins: Arc::clone(&sign_ins),
+        cluster: Arc::clone(&cluster),
+    });
+    Arc::new(Gateway {
+        approvals: Arc::new(CallApprovals::new(&configuration, &pipeline)),
+        python_functions: Arc::new(PythonFunctions::new(&tool_offer, &history)),
+        outbound: tool_offer.outbound.clone(),
+        mcp_servers: Arc::clone(&tool_offer.mcp_servers),
+        pipeline,
+        readiness,
+        background,
+        configuration,
+        configuration_notes,
+        keys,
+        history,
+        tool_offer,
+        mcp_registrations,
+        collections,
+        sources,
+        sign_ins,
+        status,
+        cluster,
+        housekeeping,
+        workspaces,
+        sandbox,
+        store,
+        usage: parts.usage,
+        leaving: CancellationToken::new(),
+        draining: CancellationToken::new(),
+        state_lock: ArcSwapOption::from_pointee(parts.state_lock),
+    })
+}

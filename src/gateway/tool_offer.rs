@@ -1,0 +1,104 @@
+//! The tools that are offered: their sources as they are now, and how a change of them is applied.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::{Mutex, Notify};
+
+use super::Configuration;
+use super::parts::component_error;
+use super::tool_set::ToolSet;
+use sekisho_calls::pipeline::Pipeline;
+use sekisho_calls::registry::lock::Lock;
+use sekisho_calls::tool::Source;
+use sekisho_mcp_client::{Change, McpServers};
+use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::Collections;
+use sekisho_outbound::Outbound;
+use sekisho_sandbox::Sandbox;
+use sekisho_tools::builtin::Workspaces;
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
+
+/// Changes of MCP servers' tools within this time are applied together.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// The sources of the offered tools, and what is approved of them.
+pub struct ToolOffer {
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) outbound: Outbound,
+    pub(super) workspaces: Workspaces,
+    pub(super) sandbox: Arc<Sandbox>,
+    /// Of a program that embeds the gateway. The built-in tools are rebuilt each time.
+    pub(super) embedded: Vec<Box<dyn Source>>,
+    pub(super) mcp_servers: Arc<McpServers>,
+    pub(super) collections: ArcSwap<Collections>,
+    pub(super) python_tools: ArcSwap<PythonTools>,
+    pub(super) components: ArcSwap<Components>,
+    /// The approved state of every tool, if a lock is configured.
+    pub(super) lock: Arc<ArcSwapOption<Lock>>,
+    /// Held while the offered tools are changed.
+    pub(super) changing: Mutex<()>,
+    /// Notified when names of tools have changed.
+    pub(super) names_changed: Notify,
+}
+
+impl fmt::Debug for ToolOffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ToolOffer").field("mcp_servers", &self.mcp_servers).finish_non_exhaustive()
+    }
+}
+
+impl ToolOffer {
+    /// The present tools, under this lock.
+    pub(super) fn tool_set(&self, lock: Option<Arc<Lock>>) -> ToolSet<'_> {
+        ToolSet {
+            outbound: &self.outbound,
+            workspaces: &self.workspaces,
+            sandbox: &self.sandbox,
+            results: &self.pipeline.results,
+            metrics: &self.pipeline.settlement.metrics,
+            sources: &self.embedded,
+            python: self.python_tools.load_full(),
+            components: self.components.load_full(),
+            mcp: self.mcp_servers.tools(),
+            lock,
+        }
+    }
+
+    /// Updates the offered tools whenever those of MCP servers change.
+    pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
+        loop {
+            self.mcp_servers.tools_changed().await;
+            // When many servers connect at the same time, they are applied as one change.
+            tokio::time::sleep(TOGETHER).await;
+            self.offer_mcp_tools().await;
+        }
+    }
+
+    /// Updates the registry to the current tools of the MCP servers.
+    pub async fn offer_mcp_tools(self: &Arc<Self>) {
+        let _changing = self.changing.lock().await;
+        // Taken before the tools are collected: a server that retires later may still be among them.
+        let retired = self.mcp_servers.retire();
+        let offer = Arc::clone(self);
+        // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
+        let built = tokio::task::spawn_blocking(move || {
+            let (config, collections) = (offer.configuration.current(), offer.collections.load());
+            let before = offer.pipeline.registry.snapshot();
+            offer.tool_set(offer.lock.load_full()).rebuild(&config, &collections, &before)
+        });
+        match built.await.map_err(component_error("mcp")).flatten() {
+            Ok(snapshot) => {
+                self.replace(snapshot);
+                drop(retired);
+                self.mcp_servers.announce(Change::Tools);
+            }
+            Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be applied"),
+        }
+    }
+}
