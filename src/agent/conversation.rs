@@ -30,7 +30,7 @@ use self::context::Context;
 use self::finish::Ended;
 use self::lock::{HeldLock, LEASE};
 use self::outcome::Outcome;
-use self::run_event::{RunEvent, SystemSubtype, Translation};
+use self::run_event::{RunEvent, SystemSubtype};
 use super::event_log::{EventLog, EventLogs};
 use super::{AgentService, Event};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -245,7 +245,7 @@ impl ConversationRuns {
 
 /// Turns the loop's events into events of the conversation (C16), until the run has ended.
 async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
-    let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
+    let mut outcome = Outcome::default();
     // A plan has no time limit of its own: each of its parts has this one.
     failpoint::reach("run.agent");
     let mut end = pin!(sleep(additions::max_run(&context.request.profile)));
@@ -260,10 +260,7 @@ async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, co
         let Some(event) = event else { return outcome };
         context.show(&event, end.as_mut()).await;
         failpoint::reach("run.event");
-        for event in translation.of(&event) {
-            add(&context.log, &event);
-        }
-        outcome.record(event);
+        outcome.record(event, |event| add(&context.log, &event));
     }
 }
 

@@ -15,8 +15,9 @@ use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 pub use sekisho_core::record::{FinishReason, RunUsage};
 
 /// One step of a run, in the order things happen. As JSON: `{"type": "content", …}`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Event {
     /// Text of the answer, as the model streams it.
     Content {
@@ -116,6 +117,7 @@ pub enum Event {
     },
     /// A part of the plan failed, and the plan goes on (A71).
     #[serde(rename = "error")]
+    #[strum(serialize = "error")]
     PartFailed(RunError),
     /// The run cannot continue. The content sent before remains valid.
     Error(RunError),
@@ -138,29 +140,7 @@ pub enum Event {
 impl Event {
     /// The value of `type`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Content { .. } => "content",
-            Self::Thinking { .. } => "thinking",
-            Self::ToolInput { .. } => "tool_input",
-            Self::ToolResult { .. } => "tool_result",
-            Self::ToolError { .. } => "tool_error",
-            Self::ClientToolCall { .. } => "client_tool_call",
-            Self::Approval(_) => "approval",
-            Self::Resumed { .. } => "resumed",
-            Self::Retry { .. } => "retry",
-            Self::Compacted { .. } => "compacted",
-            Self::SubAgentBegin { .. } => "sub_agent_begin",
-            Self::SubAgentText { .. } => "sub_agent_text",
-            Self::SubAgentEnd { .. } => "sub_agent_end",
-            Self::Plan { .. } => "plan",
-            Self::Step { .. } => "step",
-            Self::Evaluation { .. } => "evaluation",
-            Self::Node { .. } => "node",
-            Self::Error(_) | Self::PartFailed(_) => "error",
-            Self::Status { .. } => "status",
-            Self::Finished { .. } => "finished",
-            Self::Usage(_) => "usage",
-        }
+        self.into()
     }
 }
 

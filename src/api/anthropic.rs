@@ -13,22 +13,21 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 
 use self::error::AnthropicError;
-use self::events::{EventEncoder, PING};
+use self::events::{EventEncoder, PING, shown};
 use self::message::{MessageBody, TokenCount};
 use self::request::MessagesRequest;
 use super::body::JsonBody;
 use super::documentation::AnthropicErrorBody;
 use super::event_stream;
+use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
-use sekisho_agent::{AgentService, Event};
-use sekisho_core::error::CallError;
+use sekisho_agent::AgentService;
 use sekisho_gateway::Gateway;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
@@ -48,12 +47,12 @@ pub(super) async fn create(
     let session = session_of_thread(&origin, &gateway);
     let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
     if streams {
-        let encoder = EventEncoder::new(MessageBody::begun(&agent.name), shows_thinking);
-        return Ok(stream(encoder, events).await?);
+        let shown = shown(event_stream::first(events).await?, shows_thinking);
+        let encoder = EventEncoder { message: MessageBody::begun(&agent.name) };
+        return Ok(event_stream::respond_named(encoded(encoder, shown, drop), PING));
     }
-    let events: Vec<_> = events.collect().await;
-    let shown = events.into_iter().filter(|event| shows_thinking || !matches!(event, Event::Thinking { .. }));
-    Ok(reply::json(StatusCode::OK, &MessageBody::of(&agent.name, Output::whole(shown)?)?))
+    let output = Output::whole(shown(events, shows_thinking).collect::<Vec<_>>().await)?;
+    Ok(reply::json(StatusCode::OK, &MessageBody::of(&agent.name, output)?))
 }
 
 /// Estimates the tokens of a request to `POST /v1/messages`, without running it.
@@ -73,20 +72,4 @@ pub(super) async fn count_tokens(
     let run = request.into_run()?.without_file_contents();
     let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await?;
     Ok(reply::json(StatusCode::OK, &TokenCount { input_tokens }))
-}
-
-async fn stream(mut encoder: EventEncoder, events: BoxStream<'static, Event>) -> Result<Response, CallError> {
-    let mut events = Box::pin(event_stream::first(events).await?);
-    let sent = async_stream::stream! {
-        yield encoder.opening();
-        while let Some(event) = events.next().await {
-            for event in encoder.events(event) {
-                yield event;
-            }
-        }
-        for event in encoder.closing() {
-            yield event;
-        }
-    };
-    Ok(event_stream::respond_named(sent, PING))
 }

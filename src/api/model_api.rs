@@ -2,6 +2,7 @@
 
 pub(super) mod client_tools;
 pub(super) mod content;
+pub(super) mod encoder;
 mod files;
 pub(super) mod output;
 pub(super) mod should_retry;

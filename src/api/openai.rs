@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -20,13 +20,14 @@ use self::request::CompletionRequest;
 use super::body::JsonBody;
 use super::documentation::OpenAiErrorBody;
 use super::event_stream;
+use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
-use sekisho_agent::{AgentService, Event};
+use sekisho_agent::AgentService;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
@@ -91,31 +92,13 @@ pub(super) async fn complete(
     let session = session_of_thread(&origin, &gateway);
     let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
     if streams {
-        Ok(stream_chunks(ChunkEncoder::new(&agent.name, includes_usage), events).await?)
-    } else {
-        let output = Output::whole(events.collect::<Vec<_>>().await)?;
-        Ok(reply::json(StatusCode::OK, &Completion::of(&agent.name, output)))
+        let encoder = ChunkEncoder::new(&agent.name, includes_usage);
+        let keep_alive = text_of(&encoder.keep_alive());
+        let chunks = encoded(encoder, event_stream::first(events).await?, drop);
+        return Ok(event_stream::respond(chunks.map(|chunk| text_of(&chunk)), keep_alive));
     }
-}
-
-async fn stream_chunks(
-    mut narrator: ChunkEncoder,
-    events: impl Stream<Item = Event> + Send + 'static,
-) -> Result<Response, CallError> {
-    let mut events = Box::pin(event_stream::first(events).await?);
-    let keep_alive = text_of(&narrator.keep_alive());
-    let data = async_stream::stream! {
-        yield text_of(&narrator.opening());
-        while let Some(event) = events.next().await {
-            for chunk in narrator.chunks(event) {
-                yield text_of(&chunk);
-            }
-        }
-        for chunk in narrator.closing() {
-            yield text_of(&chunk);
-        }
-    };
-    Ok(event_stream::respond(data, keep_alive))
+    let output = Output::whole(events.collect::<Vec<_>>().await)?;
+    Ok(reply::json(StatusCode::OK, &Completion::of(&agent.name, output)))
 }
 
 /// Never fails: a chunk has no map with keys that are not strings.

@@ -13,7 +13,6 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 
 use self::events::EventEncoder;
 use self::kept::Conversation;
@@ -23,15 +22,14 @@ use super::body::DigestedBody;
 use super::documentation::OpenAiErrorBody;
 use super::event_stream;
 use super::keyed_turn::{self, Progress, Turn};
+use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::openai::OpenAiError;
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
-use sekisho_agent::{AgentService, Event, FinishReason, Message};
-use sekisho_core::caller::Caller;
-use sekisho_core::error::CallError;
+use sekisho_agent::{AgentService, FinishReason, Message};
 use sekisho_gateway::Gateway;
 
 pub(super) use self::kept::KeptResponses;
@@ -81,73 +79,25 @@ async fn answer(
     };
     run.place_files(&agent, origin, &gateway, session.as_ref()).await?;
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
-    let keeper = conversation.filter(|_| is_kept).map(|conversation| Keeper {
-        kept,
-        caller: Arc::clone(&origin.caller),
-        id: begun.id.clone(),
-        conversation,
-        own,
-    });
     let events = progress.watch(run.begin(&agent, origin, &agents, session).await?).boxed();
-    match streams {
-        true => Ok(stream(begun, events, keeper).await?),
-        false => {
-            let mut output = Output::whole(events.collect::<Vec<_>>().await)?;
-            let response = begun.ended(&output);
-            if let Some(keeper) = keeper {
-                keeper.keep(&mut output);
-            }
-            Ok(reply::json(StatusCode::OK, &response))
-        }
-    }
-}
-
-async fn stream(
-    begun: ResponseBody,
-    events: BoxStream<'static, Event>,
-    keeper: Option<Keeper>,
-) -> Result<Response, CallError> {
-    let mut events = Box::pin(event_stream::first(events).await?);
-    let mut encoder = EventEncoder::new(begun);
-    let sent = async_stream::stream! {
-        for event in encoder.opening() {
-            yield event;
-        }
-        while let Some(event) = events.next().await {
-            for event in encoder.events(event) {
-                yield event;
-            }
-        }
-        let last = encoder.closing();
-        // Before the client knows the id.
-        if let Some(keeper) = keeper {
-            keeper.keep(encoder.output());
-        }
-        yield last;
-    };
-    Ok(event_stream::respond_named(sent, event_stream::COMMENT))
-}
-
-/// Keeps a response once it has ended, so that another can continue it.
-struct Keeper {
-    kept: Arc<KeptResponses>,
-    caller: Arc<Caller>,
-    id: String,
-    /// Before the response.
-    conversation: Conversation,
-    /// The messages of the request's own input.
-    own: Vec<Message>,
-}
-
-impl Keeper {
-    fn keep(self, output: &mut Output) {
-        if output.finish == FinishReason::Error {
-            return;
-        }
-        let added = std::mem::take(&mut output.added);
+    let (caller, id) = (Arc::clone(&origin.caller), begun.id.clone());
+    // For another response that continues this one.
+    let keep = move |output: Output| {
+        let is_kept = is_kept && output.finish != FinishReason::Error;
+        let Some(conversation) = conversation.filter(|_| is_kept) else { return };
         // They belong to the turn before.
-        let answers = std::mem::take(&mut output.answers).into_iter().map(Message::Tool);
-        let messages = answers.chain(self.own).chain(added).collect();
-        self.kept.keep(&self.caller, &self.id, self.conversation, messages, std::mem::take(&mut output.parts));
+        let answers = output.answers.into_iter().map(Message::Tool);
+        let messages = answers.chain(own).chain(output.added).collect();
+        kept.keep(&caller, &id, conversation, messages, output.parts);
+    };
+    if streams {
+        let events = event_stream::first(events).await?;
+        // It is kept before its client has it whole.
+        let sent = encoded(EventEncoder::new(begun), events, keep);
+        return Ok(event_stream::respond_named(sent, event_stream::COMMENT));
     }
+    let output = Output::whole(events.collect::<Vec<_>>().await)?;
+    let response = begun.ended(&output);
+    keep(output);
+    Ok(reply::json(StatusCode::OK, &response))
 }

@@ -1,13 +1,11 @@
 //! The events of a run of a conversation: the closed list that `/openapi.json` describes.
 
-use std::collections::HashSet;
-
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::live::UnknownCall;
-use crate::{Event, PausedCall, RunError, RunUsage};
+use crate::{PausedCall, RunError, RunUsage};
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 
 /// One event of a run. The name of a server-sent event is its `type`.
@@ -185,73 +183,6 @@ impl RunEvent {
     }
 }
 
-/// Turns the loop's events into events of a conversation (C16).
-#[derive(Debug, Default)]
-pub(super) struct Translation {
-    announced: HashSet<String>,
-}
-
-impl Translation {
-    /// The events for one of the loop's; none for those that belong to the end of the run.
-    pub(super) fn of(&mut self, event: &Event) -> Vec<RunEvent> {
-        match event {
-            Event::Content { text } => {
-                vec![RunEvent::TextDelta { text: text.clone(), parent_tool_use_id: None }]
-            }
-            Event::Thinking { text } => vec![RunEvent::Thinking { thinking: text.clone() }],
-            Event::ToolInput { id, tool_name, arguments } => vec![self.tool_use(id, tool_name, arguments.clone())],
-            Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
-            Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
-            Event::Retry { message } => vec![RunEvent::Retry { message: message.clone() }],
-            Event::Approval(paused) => vec![paused.clone().into()],
-            &Event::Compacted { results, messages, tokens_before, tokens_after } => {
-                vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
-            }
-            Event::Plan { plan_id, steps, success_criteria } => {
-                let plan = json!({"plan_id": plan_id, "steps": steps, "success_criteria": success_criteria});
-                vec![RunEvent::PlanChanged { plan }]
-            }
-            // The plan goes on.
-            Event::PartFailed(error) => vec![RunEvent::Retry { message: error.message.clone() }],
-            Event::SubAgentBegin { tool_use_id, subagent_type, model } => vec![RunEvent::SubagentBegin {
-                tool_use_id: tool_use_id.clone(),
-                subagent_type: subagent_type.clone(),
-                model: model.clone(),
-            }],
-            Event::SubAgentText { tool_use_id, text } => {
-                let parent_tool_use_id = Some(tool_use_id.clone());
-                vec![RunEvent::TextDelta { text: text.clone(), parent_tool_use_id }]
-            }
-            Event::SubAgentEnd { tool_use_id, success, usage, .. } => vec![RunEvent::SubagentEnd {
-                tool_use_id: tool_use_id.clone(),
-                is_error: !success,
-                usage: EventUsage::from(usage),
-            }],
-            Event::ClientToolCall { .. }
-            | Event::Resumed { .. }
-            | Event::Step { .. }
-            | Event::Evaluation { .. }
-            | Event::Node { .. }
-            | Event::Status { .. }
-            | Event::Error(_)
-            | Event::Finished { .. }
-            | Event::Usage(_) => Vec::new(),
-        }
-    }
-
-    fn tool_use(&mut self, id: &str, tool_name: &str, tool_input: Map<String, Value>) -> RunEvent {
-        self.announced.insert(id.to_owned());
-        RunEvent::ToolUse { tool_use_id: id.to_owned(), tool_name: tool_name.to_owned(), tool_input }
-    }
-
-    /// A call whose arguments the loop refused was not announced.
-    fn tool_result(&mut self, id: &str, tool_name: &str, content: &str, is_error: bool) -> Vec<RunEvent> {
-        let announcement = (!self.announced.contains(id)).then(|| self.tool_use(id, tool_name, Map::new()));
-        let result = RunEvent::ToolResult { tool_use_id: id.to_owned(), content: content.to_owned(), is_error };
-        announcement.into_iter().chain([result]).collect()
-    }
-}
-
 /// An internal error's own message is for the log.
 pub(super) fn general(error: &RunError) -> CallError {
     match error.code {
@@ -262,54 +193,9 @@ pub(super) fn general(error: &RunError) -> CallError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-
-    fn data(events: &[RunEvent]) -> Vec<Value> {
-        events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
-    }
-
-    #[test]
-    fn the_loops_events_become_those_of_the_document() {
-        let mut translation = Translation::default();
-        let mut of = |event: Event| data(&translation.of(&event));
-        assert_eq!(of(Event::Content { text: "a".into() }), [json!({"type": "text_delta", "text": "a"})]);
-        assert_eq!(of(Event::Thinking { text: "a".into() }), [json!({"type": "thinking", "thinking": "a"})]);
-        let (id, tool_name) = ("1".to_owned(), "add".to_owned());
-        let use_of = |id: &str| json!({"type": "tool_use", "tool_use_id": id, "tool_name": "add", "tool_input": {}});
-        let input = Event::ToolInput { id: id.clone(), tool_name: tool_name.clone(), arguments: Map::new() };
-        assert_eq!(of(input), [use_of("1")]);
-        let result = Event::ToolResult { id, tool_name: tool_name.clone(), result: "3".into() };
-        assert_eq!(of(result), [json!({"type": "tool_result", "tool_use_id": "1", "content": "3", "is_error": false})]);
-        let refused = Event::ToolError { id: "2".into(), tool_name, error: "no JSON".into() };
-        let failed = json!({"type": "tool_result", "tool_use_id": "2", "content": "no JSON", "is_error": true});
-        assert_eq!(of(refused), [use_of("2"), failed]);
-        let begin = Event::SubAgentBegin { tool_use_id: "1".into(), subagent_type: "reader".into(), model: "m".into() };
-        let begun = json!({"type": "subagent_begin", "tool_use_id": "1", "subagent_type": "reader", "model": "m"});
-        assert_eq!(of(begin), [begun]);
-        let end = Event::SubAgentEnd {
-            tool_use_id: "1".into(),
-            subagent_type: "reader".into(),
-            model: "m".into(),
-            success: true,
-            usage: RunUsage::default(),
-        };
-        let usage = json!({"input_tokens": 0, "output_tokens": 0, "tool_calls": 0});
-        let ended = json!({"type": "subagent_end", "tool_use_id": "1", "is_error": false, "usage": usage});
-        assert_eq!(of(end), [ended]);
-        assert_eq!(of(Event::Usage(RunUsage::default())), [] as [Value; 0]);
-        let paused = PausedCall {
-            id: "p".into(),
-            call_id: "1".into(),
-            tool: "add".into(),
-            arguments: "{}".into(),
-            expires_at: "later".into(),
-            url: "https://gateway.test/p".into(),
-        };
-        let approval = json!({"type": "approval", "call_id": "1", "tool_name": "add", "tool_input": "{}",
-            "reason": "a person must approve the call at https://gateway.test/p",
-            "approval": {"id": "p", "expires_at": "later", "url": "https://gateway.test/p"}});
-        assert_eq!(of(Event::Approval(paused)), [approval]);
-    }
 
     #[test]
     fn an_event_is_named_by_its_type_and_errors_by_their_kind() {

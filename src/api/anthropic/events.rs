@@ -1,49 +1,65 @@
 //! A run as the events of a streamed message (<https://docs.claude.com/en/docs/build-with-claude/streaming>).
 
+use std::future::ready;
+
+use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};
 
 use super::error::AnthropicProblem;
 use super::message::{ContentBlock, MessageBody, StopReason, Usage};
 use crate::event_stream::NamedEvent;
-use crate::model_api::output::{Output, OutputChange, OutputPart};
+use crate::model_api::encoder::Encoder;
+use crate::model_api::output::{DeltaKind, Output, OutputChange, OutputPart};
 use sekisho_agent::Event;
 
 /// Keeps a silent connection open.
 pub(super) const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
 
-/// Turns the events of one run into those of a message.
+/// Turns the output of one run into the events of a message.
 #[derive(Debug)]
 pub(super) struct EventEncoder {
-    message: MessageBody,
-    shows_thinking: bool,
-    output: Output,
+    /// Without content.
+    pub(super) message: MessageBody,
 }
 
-impl EventEncoder {
-    pub(super) fn new(message: MessageBody, shows_thinking: bool) -> Self {
-        Self { message, shows_thinking, output: Output::new() }
-    }
+impl Encoder for EventEncoder {
+    type Item = NamedEvent;
 
     /// The first event: the message without content.
-    pub(super) fn opening(&self) -> NamedEvent {
-        event("message_start", json!({"message": self.message}))
+    fn opening(&mut self) -> Vec<NamedEvent> {
+        vec![event("message_start", json!({"message": self.message}))]
     }
 
-    /// The events of what changed; none for calls that the gateway makes.
-    pub(super) fn events(&mut self, change: Event) -> Vec<NamedEvent> {
-        if !self.shows_thinking && matches!(change, Event::Thinking { .. }) {
-            return Vec::new();
+    fn encode(&mut self, change: OutputChange) -> Vec<NamedEvent> {
+        match change {
+            OutputChange::Began(index, part) => {
+                // Never fails: without arguments there is an empty object.
+                let block = json!(ContentBlock::of(part).ok());
+                vec![event("content_block_start", json!({"index": index, "content_block": block}))]
+            }
+            OutputChange::Grew(index, kind, text) => {
+                let grown = match kind {
+                    DeltaKind::Thinking => json!({"type": "thinking_delta", "thinking": text}),
+                    DeltaKind::Text | DeltaKind::Notice => json!({"type": "text_delta", "text": text}),
+                    DeltaKind::Arguments => json!({"type": "input_json_delta", "partial_json": text}),
+                };
+                vec![delta(index, &grown)]
+            }
+            OutputChange::Ended(index, part) => {
+                let signature = matches!(part, OutputPart::Thinking(_))
+                    .then(|| delta(index, &json!({"type": "signature_delta", "signature": ""})));
+                signature.into_iter().chain([event("content_block_stop", json!({"index": index}))]).collect()
+            }
+            _ => Vec::new(),
         }
-        let changes = self.output.add(change);
-        changes.into_iter().flat_map(|change| self.events_of(change)).collect()
     }
 
     /// The last events: the reason of the end and the usage, or the error of a run that failed.
-    pub(super) fn closing(&self) -> Vec<NamedEvent> {
-        if let Some(failure) = &self.output.failure {
+    fn closing(&mut self, output: &Output) -> Vec<NamedEvent> {
+        if let Some(failure) = &output.failure {
             return vec![event("error", json!({"error": AnthropicProblem::of(failure)}))];
         }
-        let (output, mut events) = (&self.output, Vec::new());
+        let mut events = Vec::new();
         for (index, call) in (output.parts.len()..).zip(&output.approvals) {
             // At once: its arguments are known.
             let block = json!(ContentBlock::paused(call));
@@ -58,30 +74,11 @@ impl EventEncoder {
         events.extend([event("message_delta", last), event("message_stop", json!({}))]);
         events
     }
+}
 
-    fn events_of(&self, change: OutputChange) -> Vec<NamedEvent> {
-        let (OutputChange::Began(index) | OutputChange::Grew(index, _) | OutputChange::Ended(index)) = change;
-        let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        match change {
-            OutputChange::Began(_) => {
-                let block = json!(ContentBlock::begun(part));
-                vec![event("content_block_start", json!({"index": index, "content_block": block}))]
-            }
-            OutputChange::Grew(_, text) => vec![delta(
-                index,
-                &match part {
-                    OutputPart::Thinking(_) => json!({"type": "thinking_delta", "thinking": text}),
-                    OutputPart::Text(_) => json!({"type": "text_delta", "text": text}),
-                    OutputPart::Call { .. } => json!({"type": "input_json_delta", "partial_json": text}),
-                },
-            )],
-            OutputChange::Ended(_) => {
-                let signature = matches!(part, OutputPart::Thinking(_))
-                    .then(|| delta(index, &json!({"type": "signature_delta", "signature": ""})));
-                signature.into_iter().chain([event("content_block_stop", json!({"index": index}))]).collect()
-            }
-        }
-    }
+/// The events of a run, without the model's thoughts unless the client asked for them.
+pub(super) fn shown(events: impl Stream<Item = Event>, shows_thinking: bool) -> impl Stream<Item = Event> {
+    events.filter(move |event| ready(shows_thinking || !matches!(event, Event::Thinking { .. })))
 }
 
 fn delta(index: usize, delta: &Value) -> NamedEvent {
@@ -95,16 +92,19 @@ fn event(name: &'static str, mut body: Value) -> NamedEvent {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{FutureExt, stream};
+
     use super::*;
+    use crate::model_api::encoder::encoded_run;
     use sekisho_agent::models::ModelError;
     use sekisho_agent::{FinishReason, RunError};
 
     fn sent(shows_thinking: bool, run: Vec<Event>) -> Vec<(String, Value)> {
-        let mut encoder = EventEncoder::new(MessageBody::begun("weather"), shows_thinking);
-        let mut events = vec![encoder.opening()];
-        events.extend(run.into_iter().flat_map(|event| encoder.events(event)).collect::<Vec<_>>());
-        events.extend(encoder.closing());
-        events.iter().map(NamedEvent::parts).collect()
+        let run = shown(stream::iter(run), shows_thinking).collect::<Vec<_>>().now_or_never().unwrap();
+        encoded_run(EventEncoder { message: MessageBody::begun("weather") }, run)
+            .iter()
+            .map(NamedEvent::parts)
+            .collect()
     }
 
     #[test]

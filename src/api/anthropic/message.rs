@@ -119,7 +119,7 @@ impl MessageBody {
 }
 
 impl ContentBlock {
-    fn of(part: OutputPart) -> Result<Self, CallError> {
+    pub(super) fn of(part: OutputPart) -> Result<Self, CallError> {
         Ok(match part {
             OutputPart::Thinking(thinking) => Self::Thinking { thinking, signature: "" },
             OutputPart::Text(text) => Self::Text { text },
@@ -138,17 +138,6 @@ impl ContentBlock {
     pub(super) fn paused(call: &PausedCall) -> Self {
         let input = input_of(&call.arguments).unwrap_or_else(|| Value::Object(Map::new()));
         Self::ServerToolUse { id: call.call_id.clone(), name: call.tool.clone(), input }
-    }
-
-    /// A block that has just begun.
-    pub(super) fn begun(part: &OutputPart) -> Self {
-        match part {
-            OutputPart::Thinking(_) => Self::Thinking { thinking: String::new(), signature: "" },
-            OutputPart::Text(_) => Self::Text { text: String::new() },
-            OutputPart::Call { id, name, .. } => {
-                Self::ToolUse { id: id.clone(), name: name.clone(), input: Value::Object(Map::new()) }
-            }
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::model_api::output::{DeltaKind, Output, OutputChange};
 use sekisho_agent::{Event, PausedCall, RunUsage};
 use sekisho_core::error::CallError;
 
@@ -38,75 +39,31 @@ impl ChatReply {
     /// # Errors
     /// The run's own error, with the content before it as its output.
     pub(super) fn of(session_id: String, events: Vec<Event>) -> Result<Self, CallError> {
-        let mut reply = Self {
-            reply: String::new(),
-            session_id,
-            tool_calls: Vec::new(),
-            summary: Vec::new(),
-            approvals: Vec::new(),
-            usage: RunUsage::default(),
-        };
-        let mut requested: Vec<(String, Map<String, Value>)> = Vec::new();
-        let mut failure = None;
+        let (mut output, mut reply) = (Output::new(), String::new());
+        let (mut requested, mut tool_calls) = (Vec::new(), Vec::new());
         for event in events {
-            let (id, name, success, text) = match event {
-                Event::Content { text } => {
-                    reply.reply.push_str(&text);
-                    continue;
+            for change in output.add(event) {
+                match change {
+                    OutputChange::Grew(_, DeltaKind::Text, text) => reply.push_str(&text),
+                    OutputChange::Grew(_, DeltaKind::Notice, text) => {
+                        reply = [reply.trim_end(), &text].concat().trim_start().to_owned();
+                    }
+                    OutputChange::Called { id, arguments } => {
+                        // Text before a call is not part of the answer.
+                        reply.clear();
+                        requested.push((id, arguments));
+                    }
+                    OutputChange::Answered { id, tool, success, text } => {
+                        let index = requested.iter().position(|(requested, _)| *requested == id);
+                        let arguments = index.map(|index| requested.remove(index).1);
+                        tool_calls.push(ToolCallMade { name: tool, arguments, success, text });
+                    }
+                    _ => {}
                 }
-                // Text before a call is not part of the answer.
-                Event::ToolInput { id, arguments, .. } => {
-                    reply.reply.clear();
-                    requested.push((id, arguments));
-                    continue;
-                }
-                Event::ToolResult { id, tool_name, result } => (id, tool_name, true, result),
-                Event::ToolError { id, tool_name, error } => (id, tool_name, false, error),
-                Event::Error(error) => {
-                    failure = Some(CallError::from(error));
-                    continue;
-                }
-                Event::Status { message, .. } => {
-                    reply.reply =
-                        [reply.reply.trim_end(), &format!("[{message}]")].join("\n\n").trim_start().to_owned();
-                    continue;
-                }
-                Event::Usage(usage) => {
-                    reply.usage = usage;
-                    continue;
-                }
-                Event::Approval(call) => {
-                    reply.approvals.push(call);
-                    continue;
-                }
-                Event::Finished { reason, .. } => {
-                    // A run that ended otherwise does not go on with them.
-                    reply.approvals.retain(|_| reason.is_pause());
-                    continue;
-                }
-                Event::Thinking { .. }
-                | Event::Compacted { .. }
-                | Event::Retry { .. }
-                | Event::ClientToolCall { .. }
-                | Event::Resumed { .. }
-                | Event::SubAgentBegin { .. }
-                | Event::SubAgentText { .. }
-                | Event::SubAgentEnd { .. }
-                | Event::PartFailed(_)
-                | Event::Plan { .. }
-                | Event::Step { .. }
-                | Event::Evaluation { .. }
-                | Event::Node { .. } => continue,
-            };
-            let arguments =
-                requested.iter().position(|(requested, _)| *requested == id).map(|index| requested.remove(index).1);
-            reply.tool_calls.push(ToolCallMade { name, arguments, success, text });
+            }
         }
-        match failure {
-            None => Ok(reply),
-            Some(error) if reply.reply.is_empty() => Err(error),
-            Some(error) => Err(error.with_output(reply.reply.into())),
-        }
+        let Output { approvals, usage, .. } = output.or_failure(&reply)?;
+        Ok(Self { reply, session_id, tool_calls, summary: Vec::new(), approvals, usage })
     }
 }
 

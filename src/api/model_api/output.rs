@@ -1,5 +1,9 @@
 //! The output of a run as a client of a model's API sees it: the parts of one answer, growing. Calls that the gateway
-//! makes are not part of it; a text after one is a part of its own.
+//! makes are not part of it; a text after one is a part of its own. `/api/chat` reads the changes too.
+
+use std::mem::{discriminant, take};
+
+use serde_json::{Map, Value};
 
 use sekisho_agent::message::ToolMessage;
 use sekisho_agent::{Event, FinishReason, Message, PausedCall, RunUsage};
@@ -20,6 +24,8 @@ pub(crate) struct Output {
     pub answers: Vec<ToolMessage>,
     /// What the run added to the conversation.
     pub added: Vec<Message>,
+    /// Those of the current event.
+    changes: Vec<OutputChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +50,39 @@ impl OutputPart {
     }
 }
 
-/// A step of the answer's growth. The index is that of the part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A change of the answer, or a step of the run behind it. The index is that of the part.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum OutputChange {
-    Began(usize),
-    Grew(usize, String),
-    Ended(usize),
+    /// A part, still without text or arguments.
+    Began(usize, OutputPart),
+    Grew(usize, DeltaKind, String),
+    /// The whole part.
+    Ended(usize, OutputPart),
+    /// The gateway makes a call.
+    Called {
+        id: String,
+        arguments: Map<String, Value>,
+    },
+    /// A call of the gateway has an answer. Without [`Called`](Self::Called) before it, its arguments were refused.
+    Answered {
+        id: String,
+        tool: String,
+        success: bool,
+        text: String,
+    },
+    /// The run failed, for this reason.
+    Failed(String),
+}
+
+/// The kind of the text by which a part grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeltaKind {
+    Thinking,
+    Text,
+    /// Text of the gateway: a [`notice`].
+    Notice,
+    /// All arguments of a call.
+    Arguments,
 }
 
 impl Output {
@@ -63,6 +96,7 @@ impl Output {
             approvals: Vec::new(),
             answers: Vec::new(),
             added: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -76,53 +110,55 @@ impl Output {
             output.add(event);
         }
         let text = output.text();
-        match output.failure.take() {
-            None => Ok(output),
+        output.or_failure(&text)
+    }
+
+    /// # Errors
+    /// The run's own error, with `text` as its output.
+    pub(crate) fn or_failure(mut self, text: &str) -> Result<Self, CallError> {
+        match self.failure.take() {
+            None => Ok(self),
             Some(error) if text.is_empty() => Err(error),
             Some(error) => Err(error.with_output(text.into())),
         }
     }
 
-    /// Adds what an event says, and returns what changed by it, in order.
+    /// Adds an event, and returns its changes in order.
     pub(crate) fn add(&mut self, event: Event) -> Vec<OutputChange> {
+        let success = matches!(event, Event::ToolResult { .. });
         match event {
-            Event::Content { text } => self.grow(OutputPart::Text, text),
-            Event::Thinking { text } => self.grow(OutputPart::Thinking, text),
-            Event::Status { message, .. } => self.grow(OutputPart::Text, notice(&message)),
-            Event::ClientToolCall { id, tool_name: name, arguments } => {
-                let mut changes = self.close();
-                let index = self.parts.len();
-                self.parts.push(OutputPart::Call { id, name, arguments: arguments.clone() });
-                changes.extend([
-                    OutputChange::Began(index),
-                    OutputChange::Grew(index, arguments),
-                    OutputChange::Ended(index),
-                ]);
-                changes
+            Event::Content { text } | Event::Thinking { text } if text.is_empty() => {}
+            Event::Content { text } => self.grow(OutputPart::Text(String::new()), DeltaKind::Text, text),
+            Event::Thinking { text } => self.grow(OutputPart::Thinking(String::new()), DeltaKind::Thinking, text),
+            Event::Status { message, .. } => {
+                self.grow(OutputPart::Text(String::new()), DeltaKind::Notice, notice(&message));
             }
-            Event::ToolInput { .. } | Event::ToolResult { .. } | Event::ToolError { .. } => self.close(),
+            Event::ClientToolCall { id, tool_name: name, arguments } => {
+                self.grow(OutputPart::Call { id, name, arguments: String::new() }, DeltaKind::Arguments, arguments);
+                self.close();
+            }
+            Event::ToolInput { id, arguments, .. } => self.step(OutputChange::Called { id, arguments }),
+            Event::ToolResult { id, tool_name: tool, result: text }
+            | Event::ToolError { id, tool_name: tool, error: text } => {
+                self.step(OutputChange::Answered { id, tool, success, text });
+            }
             Event::Error(error) => {
+                self.step(OutputChange::Failed(error.message.clone()));
                 self.failure = Some(error.into());
-                self.close()
             }
             Event::Approval(call) => {
+                self.close();
                 self.approvals.push(call);
-                self.close()
             }
-            Event::Resumed { answer } => {
-                self.answers.push(answer);
-                Vec::new()
-            }
+            Event::Resumed { answer } => self.answers.push(answer),
             Event::Finished { reason, messages } => {
+                self.close();
                 (self.finish, self.added) = (reason, messages);
                 // A run that ended otherwise does not go on with them.
                 self.approvals.retain(|_| reason.is_pause());
-                self.close()
             }
-            Event::Usage(usage) => {
-                self.usage = usage;
-                Vec::new()
-            }
+            Event::Usage(usage) => self.usage = usage,
+            // No part of an answer: a part that may grow still may.
             Event::Compacted { .. }
             | Event::Retry { .. }
             | Event::SubAgentBegin { .. }
@@ -132,8 +168,9 @@ impl Output {
             | Event::Plan { .. }
             | Event::Step { .. }
             | Event::Evaluation { .. }
-            | Event::Node { .. } => Vec::new(),
+            | Event::Node { .. } => {}
         }
+        take(&mut self.changes)
     }
 
     /// All texts, joined.
@@ -145,32 +182,34 @@ impl Output {
         texts.collect()
     }
 
-    fn grow(&mut self, kind: fn(String) -> OutputPart, text: String) -> Vec<OutputChange> {
-        if text.is_empty() {
-            return Vec::new();
+    /// Adds to the part that may still grow if it is of the kind of `part`, and to `part` otherwise.
+    fn grow(&mut self, part: OutputPart, kind: DeltaKind, text: String) {
+        let is_same_kind = |last: &OutputPart| discriminant(last) == discriminant(&part);
+        if !self.is_open || !self.parts.last().is_some_and(is_same_kind) {
+            self.step(OutputChange::Began(self.parts.len(), part.clone()));
+            self.parts.push(part);
+            self.is_open = true;
         }
-        let mut changes = Vec::new();
-        let is_thinking = matches!(kind(String::new()), OutputPart::Thinking(_));
-        let last = self.parts.last_mut().filter(|_| self.is_open);
-        match last {
-            Some(OutputPart::Thinking(whole)) if is_thinking => whole.push_str(&text),
-            Some(OutputPart::Text(whole)) if !is_thinking => whole.push_str(&text),
-            _ => {
-                changes.extend(self.close());
-                changes.push(OutputChange::Began(self.parts.len()));
-                self.parts.push(kind(text.clone()));
-                self.is_open = true;
-            }
+        if let Some(OutputPart::Thinking(whole) | OutputPart::Text(whole) | OutputPart::Call { arguments: whole, .. }) =
+            self.parts.last_mut()
+        {
+            whole.push_str(&text);
         }
-        changes.push(OutputChange::Grew(self.parts.len() - 1, text));
-        changes
+        self.changes.push(OutputChange::Grew(self.parts.len() - 1, kind, text));
+    }
+
+    /// Adds a change after the end of the part that may still grow.
+    fn step(&mut self, change: OutputChange) {
+        self.close();
+        self.changes.push(change);
     }
 
     /// Ends the part that may still grow.
-    fn close(&mut self) -> Vec<OutputChange> {
-        match std::mem::take(&mut self.is_open) {
-            true => vec![OutputChange::Ended(self.parts.len() - 1)],
-            false => Vec::new(),
+    fn close(&mut self) {
+        if take(&mut self.is_open)
+            && let Some(part) = self.parts.last()
+        {
+            self.changes.push(OutputChange::Ended(self.parts.len() - 1, part.clone()));
         }
     }
 }
@@ -197,18 +236,37 @@ mod tests {
 
     #[test]
     fn parts_begin_grow_and_end_in_order() {
-        use OutputChange::{Began, Ended, Grew};
         let mut output = Output::new();
         let finished = Event::Finished { reason: FinishReason::ToolCalls, messages: Vec::new() };
         let call = Event::ClientToolCall { id: "c".into(), tool_name: "click".into(), arguments: "{}".into() };
         let thought = Event::Thinking { text: "Hm.".into() };
         let events = [thought, content("Let "), content("me see."), gateway_call(), content("Now:"), call, finished];
         let changes: Vec<_> = events.into_iter().flat_map(|event| output.add(event)).collect();
-        let grew = |index: usize, text: &str| Grew(index, text.to_owned());
-        let thought = [Began(0), grew(0, "Hm."), Ended(0)];
-        let before_the_call = [Began(1), grew(1, "Let "), grew(1, "me see."), Ended(1)];
-        let after_the_call = [Began(2), grew(2, "Now:"), Ended(2), Began(3), grew(3, "{}"), Ended(3)];
-        assert_eq!(changes, [&thought[..], &before_the_call, &after_the_call].concat());
+        let text = |text: &str| OutputPart::Text(text.to_owned());
+        let grew = |index: usize, text: &str| OutputChange::Grew(index, DeltaKind::Text, text.to_owned());
+        let thinking = |text: &str| OutputPart::Thinking(text.to_owned());
+        let call = |arguments: &str| OutputPart::Call {
+            id: "c".into(),
+            name: "click".into(),
+            arguments: arguments.to_owned(),
+        };
+        let expected = [
+            OutputChange::Began(0, thinking("")),
+            OutputChange::Grew(0, DeltaKind::Thinking, "Hm.".into()),
+            OutputChange::Ended(0, thinking("Hm.")),
+            OutputChange::Began(1, text("")),
+            grew(1, "Let "),
+            grew(1, "me see."),
+            OutputChange::Ended(1, text("Let me see.")),
+            OutputChange::Answered { id: "1".into(), tool: "add".into(), success: true, text: "3".into() },
+            OutputChange::Began(2, text("")),
+            grew(2, "Now:"),
+            OutputChange::Ended(2, text("Now:")),
+            OutputChange::Began(3, call("")),
+            OutputChange::Grew(3, DeltaKind::Arguments, "{}".into()),
+            OutputChange::Ended(3, call("{}")),
+        ];
+        assert_eq!(changes, expected);
         assert_eq!((output.text().as_str(), output.parts.len()), ("Let me see.Now:", 4));
         assert_eq!(output.finish, FinishReason::ToolCalls);
     }

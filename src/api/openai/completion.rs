@@ -5,11 +5,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::model_api::output::{Output, OutputPart, notice};
+use crate::model_api::encoder::Encoder;
+use crate::model_api::output::{DeltaKind, Output, OutputChange, OutputPart, notice};
 use crate::openai::OpenAiProblem;
 use sekisho_agent::prompts::beginning;
-use sekisho_agent::{Event, PausedCall, RunUsage};
-use sekisho_core::error::CallError;
+use sekisho_agent::{PausedCall, RunUsage};
 
 /// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
 const MAX_PIECE: usize = 50;
@@ -130,104 +130,60 @@ enum FinishReason {
     Error,
 }
 
-/// Turns the events of one run into chunks.
+/// Turns the output of one run into chunks.
 #[derive(Debug)]
 pub(crate) struct ChunkEncoder {
     heading: Heading,
     include_usage: bool,
+    /// Of the client's tools so far.
     calls: usize,
-    approvals: Vec<PausedCall>,
-    finish: FinishReason,
-    failure: Option<CallError>,
-    usage: Usage,
 }
 
-impl ChunkEncoder {
-    pub(crate) fn new(model: &str, include_usage: bool) -> Self {
-        Self {
-            heading: heading("chat.completion.chunk", model),
-            include_usage,
-            calls: 0,
-            approvals: Vec::new(),
-            finish: FinishReason::Stop,
-            failure: None,
-            usage: Usage::default(),
-        }
-    }
+impl Encoder for ChunkEncoder {
+    type Item = Chunk;
 
     /// The first chunk, with the role.
-    pub(crate) fn opening(&self) -> Chunk {
-        self.chunk(Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() })
+    fn opening(&mut self) -> Vec<Chunk> {
+        vec![self.chunk(Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() })]
     }
 
-    /// An empty chunk, so that the connection is not idle (A33).
-    pub(crate) fn keep_alive(&self) -> Chunk {
-        self.chunk(Delta { content: Some(String::new()), ..Delta::default() })
-    }
-
-    /// The chunks of an event; none for calls that the gateway makes.
-    pub(crate) fn chunks(&mut self, event: Event) -> Vec<Chunk> {
-        match event {
-            Event::Content { text } => self.text(&text),
-            Event::ClientToolCall { id, tool_name, arguments } => {
-                let call = ToolCall { index: Some(self.calls), ..tool_call(id, tool_name, arguments) };
+    fn encode(&mut self, change: OutputChange) -> Vec<Chunk> {
+        match change {
+            OutputChange::Grew(_, DeltaKind::Text | DeltaKind::Notice, text) => self.text(&text),
+            OutputChange::Ended(_, OutputPart::Call { id, name, arguments }) => {
+                let call = ToolCall { index: Some(self.calls), ..tool_call(id, name, arguments) };
                 self.calls += 1;
                 vec![self.chunk(Delta { tool_calls: vec![call], ..Delta::default() })]
             }
             // A70: the content sent before remains valid, and the reader gets the reason for the end.
-            Event::Error(error) => {
-                let notice = self.text(&notice(&error.message));
-                self.failure = Some(error.into());
-                notice
-            }
-            Event::Status { message, .. } => self.text(&notice(&message)),
-            Event::Approval(call) => {
-                self.approvals.push(call);
-                Vec::new()
-            }
-            Event::Finished { reason, .. } => {
-                self.finish = FinishReason::of(reason);
-                // A run that ended otherwise does not go on with them.
-                self.approvals.retain(|_| reason.is_pause());
-                Vec::new()
-            }
-            Event::Usage(usage) => {
-                self.usage = Usage::of(&usage);
-                Vec::new()
-            }
-            Event::Thinking { .. }
-            | Event::Resumed { .. }
-            | Event::Compacted { .. }
-            | Event::Retry { .. }
-            | Event::ToolInput { .. }
-            | Event::ToolResult { .. }
-            | Event::ToolError { .. }
-            | Event::SubAgentBegin { .. }
-            | Event::SubAgentText { .. }
-            | Event::SubAgentEnd { .. }
-            | Event::PartFailed(_)
-            | Event::Plan { .. }
-            | Event::Step { .. }
-            | Event::Evaluation { .. }
-            | Event::Node { .. } => Vec::new(),
+            OutputChange::Failed(message) => self.text(&notice(&message)),
+            _ => Vec::new(),
         }
     }
 
     /// The last chunks: the reason of the end with all calls that wait, which clients do not join from several chunks; and, if
     /// requested, the usage.
-    pub(crate) fn closing(&self) -> Vec<Chunk> {
-        let delta = Delta { approvals: self.approvals.clone(), ..Delta::default() };
-        let mut last = Chunk { error: self.failure.as_ref().map(OpenAiProblem::of), ..self.chunk(delta) };
-        for choice in &mut last.choices {
-            choice.finish_reason = Some(self.finish);
-        }
-        let usage = self.include_usage.then(|| Chunk {
-            heading: self.heading.clone(),
-            choices: Vec::new(),
-            error: None,
-            usage: Some(Some(self.usage)),
+    fn closing(&mut self, output: &Output) -> Vec<Chunk> {
+        let delta = Delta { approvals: output.approvals.clone(), ..Delta::default() };
+        let choices = vec![ChunkChoice { index: 0, delta, finish_reason: Some(FinishReason::of(output.finish)) }];
+        let error = output.failure.as_ref().map(OpenAiProblem::of);
+        let last = Chunk { choices, error, ..self.chunk(Delta::default()) };
+        let usage = self.include_usage.then(|| {
+            let usage = Some(Some(Usage::of(&output.usage)));
+            Chunk { choices: Vec::new(), usage, ..self.chunk(Delta::default()) }
         });
         [last].into_iter().chain(usage).collect()
+    }
+}
+
+impl ChunkEncoder {
+    pub(crate) fn new(model: &str, include_usage: bool) -> Self {
+        Self { heading: heading("chat.completion.chunk", model), include_usage, calls: 0 }
+    }
+
+    /// An empty chunk, so that the connection is not idle (A33).
+    pub(crate) fn keep_alive(&self) -> Chunk {
+        self.chunk(Delta { content: Some(String::new()), ..Delta::default() })
     }
 
     fn text(&self, text: &str) -> Vec<Chunk> {

@@ -5,24 +5,23 @@ use serde_json::{Value, json};
 
 use super::response::{OutputItem, OutputText, ResponseBody, Status, SummaryText, item_id};
 use crate::event_stream::NamedEvent;
-use crate::model_api::output::{Output, OutputChange, OutputPart};
-use sekisho_agent::Event;
+use crate::model_api::encoder::Encoder;
+use crate::model_api::output::{DeltaKind, Output, OutputChange, OutputPart};
 
-/// Turns the events of one run into those of a response.
+/// Turns the output of one run into the events of a response.
 #[derive(Debug)]
 pub(super) struct EventEncoder {
     response: ResponseBody,
-    output: Output,
+    /// The id of the item that grows.
+    item_id: String,
     sequence_number: u64,
 }
 
-impl EventEncoder {
-    pub(super) fn new(response: ResponseBody) -> Self {
-        Self { response, output: Output::new(), sequence_number: 0 }
-    }
+impl Encoder for EventEncoder {
+    type Item = NamedEvent;
 
     /// The first events: the response without output.
-    pub(super) fn opening(&mut self) -> Vec<NamedEvent> {
+    fn opening(&mut self) -> Vec<NamedEvent> {
         let response = json!(self.response);
         vec![
             self.event("response.created", json!({"response": response})),
@@ -30,80 +29,70 @@ impl EventEncoder {
         ]
     }
 
-    /// The events of what changed; none for calls that the gateway makes.
-    pub(super) fn events(&mut self, event: Event) -> Vec<NamedEvent> {
-        let mut events = Vec::new();
-        for change in self.output.add(event) {
-            let bodies = match change {
-                OutputChange::Began(index) => self.began(index),
-                OutputChange::Grew(index, text) => self.grew(index, &text),
-                OutputChange::Ended(index) => self.ended(index),
-            };
-            events.extend(bodies.into_iter().map(|(name, body)| self.event(name, body)));
-        }
-        events
+    fn encode(&mut self, change: OutputChange) -> Vec<NamedEvent> {
+        let bodies = match change {
+            OutputChange::Began(index, part) => self.began(index, &part),
+            OutputChange::Grew(index, kind, text) => vec![self.grew(index, kind, &text)],
+            OutputChange::Ended(index, part) => self.ended(index, &part),
+            _ => Vec::new(),
+        };
+        bodies.into_iter().map(|(name, body)| self.event(name, body)).collect()
     }
 
     /// The last event, with the whole response.
-    pub(super) fn closing(&mut self) -> NamedEvent {
-        let response = self.response.ended(&self.output);
+    fn closing(&mut self, output: &Output) -> Vec<NamedEvent> {
+        let response = self.response.ended(output);
         let name = match response.status() {
             Status::Failed => "response.failed",
             Status::Incomplete => "response.incomplete",
             Status::Completed | Status::InProgress => "response.completed",
         };
-        self.event(name, json!({"response": response}))
+        vec![self.event(name, json!({"response": response}))]
+    }
+}
+
+impl EventEncoder {
+    pub(super) fn new(response: ResponseBody) -> Self {
+        Self { response, item_id: String::new(), sequence_number: 0 }
     }
 
-    /// What the run answered.
-    pub(super) fn output(&mut self) -> &mut Output {
-        &mut self.output
-    }
-
-    fn began(&self, index: usize) -> Vec<(&'static str, Value)> {
-        let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        let item = OutputItem::begun(&self.response, index, part);
+    fn began(&mut self, index: usize, part: &OutputPart) -> Vec<(&'static str, Value)> {
+        self.item_id = item_id(&self.response.id, index, part);
+        let item = OutputItem::of(&self.response, index, part, Status::InProgress);
         let added = ("response.output_item.added", json!({"output_index": index, "item": item}));
-        match part {
+        let (name, place, content) = match part {
             OutputPart::Thinking(_) => {
-                let body = self.in_item(index, part, "summary_index", "part", &json!(SummaryText::new("")));
-                vec![added, ("response.reasoning_summary_part.added", body)]
+                ("response.reasoning_summary_part.added", "summary_index", json!(SummaryText::new("")))
             }
-            OutputPart::Text(_) => {
-                let body = self.in_item(index, part, "content_index", "part", &json!(OutputText::new("")));
-                vec![added, ("response.content_part.added", body)]
-            }
-            OutputPart::Call { .. } => vec![added],
-        }
+            OutputPart::Text(_) => ("response.content_part.added", "content_index", json!(OutputText::new(""))),
+            OutputPart::Call { .. } => return vec![added],
+        };
+        vec![added, (name, self.in_item(index, place, "part", &content))]
     }
 
-    fn grew(&self, index: usize, text: &str) -> Vec<(&'static str, Value)> {
-        let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        vec![match part {
-            OutputPart::Thinking(_) => {
-                let body = self.in_item(index, part, "summary_index", "delta", &json!(text));
-                ("response.reasoning_summary_text.delta", body)
+    fn grew(&self, index: usize, kind: DeltaKind, text: &str) -> (&'static str, Value) {
+        match kind {
+            DeltaKind::Thinking => {
+                ("response.reasoning_summary_text.delta", self.in_item(index, "summary_index", "delta", &json!(text)))
             }
-            OutputPart::Text(_) => {
-                let mut body = self.in_item(index, part, "content_index", "delta", &json!(text));
+            DeltaKind::Text | DeltaKind::Notice => {
+                let mut body = self.in_item(index, "content_index", "delta", &json!(text));
                 body["logprobs"] = json!([]);
                 ("response.output_text.delta", body)
             }
-            OutputPart::Call { .. } => {
-                let item_id = item_id(&self.response.id, index, part);
-                let body = json!({"item_id": item_id, "output_index": index, "delta": text});
+            DeltaKind::Arguments => {
+                let body = json!({"item_id": self.item_id, "output_index": index, "delta": text});
                 ("response.function_call_arguments.delta", body)
             }
-        }]
+        }
     }
 
-    fn ended(&self, index: usize) -> Vec<(&'static str, Value)> {
-        let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        let item = OutputItem::of(&self.response, index, part);
+    fn ended(&self, index: usize, part: &OutputPart) -> Vec<(&'static str, Value)> {
+        let item = OutputItem::of(&self.response, index, part, Status::Completed);
         let done = ("response.output_item.done", json!({"output_index": index, "item": item}));
         match part {
             OutputPart::Thinking(text) => {
-                let body = |field, value: Value| self.in_item(index, part, "summary_index", field, &value);
+                let body = |field, value: Value| self.in_item(index, "summary_index", field, &value);
                 vec![
                     ("response.reasoning_summary_text.done", body("text", json!(text))),
                     ("response.reasoning_summary_part.done", body("part", json!(SummaryText::new(text)))),
@@ -111,24 +100,23 @@ impl EventEncoder {
                 ]
             }
             OutputPart::Text(text) => {
-                let body = |field, value: Value| self.in_item(index, part, "content_index", field, &value);
+                let body = |field, value: Value| self.in_item(index, "content_index", field, &value);
                 let mut whole = body("text", json!(text));
                 whole["logprobs"] = json!([]);
                 let content = body("part", json!(OutputText::new(text)));
                 vec![("response.output_text.done", whole), ("response.content_part.done", content), done]
             }
             OutputPart::Call { name, arguments, .. } => {
-                let item_id = item_id(&self.response.id, index, part);
+                let item_id = &self.item_id;
                 let body = json!({"item_id": item_id, "output_index": index, "name": name, "arguments": arguments});
                 vec![("response.function_call_arguments.done", body), done]
             }
         }
     }
 
-    /// The body of an event about the only part of an item.
-    fn in_item(&self, index: usize, part: &OutputPart, place: &str, field: &str, value: &Value) -> Value {
-        let item_id = item_id(&self.response.id, index, part);
-        json!({"item_id": item_id, "output_index": index, place: 0, field: value})
+    /// The body of an event about the only part of the item that grows.
+    fn in_item(&self, index: usize, place: &str, field: &str, value: &Value) -> Value {
+        json!({"item_id": self.item_id, "output_index": index, place: 0, field: value})
     }
 
     fn event(&mut self, name: &'static str, mut body: Value) -> NamedEvent {
@@ -143,18 +131,15 @@ impl EventEncoder {
 mod tests {
     use super::super::request::Asked;
     use super::*;
+    use crate::model_api::encoder::encoded_run;
     use sekisho_agent::models::ModelError;
-    use sekisho_agent::{FinishReason, RunError};
+    use sekisho_agent::{Event, FinishReason, RunError};
 
     /// Names and bodies, with a fixed id of the response.
     fn sent(run: Vec<Event>) -> Vec<(String, Value)> {
         let mut response = ResponseBody::begun("weather", Asked::default());
         response.id = "resp_1".into();
-        let mut encoder = EventEncoder::new(response);
-        let mut events = encoder.opening();
-        events.extend(run.into_iter().flat_map(|event| encoder.events(event)).collect::<Vec<_>>());
-        events.push(encoder.closing());
-        events.iter().map(NamedEvent::parts).collect()
+        encoded_run(EventEncoder::new(response), run).iter().map(NamedEvent::parts).collect()
     }
 
     fn names(events: &[(String, Value)]) -> Vec<&str> {

@@ -172,7 +172,7 @@ impl ResponseBody {
             status,
             error: output.failure.as_ref().map(|failure| json!(OpenAiProblem::of(failure))),
             incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
-            output: items.map(|(index, part)| OutputItem::of(self, index, part)).collect(),
+            output: items.map(|(index, part)| OutputItem::of(self, index, part, Status::Completed)).collect(),
             approvals: approvals.map(|call| ApprovalItem { r#type: APPROVAL, call }).collect(),
             usage: Some(Usage::of(&output.usage)),
             ..self.clone()
@@ -185,32 +185,21 @@ impl ResponseBody {
 }
 
 impl OutputItem {
-    /// The item of a part that is complete.
-    pub(super) fn of(response: &ResponseBody, index: usize, part: &OutputPart) -> Self {
+    /// The item of a part that is complete, or in progress: without its content.
+    pub(super) fn of(response: &ResponseBody, index: usize, part: &OutputPart, status: Status) -> Self {
         let id = item_id(&response.id, index, part);
+        let is_complete = status == Status::Completed;
         match part.clone() {
-            OutputPart::Thinking(text) => Self::Reasoning { id, summary: vec![SummaryText::new(text)] },
+            OutputPart::Thinking(text) => {
+                Self::Reasoning { id, summary: is_complete.then(|| SummaryText::new(text)).into_iter().collect() }
+            }
             OutputPart::Text(text) => {
-                let content = vec![OutputText::new(text)];
-                Self::Message { id, status: Status::Completed, role: "assistant", content }
+                let content = is_complete.then(|| OutputText::new(text)).into_iter().collect();
+                Self::Message { id, status, role: "assistant", content }
             }
             OutputPart::Call { id: call_id, name, arguments } => {
                 let (namespace, name) = response.asked.function_of(&name);
                 let (namespace, name) = (namespace.map(str::to_owned), name.to_owned());
-                Self::FunctionCall { id, call_id, namespace, name, arguments, status: Status::Completed }
-            }
-        }
-    }
-
-    /// The item of a part that has just begun.
-    pub(super) fn begun(response: &ResponseBody, index: usize, part: &OutputPart) -> Self {
-        match Self::of(response, index, part) {
-            Self::Reasoning { id, .. } => Self::Reasoning { id, summary: Vec::new() },
-            Self::Message { id, role, .. } => {
-                Self::Message { id, status: Status::InProgress, role, content: Vec::new() }
-            }
-            Self::FunctionCall { id, call_id, namespace, name, .. } => {
-                let (arguments, status) = (String::new(), Status::InProgress);
                 Self::FunctionCall { id, call_id, namespace, name, arguments, status }
             }
         }
@@ -307,8 +296,8 @@ mod tests {
         let asked = json!({"tools": [{"type": "namespace", "name": "agents", "tools": [spawn]}]});
         let response = ResponseBody::begun("weather", serde_json::from_value(asked).unwrap());
         let part = OutputPart::Call { id: "a".into(), name: "agents__spawn".into(), arguments: "{}".into() };
-        for item in [OutputItem::of(&response, 0, &part), OutputItem::begun(&response, 0, &part)] {
-            let item = serde_json::to_value(item).unwrap();
+        for status in [Status::InProgress, Status::Completed] {
+            let item = serde_json::to_value(OutputItem::of(&response, 0, &part, status)).unwrap();
             assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("spawn")));
         }
     }

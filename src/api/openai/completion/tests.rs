@@ -2,8 +2,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use sekisho_agent::RunError;
+use crate::model_api::encoder::encoded_run;
 use sekisho_agent::models::ModelError;
+use sekisho_agent::{Event, RunError};
 use sekisho_core::error::ErrorCode;
 
 fn content(text: &str) -> Event {
@@ -27,10 +28,7 @@ fn used() -> Event {
 }
 
 fn chunks_for(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
-    let mut narrator = ChunkEncoder::new("weather", include_usage);
-    let mut chunks = vec![narrator.opening()];
-    chunks.extend(events.into_iter().flat_map(|event| narrator.chunks(event)).collect::<Vec<_>>());
-    chunks.extend(narrator.closing());
+    let chunks = encoded_run(ChunkEncoder::new("weather", include_usage), events);
     chunks.iter().map(|chunk| serde_json::to_value(chunk).unwrap()).collect()
 }
 
