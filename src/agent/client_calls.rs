@@ -62,8 +62,11 @@ pub(super) async fn keep(
 /// # Errors
 /// The store cannot be used.
 pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMessage) -> Result<(), CallError> {
-    let found =
-        store.paused_runs(caller_key, &[answer.call_id.as_str()], store.now()).await.map_err(CallError::from)?;
+    let found = store
+        .paused_runs()
+        .waiting_for(caller_key, &[answer.call_id.as_str()], store.now())
+        .await
+        .map_err(CallError::from)?;
     for (_, run) in found {
         let mut run: PausedRun = serde_json::from_str(&run).map_err(CallError::internal)?;
         let mut added = run.read()?;
@@ -128,7 +131,7 @@ async fn runs_of(
     messages: &[Message],
 ) -> Result<HashMap<String, PausedRun>, CallError> {
     let calls: Vec<_> = calls_of(messages).map(|call| call.id.as_str()).collect();
-    let found = store.paused_runs(caller_key, &calls, store.now()).await.map_err(CallError::from)?;
+    let found = store.paused_runs().waiting_for(caller_key, &calls, store.now()).await.map_err(CallError::from)?;
     let read = |(call, run): (String, String)| Ok((call, serde_json::from_str(&run)?));
     found.into_iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(CallError::internal)
 }
@@ -144,7 +147,7 @@ impl PausedRun {
         let calls = self.expected_calls.first().into_iter().chain(paused.into_iter().map(|call| &call.id));
         for call in calls.map(String::as_str) {
             let run = sekisho_store::PausedRun { caller_key, call, run: &run, expires };
-            store.keep_paused_run(run, now, MAX_BYTES).await.map_err(CallError::from)?;
+            store.paused_runs().keep(run, now, MAX_BYTES).await.map_err(CallError::from)?;
         }
         Ok(())
     }

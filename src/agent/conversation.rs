@@ -168,7 +168,7 @@ impl ConversationRuns {
             }
             let asked = Instant::now();
             let now = self.store().now();
-            let taken = self.store().lock_conversation(id, &self.holder, now, LEASE).await;
+            let taken = self.store().conversations().lock(id, &self.holder, now, LEASE).await;
             if let Some(lock) = taken.map_err(CallError::from)? {
                 return Ok(HeldLock::new(lock, asked, self.store().clone(), Arc::clone(live)));
             }
@@ -177,7 +177,7 @@ impl ConversationRuns {
                 add(log, &RunEvent::Queued { wait_seconds: wait.as_secs() });
                 if request.on_busy == OnBusy::Interrupt {
                     // In another process.
-                    self.store().stop_conversation_run(id).await.map_err(CallError::from)?;
+                    self.store().conversations().stop_run(id).await.map_err(CallError::from)?;
                 }
             }
             if Instant::now() >= until {
@@ -213,10 +213,10 @@ impl ConversationRuns {
             run.stop(StopCause::Request);
             return Ok(());
         }
-        let found = self.store().conversation_run(caller_key, id).await.map_err(CallError::from)?;
+        let found = self.store().conversation_runs().get(caller_key, id).await.map_err(CallError::from)?;
         let run = found.ok_or_else(|| unknown_run(id))?;
         if run.status == RunStatus::Running {
-            self.store().stop_conversation_run(&run.conversation).await.map_err(CallError::from)?;
+            self.store().conversations().stop_run(&run.conversation).await.map_err(CallError::from)?;
         }
         Ok(())
     }

@@ -81,9 +81,9 @@ impl Drop for RunRecorder {
             reason: self.reason.as_str().to_owned(),
             used,
         };
-        let store = self.gateway.store().clone();
+        let usage = self.gateway.store().usage();
         self.gateway.background().spawn(async move {
-            if let Err(error) = store.add_run(&run).await {
+            if let Err(error) = usage.add_run(&run).await {
                 tracing::warn!(%error, "the usage of an agent run could not be recorded");
             }
         });

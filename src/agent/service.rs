@@ -314,7 +314,7 @@ impl AgentService {
     async fn thread_summary(&self, request: &AgentRequest) -> Option<String> {
         let thread =
             request.thread.as_deref().filter(|_| self.gateway.configuration().current().agent.memory.summaries)?;
-        let summary = self.gateway.store().thread_summary(&request.caller.key, thread).await;
+        let summary = self.gateway.store().thread_summaries().get(&request.caller.key, thread).await;
         summary.unwrap_or_else(|error| {
             tracing::warn!(%error, "a run continues without its thread's summary");
             None

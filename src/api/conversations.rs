@@ -53,7 +53,7 @@ pub(super) async fn list(
 ) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let limit = page(paging.limit)?;
-    let found = gateway.store().conversations_of(&origin.caller.key, paging.before.as_deref(), limit).await;
+    let found = gateway.store().conversations().of_caller(&origin.caller.key, paging.before.as_deref(), limit).await;
     let found = found.map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.id.clone())).flatten();
     let conversations = found.into_iter().map(ConversationBody::from).collect();
@@ -85,7 +85,7 @@ pub(super) async fn create(
         changed: now,
     };
     check(conversation.title.as_deref(), &conversation.labels)?;
-    if !gateway.store().add_conversation(&conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+    if !gateway.store().conversations().add(&conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Err(too_many().into());
     }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(conversation)))
@@ -117,7 +117,7 @@ pub(super) async fn change(
 ) -> Result<Response, ErrorReply> {
     let before = find(&gateway, &origin, &id).await?;
     if let Some(Some(session)) = &change.session_id
-        && !gateway.store().has_session(&id, session).await.map_err(CallError::from)?
+        && !gateway.store().conversation_logs().has_session(&id, session).await.map_err(CallError::from)?
     {
         return Err(unknown_session(session).into());
     }
@@ -127,7 +127,7 @@ pub(super) async fn change(
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
     let now = gateway.store().now();
-    let is_changed = gateway.store().change_conversation(&id, &change, now).await.map_err(CallError::from)?;
+    let is_changed = gateway.store().conversations().change(&id, &change, now).await.map_err(CallError::from)?;
     let after = find(&gateway, &origin, &id).await?;
     match is_changed {
         true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),
@@ -145,7 +145,7 @@ pub(super) async fn delete(
     Name(id): Name,
 ) -> Result<StatusCode, ErrorReply> {
     let conversation = find(&gateway, &origin, &id).await?;
-    if !gateway.store().delete_conversation(&id, gateway.store().now()).await.map_err(CallError::from)? {
+    if !gateway.store().conversations().delete(&id, gateway.store().now()).await.map_err(CallError::from)? {
         return Err(locked().into());
     }
     if conversation.workspace {
@@ -182,7 +182,12 @@ pub(super) async fn runs(
 ) -> Result<Response, ErrorReply> {
     let limit = page(paging.limit)?;
     find(&gateway, &origin, &id).await?;
-    let found = gateway.store().conversation_runs(&id, paging.before, limit).await.map_err(CallError::from)?;
+    let found = gateway
+        .store()
+        .conversation_runs()
+        .of_conversation(&id, paging.before, limit)
+        .await
+        .map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.number)).flatten();
     let runs = found.into_iter().map(|run| RunBody::of(run, None)).collect();
     Ok(reply::json(StatusCode::OK, &RunPage { runs, next }))
@@ -198,11 +203,11 @@ pub(super) async fn show_run(
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
+    let found = gateway.store().conversation_runs().get(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = found.ok_or_else(|| unknown_run(&id))?;
     let usage = match run.status {
         RunStatus::Running => None,
-        _ => Some(gateway.store().usage_of_run(&id).await.map_err(CallError::from)?),
+        _ => Some(gateway.store().conversation_logs().usage_of_run(&id).await.map_err(CallError::from)?),
     };
     let waits_for = runs.asks_about(&origin.caller.key, &id);
     Ok(reply::json(StatusCode::OK, &RunBody { waits_for, ..RunBody::of(run, usage) }))
@@ -220,7 +225,7 @@ pub(super) async fn messages(
 ) -> Result<Response, ErrorReply> {
     let (limit, offset) = (page(paging.limit)?, paging.offset.unwrap_or_default());
     find(&gateway, &origin, &id).await?;
-    let found = gateway.store().conversation_messages(&id, offset, limit).await.map_err(CallError::from)?;
+    let found = gateway.store().conversation_runs().messages(&id, offset, limit).await.map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then_some(offset.saturating_add(limit));
     let messages = found.iter().map(MessageBody::of).collect::<Result<_, _>>()?;
     Ok(reply::json(StatusCode::OK, &MessagePage { messages, next }))
@@ -248,7 +253,7 @@ pub(super) async fn fork(
         ..original
     };
     check(fork.title.as_deref(), &fork.labels)?;
-    if !gateway.store().fork_conversation(&fork, &copied, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+    if !gateway.store().conversations().fork(&fork, &copied, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Err(too_many().into());
     }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(fork)))
@@ -260,7 +265,12 @@ async fn copied_runs(
     conversation: &str,
     message_id: Option<&str>,
 ) -> Result<(Vec<CopiedRun>, Option<String>), CallError> {
-    let mut runs = gateway.store().conversation_runs(conversation, None, u32::MAX).await.map_err(CallError::from)?;
+    let mut runs = gateway
+        .store()
+        .conversation_runs()
+        .of_conversation(conversation, None, u32::MAX)
+        .await
+        .map_err(CallError::from)?;
     runs.retain(|run| run.status != RunStatus::Running);
     runs.reverse();
     let mut last = i64::MAX;
@@ -269,7 +279,7 @@ async fn copied_runs(
         let (run, position) = message_id.split_once(':').ok_or_else(unknown)?;
         last = position.parse().map_err(|_| unknown())?;
         let index = runs.iter().position(|candidate| candidate.id == run).ok_or_else(unknown)?;
-        if !gateway.store().has_message(run, last).await.map_err(CallError::from)? {
+        if !gateway.store().conversation_logs().has_message(run, last).await.map_err(CallError::from)? {
             return Err(unknown());
         }
         runs.truncate(index + 1);
@@ -287,7 +297,7 @@ async fn copied_runs(
 /// # Errors
 /// `unknown_session`: the caller has none with that id.
 async fn find(gateway: &Gateway, origin: &RequestMeta, id: &str) -> Result<Conversation, CallError> {
-    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(CallError::from)?;
+    let found = gateway.store().conversations().get(&origin.caller.key, id).await.map_err(CallError::from)?;
     found.ok_or_else(|| unknown_conversation(id))
 }
 

@@ -102,7 +102,7 @@ impl Progress {
 /// Whether a run of a conversation answered, or made calls. What cannot be seen may have happened.
 async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
     let store = gateway.store();
-    let Ok(found) = store.conversation_run(&caller.key, run).await else { return true };
+    let Ok(found) = store.conversation_runs().get(&caller.key, run).await else { return true };
     match found.map(|run| run.status) {
         // It was refused before it began.
         None => return false,
@@ -110,7 +110,7 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
         Some(RunStatus::Cancelled) if !gateway.background().closing().is_cancelled() => return true,
         Some(RunStatus::Cancelled | RunStatus::Failed | RunStatus::TimedOut | RunStatus::Interrupted) => {}
     }
-    store.tool_executions(run).await.map_or(true, |calls| !calls.is_empty())
+    store.conversation_runs().tool_executions(run).await.map_or(true, |calls| !calls.is_empty())
 }
 
 /// Answers a turn, or, if it has a key and was sent before, with the answer of then.

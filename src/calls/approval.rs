@@ -142,7 +142,7 @@ impl Approvals {
         if approved.is_some_and(|approved| approved.has_shown(&reasons)) {
             return Ok(Grant(Kind::Once));
         }
-        let open = self.store.open_approvals(&binding.call, binding.session.as_deref()).await;
+        let open = self.store.approvals().list_open(&binding.call, binding.session.as_deref()).await;
         let open = open.map_err(|error| refusal::unavailable(&error))?;
         let open = open.into_iter().map(Approval::read).collect::<Result<Vec<_>, _>>()?;
         // Only the run of an agent makes a call with the arguments that an approver wrote.
@@ -172,7 +172,12 @@ impl Approvals {
         if self.known_uses.lock().contains(&binding.tool) {
             return Ok(true);
         }
-        let was = self.store.was_approved_before(&binding.tool).await.map_err(|error| refusal::unavailable(&error))?;
+        let was = self
+            .store
+            .approvals()
+            .was_approved_before(&binding.tool)
+            .await
+            .map_err(|error| refusal::unavailable(&error))?;
         if was {
             self.known_uses.lock().insert_or_clear(binding.tool.clone(), (), |()| false);
         }
@@ -202,7 +207,7 @@ impl Approvals {
             details: &details.text()?,
             arguments: &arguments,
         };
-        let approval = match self.store.ask_approval(new).await.map_err(|error| refusal::unavailable(&error))? {
+        let approval = match self.store.approvals().ask(new).await.map_err(|error| refusal::unavailable(&error))? {
             Asked::Known(stored) => Approval::read(stored)?,
             Asked::New(stored) => {
                 let approval = Approval::read(stored)?;
@@ -234,7 +239,7 @@ impl Approvals {
     /// # Errors
     /// `not_found`, `overloaded` when the store cannot be read.
     pub async fn find(&self, id: &str) -> Result<Approval, CallError> {
-        let stored = self.store.approval(id).await.map_err(|error| refusal::unavailable(&error))?;
+        let stored = self.store.approvals().get(id).await.map_err(|error| refusal::unavailable(&error))?;
         Approval::read(stored.ok_or_else(refusal::not_found)?)
     }
 
@@ -243,7 +248,7 @@ impl Approvals {
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
-        let stored = self.store.approvals(filter).await.map_err(|error| refusal::unavailable(&error))?;
+        let stored = self.store.approvals().list(filter).await.map_err(|error| refusal::unavailable(&error))?;
         stored.into_iter().map(Approval::read).collect()
     }
 

@@ -28,7 +28,7 @@ use sekisho_core::json;
 pub use sekisho_core::reading::{MAX_JOURNAL_BYTES, Reading};
 use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::sealing::{SealedFor, Sealer};
-use sekisho_store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, Store, StoreError, StoredProgramRun};
+use sekisho_store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoreError, StoredProgramRun};
 
 pub use self::context::RunContext;
 pub use self::entry::{JournalAnswer, JournalQuestion, Past, RunStart, decode, encode};
@@ -46,7 +46,7 @@ const MAX_PARTS_MEANWHILE: usize = 8;
 /// The journals of all callers.
 #[derive(Debug)]
 pub struct Journals {
-    store: Store,
+    store: ProgramRunStore,
     sealer: Sealer,
     /// This process, where it is no replica.
     process: Arc<str>,
@@ -63,7 +63,7 @@ pub struct RecordedCall {
 }
 
 impl Journals {
-    pub fn new(config: &Config, store: Store) -> Self {
+    pub fn new(config: &Config, store: ProgramRunStore) -> Self {
         Self {
             store,
             sealer: Sealer::new(config),
@@ -127,7 +127,7 @@ impl Journals {
         (tool, arguments): (String, String),
     ) -> Result<(RunJournal, Past), CallError> {
         let Some(running) = Running::of(self, &id) else { return Err(self.why_not_taken(&id, &owner).await) };
-        let taken = self.store.take_program_run(&id, owner.of_store(), self.runner(), LOST_AFTER).await;
+        let taken = self.store.take(&id, owner.of_store(), self.runner(), LOST_AFTER).await;
         let Some(fence) = taken.map_err(|error| unavailable(&error))? else {
             return Err(self.why_not_taken(&id, &owner).await);
         };
@@ -159,13 +159,13 @@ impl Journals {
         arguments: &Arguments,
         approval: &str,
     ) -> Result<Option<Arc<str>>, StoreError> {
-        let found = self.store.program_run_awaiting(Owner::of(call).of_store(), &digest(arguments), approval).await?;
+        let found = self.store.awaiting(Owner::of(call).of_store(), &digest(arguments), approval).await?;
         Ok(found.map(Into::into))
     }
 
     /// The run waits for an approval of the call that resumes it. A failure is logged: with another id, nobody finds it by that.
     pub async fn await_approval(&self, call: &CallContext, run: &str, approval: &str) {
-        if let Err(error) = self.store.await_approval_of_program_run(run, Owner::of(call).of_store(), approval).await {
+        if let Err(error) = self.store.await_approval(run, Owner::of(call).of_store(), approval).await {
             tracing::error!(%error, run, "the approval that the run of a program waits for could not be recorded");
         }
     }
@@ -176,7 +176,7 @@ impl Journals {
     /// As [`resume`](Self::resume).
     pub async fn recorded_call(&self, asking: &CallContext, id: &str) -> Result<RecordedCall, CallError> {
         let owner = Owner::of(asking);
-        let run = self.store.program_run(id, owner.of_store()).await.map_err(|error| unavailable(&error))?;
+        let run = self.store.get(id, owner.of_store()).await.map_err(|error| unavailable(&error))?;
         let run = run.ok_or_else(unknown)?;
         if run.state == ProgramRunState::Unusable {
             return Err(unusable(run.reason.as_deref()));
@@ -192,7 +192,7 @@ impl Journals {
     /// # Errors
     /// `overloaded` when they cannot be read now.
     pub async fn list(&self, asking: &CallContext) -> Result<Vec<StoredProgramRun>, CallError> {
-        let listed = self.store.program_runs_of(Owner::of(asking).of_store()).await;
+        let listed = self.store.of_owner(Owner::of(asking).of_store()).await;
         listed.map_err(|error| unavailable(&error))
     }
 
@@ -201,7 +201,7 @@ impl Journals {
     /// # Errors
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
-        self.store.forget_expired_program_runs().await
+        self.store.forget_expired().await
     }
 
     /// The journal of a run that was taken. Its former process can write no part any more: this one has the next number.
@@ -209,7 +209,7 @@ impl Journals {
         for _ in 0..MAX_PARTS_MEANWHILE {
             let (parts, past) = self.read(id, owner).await?;
             let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: Vec::new() })?;
-            let added = self.store.add_program_run_part(ProgramRunFence { id, fence }, parts, &sealed).await;
+            let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
             if added.map_err(|error| unavailable(&error))? {
                 return Ok((parts + 1, past));
             }
@@ -219,7 +219,7 @@ impl Journals {
 
     /// How many parts a journal has, and what is in them.
     async fn read(&self, id: &str, owner: &Owner) -> Result<(i64, Past), CallError> {
-        let stored = self.store.program_run_parts(id).await.map_err(|error| unavailable(&error))?;
+        let stored = self.store.parts(id).await.map_err(|error| unavailable(&error))?;
         let mut parts = Vec::with_capacity(stored.len());
         for (at, (number, sealed)) in (0..).zip(&stored) {
             if *number != at {
@@ -246,7 +246,7 @@ impl Journals {
     }
 
     async fn why_not_taken(&self, id: &str, owner: &Owner) -> CallError {
-        match self.store.program_run(id, owner.of_store()).await {
+        match self.store.get(id, owner.of_store()).await {
             Err(error) => unavailable(&error),
             Ok(None) => unknown(),
             Ok(Some(StoredProgramRun { state: ProgramRunState::Unusable, reason, .. })) => unusable(reason.as_deref()),
@@ -256,7 +256,7 @@ impl Journals {
 
     /// A run that was taken can be taken again.
     async fn release(&self, id: &str, fence: i64) {
-        if let Err(error) = self.store.stop_program_run(ProgramRunFence { id, fence }, None).await {
+        if let Err(error) = self.store.stop(ProgramRunFence { id, fence }, None).await {
             tracing::warn!(%error, run = id, "the end of the run of a program could not be recorded");
         }
     }

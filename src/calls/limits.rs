@@ -158,7 +158,7 @@ impl Limits {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_replica(config: &LimitsConfig, store: Store) -> Result<Self, String> {
-        let (shared, permits) = (SharedRates::new(store.clone()), Arc::new(GlobalPermits::new(store)));
+        let (permits, shared) = (Arc::new(GlobalPermits::new(store.permits())), SharedRates::new(store));
         Ok(Self { shared: Some(shared), permits: Some(permits), ..Self::new(config)? })
     }
 

@@ -147,7 +147,7 @@ impl Results {
             content: &content,
             lifetime: Duration::from_secs(self.lifetime_seconds.load(Ordering::Relaxed)),
         };
-        match self.store.keep_result(new, MAX_TENANT_BYTES).await {
+        match self.store.results().keep(new, MAX_TENANT_BYTES).await {
             Ok(removed) => {
                 removed.into_iter().for_each(|object| self.remove_object(object));
                 LargeResultOutcome::Stored
@@ -171,7 +171,7 @@ impl Results {
             return Err(unknown());
         }
         let session = session_of(call);
-        let stored = self.store.result(handle, owner(&call.caller, &session)).await;
+        let stored = self.store.results().get(handle, owner(&call.caller, &session)).await;
         let stored = stored.map_err(|error| unavailable(&error))?;
         let stored = stored.filter(|stored| self.may_use(&call.caller, &stored.tool)).ok_or_else(unknown)?;
         let sealed = self.sealed_text(stored.content).await?;
@@ -195,7 +195,7 @@ impl Results {
         let mut listed = Vec::new();
         loop {
             let from = before.as_ref().map(|(created, handle)| (*created, handle.as_str()));
-            let found = self.store.results_of((&*caller.tenant, &*caller.key), from, max).await;
+            let found = self.store.results().of_caller((&*caller.tenant, &*caller.key), from, max).await;
             let found = found.map_err(|error| unavailable(&error))?;
             let has_more = found.len() == max;
             before = found.last().map(|last| (last.created, last.handle.clone()));
@@ -212,7 +212,7 @@ impl Results {
     /// # Errors
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
-        let removed = self.store.forget_expired_results().await?;
+        let removed = self.store.results().forget_expired().await?;
         removed.into_iter().for_each(|object| self.remove_object(object));
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Cluster {
     /// `overloaded` when the store cannot be read.
     pub async fn list(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
         let replica = self.replica_shown_to(caller)?;
-        let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
+        let mut leased = self.store.budget_leases().leased_on(self.pipeline.budget.today()).await?;
         let replicas = replica.list().await?.into_iter().map(|replica| {
             let leased = leased.remove(&replica.id).unwrap_or_default();
             (replica, leased)
@@ -98,7 +98,7 @@ impl Cluster {
     /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store cannot be
     /// written.
     pub async fn release(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
-        match self.store.release_leases(id, RELEASED_AFTER).await? {
+        match self.store.budget_leases().release(id, RELEASED_AFTER).await? {
             Release::Done(given_back) => Ok(given_back),
             Release::TooEarly(silent) => Err(may_be_live(id, silent)),
             Release::Unknown => {
@@ -173,7 +173,7 @@ impl Cluster {
         let mut known = None;
         while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             // The component `cluster` says when the store cannot be read.
-            let Ok(version) = self.store.registrations_version().await else { continue };
+            let Ok(version) = self.store.registrations().version().await else { continue };
             if known == Some(version) {
                 continue;
             }
@@ -194,7 +194,7 @@ impl Cluster {
             self.collections.offer_all(collections);
         }
         self.mcp_registrations.adopt(&config).await?;
-        limit_tenants(&self.pipeline.budget, &self.configuration.current(), &self.store).await
+        limit_tenants(&self.pipeline.budget, &self.configuration.current(), &self.store.resources()).await
     }
 
     /// Gives back what this replica leased, and removes its registration.
@@ -285,7 +285,7 @@ pub(super) fn files_of(config: &Config, policies: Arc<str>) -> Files {
 pub async fn live_replicas(config: &Config) -> Result<(Vec<StoredReplica>, String), StartError> {
     let failed = component_error("store");
     let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(&failed)?;
-    let mut replicas = store.replicas(LOST_AFTER).await.map_err(&failed)?;
+    let mut replicas = store.replicas().list(LOST_AFTER).await.map_err(&failed)?;
     store.close().await;
     replicas.retain(|replica| replica.is_live);
     Ok((replicas, files_of(config, "".into()).configuration))

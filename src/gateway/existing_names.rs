@@ -54,12 +54,13 @@ impl RegisteredNames {
     /// # Errors
     /// The store cannot be read.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let servers = store.registrations(Registrations::McpServers).await?.into_iter().map(|server| server.name);
+        let servers =
+            store.registrations().list(Registrations::McpServers).await?.into_iter().map(|server| server.name);
         let names = async |kind| {
-            let stored = store.resource_names(kind).await?;
+            let stored = store.resources().names(kind).await?;
             Ok::<_, StoreError>(stored.into_iter().map(|(name, _)| name).collect())
         };
-        let keys = store.managed_keys().await?.into_iter();
+        let keys = store.keys().all().await?.into_iter();
         let keys =
             keys.map(|key| RegisteredKey { id: key.id, caller: key.person, tenant: key.tenant, roles: key.roles });
         Ok(Self {

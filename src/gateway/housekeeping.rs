@@ -101,13 +101,13 @@ impl Housekeeping {
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }
-        if let Err(error) = self.store.forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
+        if let Err(error) = self.store.usage().forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
-        if let Err(error) = self.store.forget_conversation_logs_before(self.oldest_conversation()).await {
+        if let Err(error) = self.store.conversation_logs().forget_before(self.oldest_conversation()).await {
             tracing::warn!(%error, "cannot remove old logs of conversations from the store");
         }
-        if let Err(error) = self.store.forget_plans_before(self.store.now().earlier(KEPT_RUNS)).await {
+        if let Err(error) = self.store.plans().forget_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
         self.delete_unused_workspaces().await;
@@ -139,7 +139,7 @@ impl Housekeeping {
             let some = evicted.split_off(evicted.len().saturating_sub(LOOKED_UP));
             let ids: Vec<_> = some.iter().map(EvictedSession::id).collect();
             let oldest = self.oldest_conversation();
-            match self.store.conversations_with_workspaces_among(&ids, oldest).await {
+            match self.store.conversations().with_workspaces_among(&ids, oldest).await {
                 Ok(conversations) => self.delete_workspaces(some, &names_of(&conversations)).await,
                 Err(error) => {
                     tracing::warn!(%error, "workspaces of expired sessions stay: it cannot be seen which have a conversation");
@@ -166,7 +166,7 @@ impl Housekeeping {
     /// Deletes the workspaces of evicted sessions, of sessions of earlier processes, and of conversations that are no more.
     async fn delete_unused_workspaces(&self) {
         self.delete_evicted_workspaces().await;
-        let mut kept = match self.store.conversations_with_workspaces(self.oldest_conversation()).await {
+        let mut kept = match self.store.conversations().with_workspaces(self.oldest_conversation()).await {
             Ok(conversations) => names_of(&conversations),
             Err(error) => {
                 tracing::warn!(%error, "no old workspace is deleted: it cannot be seen which have a conversation");
@@ -203,7 +203,7 @@ mod tests {
         let caller = Caller::new("ann", "acme", Vec::new());
         let changed = store.now();
         let conversation = Conversation { workspace, changed, ..conversation(id, &caller.key) };
-        assert!(store.add_conversation(&conversation, 10).await.unwrap());
+        assert!(store.conversations().add(&conversation, 10).await.unwrap());
     }
 
     async fn gateway(folder: &Path, idle_seconds: u64) -> Arc<Gateway> {

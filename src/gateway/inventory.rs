@@ -84,8 +84,10 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
     let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default(), None);
     // A copy: the gateway of the same state directory may run.
     let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(component_error("store"))?;
-    let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
-    mcp::restore_servers(&store, &servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
+    let registered = openapi::registered(&store.registrations()).await.map_err(component_error("store"))?;
+    mcp::restore_servers(&store.registrations(), &servers, &config.mcp.secrets)
+        .await
+        .map_err(component_error("store"))?;
     store.close().await;
     servers.configure(config);
     let wanted = DesiredCollections::of(&config.openapi, &registered);

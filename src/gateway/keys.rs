@@ -107,7 +107,7 @@ impl Keys {
     /// # Errors
     /// The store cannot be read, or `auth` cannot be used.
     pub(super) async fn read(config: &Config, outbound: &Outbound, store: &Store) -> Result<Self, StartError> {
-        let stored = store.managed_keys().await.map_err(component_error("store"))?;
+        let stored = store.keys().all().await.map_err(component_error("store"))?;
         let managed = Arc::new(ManagedKeys::new(&stored, config.cluster.enabled, store.clock()));
         let authenticator = authenticator(config, outbound, &managed).await?;
         Ok(Self {
@@ -179,7 +179,7 @@ impl Keys {
     /// `overloaded` when there are too many, or the store cannot be written.
     pub async fn create(&self, CheckedKey { key, token }: CheckedKey) -> Result<(StoredKey, Secret), CallError> {
         let _changing = self.changing.lock().await;
-        let Some(stored) = self.store.add_managed_key(&key).await? else {
+        let Some(stored) = self.store.keys().add(&key).await? else {
             let message =
                 format!("there are {MAX_KEYS} keys, which is the maximum; those that ended are removed 90 days later");
             return Err(CallError::new(ErrorCode::Overloaded, message));
@@ -193,7 +193,7 @@ impl Keys {
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
     pub async fn find(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
-        let found = self.store.managed_key(id).await?;
+        let found = self.store.keys().get(id).await?;
         let tenant = Self::tenant_of(by);
         let found = found.filter(|key| tenant.is_none_or(|tenant| tenant == key.tenant));
         found.map(|key| self.with_last_use(key)).ok_or_else(|| unknown(id))
@@ -204,7 +204,7 @@ impl Keys {
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn list(&self, by: KeyAdministrator<'_>, after: &str, max: usize) -> Result<Vec<StoredKey>, CallError> {
-        let keys = self.store.managed_keys_after(after, Self::tenant_of(by), max).await?;
+        let keys = self.store.keys().after(after, Self::tenant_of(by), max).await?;
         Ok(keys.into_iter().map(|key| self.with_last_use(key)).collect())
     }
 
@@ -235,7 +235,7 @@ impl Keys {
         let (token, sha256) = new_token(&key.id);
         let creators = by.creators_with(&key.person, &key.creators)?;
         let _changing = self.changing.lock().await;
-        let rotated = self.store.rotate_managed_key(key, &sha256, &creators, overlap).await?;
+        let rotated = self.store.keys().rotate(key, &sha256, &creators, overlap).await?;
         let stored =
             rotated.ok_or_else(|| invalid("another request has rotated or revoked this key; look at it again"))?;
         self.managed.put(&stored);
@@ -248,7 +248,7 @@ impl Keys {
     /// `not_found`; `overloaded` when the store cannot be written.
     pub async fn revoke(&self, id: &str) -> Result<StoredKey, CallError> {
         let _changing = self.changing.lock().await;
-        let stored = self.store.revoke_managed_key(id).await?.ok_or_else(|| unknown(id))?;
+        let stored = self.store.keys().revoke(id).await?.ok_or_else(|| unknown(id))?;
         self.managed.put(&stored);
         Ok(self.with_last_use(stored))
     }
@@ -283,12 +283,12 @@ impl Keys {
 
     async fn adopt(&self, known: &mut Option<i64>) -> Result<(), StoreError> {
         let asked = boot_clock::now();
-        let version = self.store.managed_keys_version().await?;
+        let version = self.store.keys().version().await?;
         if *known == Some(version) {
             self.managed.confirm(asked);
             return Ok(());
         }
-        self.managed.replace(&self.store.managed_keys().await?, asked);
+        self.managed.replace(&self.store.keys().all().await?, asked);
         *known = Some(version);
         Ok(())
     }
@@ -310,7 +310,7 @@ impl Keys {
         }
         // In one order at all replicas: they wait for each other's rows.
         uses.sort();
-        match self.store.record_uses_of_keys(&uses).await {
+        match self.store.keys().record_uses(&uses).await {
             Ok(()) => self.managed.uses_stored(&uses),
             Err(error) => tracing::warn!(%error, "the last uses of keys cannot be stored"),
         }
@@ -321,7 +321,7 @@ impl Keys {
         if self.managed.is_empty() {
             return;
         }
-        if let Err(error) = self.store.forget_keys_ended_for(ENDED_KEYS_RETENTION).await {
+        if let Err(error) = self.store.keys().forget_ended_for(ENDED_KEYS_RETENTION).await {
             tracing::warn!(%error, "cannot remove keys that ended long ago from the store");
         }
     }

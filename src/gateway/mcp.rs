@@ -13,7 +13,7 @@ use sekisho_calls::tool::ToolName;
 use sekisho_config::{BreakerOverrides, Config, Secret};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_mcp_client::{McpRegistration, McpServers, Registered, RegistrationError, upstream};
-use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
+use sekisho_store::{RegistrationStore, Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Maximum number of shared servers registered over HTTP; each holds a connection. The store bounds those of tenants.
 const MAX_REGISTERED: usize = 100;
@@ -57,12 +57,12 @@ pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
 /// Makes the registered servers those of the store: others may have been removed elsewhere. A record that cannot be used is logged, and
 /// stays in the store.
 pub(super) async fn restore_servers(
-    store: &Store,
+    store: &RegistrationStore,
     servers: &McpServers,
     secrets: &BTreeMap<String, Secret>,
 ) -> Result<(), StoreError> {
     let mut usable = BTreeMap::new();
-    for StoredResource { name, owner, value } in store.registrations(Registrations::McpServers).await? {
+    for StoredResource { name, owner, value } in store.list(Registrations::McpServers).await? {
         let registration = serde_json::from_str::<McpRegistration>(&value).map_err(|error| error.to_string());
         match registration.and_then(|known| known.read(&owner, secrets).map_err(|error| error.to_string())) {
             Ok(registered) => _ = usable.insert(name, registered),
@@ -78,7 +78,7 @@ pub(super) async fn restore_servers(
 pub struct McpRegistrations {
     configuration: Arc<Configuration>,
     pipeline: Arc<Pipeline>,
-    store: Store,
+    store: RegistrationStore,
     mcp_servers: Arc<McpServers>,
     tool_offer: Arc<ToolOffer>,
     /// Held while a registered server is stored or removed.
@@ -90,7 +90,7 @@ impl McpRegistrations {
         Self {
             configuration: Arc::clone(&tool_offer.configuration),
             pipeline: Arc::clone(&tool_offer.pipeline),
-            store: store.clone(),
+            store: store.registrations(),
             mcp_servers: Arc::clone(&tool_offer.mcp_servers),
             tool_offer: Arc::clone(tool_offer),
             changing: Mutex::default(),
@@ -131,7 +131,7 @@ impl McpRegistrations {
             let _registrations = self.changing.lock().await;
             // Others may have been registered while this one was tried out.
             self.check_room_for_server(&name, owner)?;
-            match self.store.keep_registration(Registrations::McpServers, owner, &name, &text).await? {
+            match self.store.keep(Registrations::McpServers, owner, &name, &text).await? {
                 WriteOutcome::Stored => {}
                 WriteOutcome::NameTaken => return Err(AddServerError::NameTaken(name)),
                 WriteOutcome::Full => return Err(AddServerError::TooManyOfTenant),
@@ -180,7 +180,7 @@ impl McpRegistrations {
             if self.mcp_servers.added(name).as_ref() != Some(by.owner()) {
                 return Ok(false);
             }
-            self.store.forget_registration(Registrations::McpServers, by.owner(), name).await?;
+            self.store.forget(Registrations::McpServers, by.owner(), name).await?;
             self.mcp_servers.remove(name);
             self.mcp_servers.configure(&self.configuration.current());
         }
@@ -251,7 +251,7 @@ mod tests {
         let refused = ended.iter().filter(|ended| matches!(ended, Err(AddServerError::TooMany))).count();
         assert_eq!((ended.iter().filter(|ended| ended.is_ok()).count(), refused), (1, 7), "{ended:?}");
         assert_eq!(gateway.mcp_servers.shared_count(), MAX_REGISTERED);
-        let stored = gateway.store.registrations(Registrations::McpServers).await.unwrap();
+        let stored = gateway.store.registrations().list(Registrations::McpServers).await.unwrap();
         assert_eq!(stored.len(), 1, "nor is one stored that would be restored at the next start");
         gateway
             .mcp_registrations

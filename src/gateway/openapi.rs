@@ -23,7 +23,7 @@ use sekisho_openapi::{
     Collection, CollectionError, Collections, DesiredCollections, Loader, OwnedRegistration, Registration,
     RegistrationError, Wait,
 };
-use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
+use sekisho_store::{RegistrationStore, Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds those of
 /// tenants.
@@ -58,9 +58,9 @@ pub enum RegisterError {
 }
 
 /// The registered collections of the store. A record that cannot be read, perhaps of another version, is kept.
-pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, OwnedRegistration>, StoreError> {
+pub(super) async fn registered(store: &RegistrationStore) -> Result<BTreeMap<String, OwnedRegistration>, StoreError> {
     let mut registered = BTreeMap::new();
-    for StoredResource { name, owner, value } in store.registrations(Registrations::Collections).await? {
+    for StoredResource { name, owner, value } in store.list(Registrations::Collections).await? {
         match serde_json::from_str(&value) {
             Ok(registration) => _ = registered.insert(name, OwnedRegistration { owner, registration }),
             Err(error) => tracing::error!(collection = name, %error, "a registered collection cannot be read"),
@@ -75,7 +75,7 @@ pub struct OpenapiCollections {
     configuration: Arc<Configuration>,
     pipeline: Arc<Pipeline>,
     readiness: Arc<Readiness>,
-    store: Store,
+    store: RegistrationStore,
     tool_offer: Arc<ToolOffer>,
     loader: Loader,
     /// Those registered over HTTP, as in the store. Changed while the changes of the offered tools are locked.
@@ -96,7 +96,7 @@ impl OpenapiCollections {
             configuration: Arc::clone(&tool_offer.configuration),
             pipeline: Arc::clone(&tool_offer.pipeline),
             readiness: Arc::clone(&tool_offer.readiness),
-            store: store.clone(),
+            store: store.registrations(),
             tool_offer: Arc::clone(tool_offer),
             loader,
             registered: ArcSwap::from_pointee(registered),
@@ -138,7 +138,7 @@ impl OpenapiCollections {
         let mut next = Collections::clone(&self.tool_offer.collections.load());
         next.settle(&name, settings, Ok(Arc::clone(&collection)));
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
-        match self.store.keep_registration(Registrations::Collections, owner, &name, &text).await? {
+        match self.store.keep(Registrations::Collections, owner, &name, &text).await? {
             WriteOutcome::Stored => {}
             WriteOutcome::NameTaken => return Err(RegisterError::NameTaken(name)),
             WriteOutcome::Full => return Err(RegisterError::TooManyOfTenant),
@@ -164,7 +164,7 @@ impl OpenapiCollections {
             next.remove(name);
         }
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
-        self.store.forget_registration(Registrations::Collections, by.owner(), name).await?;
+        self.store.forget(Registrations::Collections, by.owner(), name).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
         registered.remove(name);

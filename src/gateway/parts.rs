@@ -148,7 +148,7 @@ pub(super) async fn pipeline(
         sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
         results,
-        journals: Arc::new(Journals::new(config, store.clone())),
+        journals: Arc::new(Journals::new(config, store.program_runs())),
         settlement: Settlement::new(metrics, audit),
     });
     pipeline.results.set_access(Arc::downgrade(&pipeline));
@@ -183,7 +183,7 @@ fn require_key_for_approvals(config: &Config, policy: &Policy, can_seal: bool) -
 /// # Errors
 /// A source is called as its callers, and their tokens cannot be sealed.
 pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserTokens>, StartError> {
-    let tokens = UserTokens::new(config, store.clone());
+    let tokens = UserTokens::new(config, store.user_tokens());
     require_key_for_tokens(config, tokens.can_keep_tokens())?;
     Ok(tokens)
 }

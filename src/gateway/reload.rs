@@ -192,7 +192,9 @@ impl Gateway {
         log_dangerous_operations(&config.tools, &before, &collections);
         self.tool_offer.collections.store(Arc::new(collections));
         self.keys.replace_authenticator(authenticator);
-        limit_tenants(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
+        limit_tenants(&self.pipeline.budget, &config, &self.store.resources())
+            .await
+            .map_err(component_error("store"))?;
         self.cluster.renew_keys(&config);
         self.configuration.replace(config);
         self.configuration_notes.look_for_unknown_names();

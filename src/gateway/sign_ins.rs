@@ -289,7 +289,7 @@ mod tests {
                 source: "mcp:removed",
             };
             let token = NewUserToken { sealed: "sealed", scopes: "", lifetime: None };
-            gateway.store.keep_user_token(owner, token).await.unwrap();
+            gateway.store.user_tokens().keep(owner, token).await.unwrap();
         }
         let listed = async || {
             let found = gateway.sign_ins.list(&ada).await.unwrap();
@@ -298,10 +298,10 @@ mod tests {
         let ann = SignedInCaller { id: "ann", tenant: None };
         gateway.sign_ins.revoke(&ada, "mcp:removed", Some(ann)).await.unwrap();
         assert_eq!(listed().await, ["bob"]);
-        age_user_tokens(&gateway.store, UNUSED_TTL - Duration::from_secs(60)).await;
+        age_user_tokens(&gateway.store.user_tokens(), UNUSED_TTL - Duration::from_secs(60)).await;
         gateway.sign_ins.revoke_unused().await;
         assert_eq!(listed().await, ["bob"]);
-        age_user_tokens(&gateway.store, Duration::from_secs(60)).await;
+        age_user_tokens(&gateway.store.user_tokens(), Duration::from_secs(60)).await;
         gateway.sign_ins.revoke_unused().await;
         assert_eq!(listed().await, [""; 0]);
         gateway.pipeline.settlement.audit.close().await;

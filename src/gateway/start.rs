@@ -65,10 +65,10 @@ impl Gateway {
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
-        store.free_conversation_locks().await.map_err(component_error("store"))?;
+        store.conversations().free_locks().await.map_err(component_error("store"))?;
         let users = user_tokens(&config, &store)?;
         let loader = loader(&config, &outbound)?.with_user_tokens(&users);
-        let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
+        let registered = openapi::registered(&store.registrations()).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForLocalDocuments, &none).await;
@@ -85,7 +85,9 @@ impl Gateway {
             Arc::clone(&shared_lock),
             Some(Arc::clone(&users)),
         ));
-        mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
+        mcp::restore_servers(&store.registrations(), &mcp_servers, &config.mcp.secrets)
+            .await
+            .map_err(component_error("store"))?;
         let results = results(&config, &store, &metrics);
         let tools = ToolSet {
             outbound: &outbound,
@@ -122,7 +124,7 @@ impl Gateway {
         let keys = Keys::read(&config, &outbound, &store).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
         sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
-        limit_tenants(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
+        limit_tenants(&pipeline.budget, &config, &store.resources()).await.map_err(component_error("store"))?;
         let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         if let Some(replica) = &replica {
             // Before the usage of today is read.

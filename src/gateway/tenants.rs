@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sekisho_calls::budget::{Budgets, TenantLimits};
 use sekisho_config::{Config, TenantConfig};
-use sekisho_store::{ResourceKind, Store, StoreError};
+use sekisho_store::{ResourceKind, ResourceStore, StoreError};
 
 /// The limits of one day.
 pub fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
@@ -15,10 +15,10 @@ pub fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
 ///
 /// # Errors
 /// The store fails.
-pub async fn limit_tenants(budgets: &Budgets, config: &Config, store: &Store) -> Result<(), StoreError> {
+pub async fn limit_tenants(budgets: &Budgets, config: &Config, store: &ResourceStore) -> Result<(), StoreError> {
     let mut tenants = BTreeMap::new();
-    for (name, _) in store.resource_names(ResourceKind::Tenant).await? {
-        let Some(stored) = store.resource(ResourceKind::Tenant, &name).await? else { continue };
+    for (name, _) in store.names(ResourceKind::Tenant).await? {
+        let Some(stored) = store.get(ResourceKind::Tenant, &name).await? else { continue };
         match serde_json::from_str::<TenantConfig>(&stored.value) {
             Ok(tenant) => drop(tenants.insert(name, limits_of_tenant(&tenant))),
             // Its agents are refused too.

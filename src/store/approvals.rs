@@ -101,19 +101,23 @@ const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_dige
 const ALL_COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
                            arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
 
-impl Store {
+/// Approvals of calls and their decisions: the table `approvals`. It reads `replicas` to find lost calls.
+#[derive(Debug, Clone)]
+pub struct ApprovalStore(pub(super) Store);
+
+impl ApprovalStore {
     /// Adds a request for approval, unless an equal one waits.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is added then.
-    pub async fn ask_approval(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
-        retried(|| self.try_ask_approval(new)).await
+    pub async fn ask(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
+        retried(|| self.try_ask(new)).await
     }
 
-    async fn try_ask_approval(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
-        let failed = |error| self.failed(error);
-        let now = self.engine.now_expression();
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_ask(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let now = self.0.engine.now_expression();
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         // Requests are added one after the other, so that the maxima hold.
         sqlx::query(
             "INSERT INTO shared_versions (subject, version) VALUES ('approvals', 1)
@@ -144,17 +148,13 @@ impl Store {
             transaction.rollback().await.map_err(failed)?;
             return Ok(if all >= PENDING_OF_ALL { Asked::TooMany } else { Asked::TooManyOfCaller });
         }
-        let row = self.insert_approval(&mut transaction, new).await.map_err(failed)?;
+        let row = self.insert(&mut transaction, new).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(Asked::New(self.approval_of(&row, None)?))
     }
 
-    async fn insert_approval(
-        &self,
-        connection: &mut sqlx::AnyConnection,
-        new: NewApproval<'_>,
-    ) -> sqlx::Result<AnyRow> {
-        let now = self.engine.now_expression();
+    async fn insert(&self, connection: &mut sqlx::AnyConnection, new: NewApproval<'_>) -> sqlx::Result<AnyRow> {
+        let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, pending_digest, call_digest, tool_digest,
                  session_digest, details, arguments, decisions, uses, fence, revision, created, expires, changed)
@@ -180,11 +180,11 @@ impl Store {
 
     /// # Errors
     /// [`StoreError`].
-    pub async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn get(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await;
-        let row = row.map_err(|error| self.failed(error))?;
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
+        let row = row.map_err(|error| self.0.failed(error))?;
         row.map(|row| self.approval_of(&row, Some("moment"))).transpose()
     }
 
@@ -192,7 +192,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn open_approvals(
+    pub async fn list_open(
         &self,
         call_digest: &str,
         session_digest: Option<&str>,
@@ -203,10 +203,10 @@ impl Store {
                AND ((scope = 'session' AND session_digest = $2)
                     OR (COALESCE(scope, '') <> 'session' AND call_digest = $1))
              ORDER BY created",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(call_digest).bind(session_digest.unwrap_or_default());
-        let rows = rows.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -214,8 +214,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn approvals(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
+        let now = self.0.engine.now_expression();
         let shown =
             format!("CASE WHEN state IN ('pending', 'approved') AND expires <= {now} THEN 'expired' ELSE state END");
         let sql = format!(
@@ -232,9 +232,9 @@ impl Store {
             .bind(filter.caller.unwrap_or_default())
             .bind(filter.before.map_or(i64::MAX, Timestamp::as_microsecond))
             .bind(i64::from(filter.max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.approval_of(row, Some("moment"))).collect()
     }
 
@@ -244,7 +244,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn was_approved_before(&self, tool_digest: &str) -> Result<bool, StoreError> {
         let used = sqlx::query_scalar("SELECT COUNT(*) FROM approvals WHERE tool_digest = $1 AND uses > 0");
-        let used: i64 = used.bind(tool_digest).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let used: i64 = used.bind(tool_digest).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(used > 0)
     }
 
@@ -252,16 +252,16 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn pending_approvals(&self) -> Result<i64, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn count_pending(&self) -> Result<i64, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > {now}");
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.map_err(|error| self.failed(error))
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 
     /// `moment`: the column with the time, if the row may have expired.
     fn approval_of(&self, row: &AnyRow, moment: Option<&str>) -> Result<StoredApproval, StoreError> {
-        let read = read_row(row, moment).map_err(|error| self.failed(error))?;
-        read.map_err(|problem| self.damaged(problem))
+        let read = read_row(row, moment).map_err(|error| self.0.failed(error))?;
+        read.map_err(|problem| self.0.damaged(problem))
     }
 }
 

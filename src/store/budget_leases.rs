@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
+use super::usage::amounts;
 use super::{DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use sekisho_core::amount::Amount;
 use sekisho_core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease, decide};
@@ -45,18 +46,19 @@ impl AskedLease {
     }
 }
 
-impl Store {
+/// What replicas lease of the budgets of a day: the table `budget_leases`. It locks the rows of `daily_usage`, and counts
+/// releases in `replicas`.
+#[derive(Debug, Clone)]
+pub struct BudgetLeaseStore(pub(super) Store);
+
+impl BudgetLeaseStore {
     /// Decides about the requests of a replica, all or none, and answers in the same order. The requests are in the order in
     /// which all replicas lock the rows.
     ///
     /// # Errors
     /// [`StoreError`]; the requests may be decided all the same when no answer arrives.
-    pub async fn exchange_leases(
-        &self,
-        replica: &str,
-        requests: &[AskedLease],
-    ) -> Result<Vec<AccountLease>, StoreError> {
-        retried(|| self.try_exchange_leases(replica, requests)).await
+    pub async fn exchange(&self, replica: &str, requests: &[AskedLease]) -> Result<Vec<AccountLease>, StoreError> {
+        retried(|| self.try_exchange(replica, requests)).await
     }
 
     /// What each replica leases on a day, all accounts together.
@@ -67,9 +69,9 @@ impl Store {
         let rows: Vec<(String, String, i64)> =
             sqlx::query_as("SELECT replica, cost_usd, tokens FROM budget_leases WHERE day = $1")
                 .bind(day.to_string())
-                .fetch_all(&self.pool)
+                .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         let mut leased: HashMap<String, Amount> = HashMap::new();
         for (replica, cost_usd, tokens) in rows {
             let of_replica = leased.entry(replica).or_default();
@@ -82,19 +84,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_leases_before(&self, day: Date) -> Result<(), StoreError> {
+    pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM budget_leases WHERE day < $1");
-        let removed = removed.bind(day.to_string()).execute(&self.pool).await;
-        removed.map(drop).map_err(|error| self.failed(error))
+        let removed = removed.bind(day.to_string()).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    async fn try_exchange_leases(
-        &self,
-        replica: &str,
-        requests: &[AskedLease],
-    ) -> Result<Vec<AccountLease>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_exchange(&self, replica: &str, requests: &[AskedLease]) -> Result<Vec<AccountLease>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let mut answers = Vec::with_capacity(requests.len());
         for requests in requests.chunks(MAX_ROWS) {
             answers.extend(self.exchange_within(&mut transaction, replica, requests).await?);
@@ -110,7 +108,7 @@ impl Store {
         requests: &[AskedLease],
     ) -> Result<Vec<AccountLease>, StoreError> {
         let accounts: Vec<_> = requests.iter().map(AskedLease::account).collect();
-        let spent = self.lock_usage(connection, &accounts).await?;
+        let spent = self.0.usage().lock(connection, &accounts).await?;
         let leases = self.leases_of(connection, replica, &accounts).await?;
         let (mut answers, mut decided) = (Vec::with_capacity(requests.len()), Vec::new());
         for (asked, spent) in requests.iter().zip(spent) {
@@ -120,7 +118,7 @@ impl Store {
             answers.push(AccountLease { lease: answer.map_or_else(LeaseAnswer::default, |(_, lease)| lease), spent });
             decided.extend(answer.map(|(stored, _)| (asked, stored)));
         }
-        self.write_leases(connection, replica, &decided).await?;
+        self.write(connection, replica, &decided).await?;
         Ok(answers)
     }
 
@@ -140,7 +138,7 @@ impl Store {
         for (day, scope, key) in accounts {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
-        let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
+        let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.map_err(|error| self.0.failed(error))?;
         let mut leases: HashMap<AccountRow, (StoredLease, Amount)> = HashMap::new();
         for (day, scope, key, of, sequence, releases, cost_usd, tokens) in rows {
             let amount = self.amount(&cost_usd, tokens)?;
@@ -153,7 +151,7 @@ impl Store {
         Ok(leases)
     }
 
-    async fn write_leases(
+    async fn write(
         &self,
         connection: &mut AnyConnection,
         replica: &str,
@@ -181,11 +179,11 @@ impl Store {
                 .bind(stored.amount.cost_usd.to_string())
                 .bind(i64::try_from(stored.amount.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
+        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     pub(super) fn amount(&self, cost_usd: &str, tokens: i64) -> Result<Amount, StoreError> {
-        let (cost_usd, tokens) = self.amounts(cost_usd, tokens)?;
+        let (cost_usd, tokens) = amounts(&self.0, cost_usd, tokens)?;
         Ok(Amount { cost_usd, tokens })
     }
 }
@@ -213,7 +211,7 @@ mod tests {
     }
 
     async fn granted(store: &Store, replica: &str, asked: AskedLease) -> (u64, u64) {
-        let answer = store.exchange_leases(replica, &[asked]).await.unwrap()[0];
+        let answer = store.budget_leases().exchange(replica, &[asked]).await.unwrap()[0];
         (answer.lease.granted.tokens, answer.lease.left.tokens)
     }
 
@@ -223,17 +221,17 @@ mod tests {
         let cost_usd = rust_decimal::Decimal::ONE;
         let spent =
             DailyUsage { day: MONDAY, scope: DailyScope::Caller, key: "acme\u{1f}ann".into(), cost_usd, tokens: 100 };
-        store.add_usage(std::slice::from_ref(&spent)).await.unwrap();
+        store.usage().add(std::slice::from_ref(&spent)).await.unwrap();
         assert_eq!(granted(&store, "a", asked(1, 0, 500)).await, (500, 900));
         assert_eq!(granted(&store, "b", asked(1, 0, 500)).await, (400, 400));
         assert_eq!(granted(&store, "c", asked(1, 0, 1)).await, (0, 0));
         assert_eq!(granted(&store, "a", asked(1, 0, 1)).await, (0, 0), "an older request");
-        let leased = store.leased_on(MONDAY).await.unwrap();
+        let leased = store.budget_leases().leased_on(MONDAY).await.unwrap();
         assert_eq!((leased["a"].tokens, leased["b"].tokens), (500, 400));
         assert_eq!(granted(&store, "a", asked(2, 200, 0)).await, (0, 300), "given back");
         assert_eq!(granted(&store, "c", asked(2, 0, 300)).await, (300, 300));
-        store.forget_leases_before(date(2126, 3, 5)).await.unwrap();
-        assert!(store.leased_on(MONDAY).await.unwrap().is_empty());
+        store.budget_leases().forget_before(date(2126, 3, 5)).await.unwrap();
+        assert!(store.budget_leases().leased_on(MONDAY).await.unwrap().is_empty());
     }
 
     #[tokio::test]

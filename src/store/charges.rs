@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_runs::add_usage;
-use super::usage::DailyScope;
+use super::usage::{DailyScope, amounts};
 use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use sekisho_core::call::{Reservation, ReservedTurn};
 use sekisho_core::database_clock::DatabaseTime;
@@ -85,13 +85,18 @@ impl ReservedCharge {
     }
 }
 
-impl Store {
+/// Charges that are made once: the tables `stored_charges` and `reserved_charges`. What is charged is added to `daily_usage`, and
+/// to `usage_logs` for a run whose process ended.
+#[derive(Debug, Clone)]
+pub struct ChargeStore(pub(super) Store);
+
+impl ChargeStore {
     /// Stores what a call of a run or plan may cost, unless it was charged already: then it is sent again after its process
     /// was killed.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
-    pub async fn reserve_charge(&self, owner: &str, reservation: &Reservation) -> Result<(), StoreError> {
+    pub async fn reserve(&self, owner: &str, reservation: &Reservation) -> Result<(), StoreError> {
         let Reservation { id, caller, day, cost_usd, turn } = reservation;
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         sqlx::query(
@@ -110,11 +115,11 @@ impl Store {
         .bind(turn.as_ref().map(|turn| &*turn.model))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.prompt_tokens)))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.completion_tokens)))
-        .bind(self.now().as_microsecond())
-        .execute(&self.pool)
+        .bind(self.0.now().as_microsecond())
+        .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.failed(error))
+        .map_err(|error| self.0.failed(error))
     }
 
     /// Stores charges, all or nothing, and returns the new totals in the order of [`sums_of`] them. `known`: ids of charges
@@ -122,13 +127,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]. Whether they are stored is not known then; they can be stored again.
-    pub async fn charge(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
-        retried(|| self.try_charge(charges, known)).await
+    pub async fn add(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
+        retried(|| self.try_add(charges, known)).await
     }
 
-    async fn try_charge(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_add(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         for known in known.chunks(MAX_ROWS) {
             let ids = parameters_of_rows(known.len(), "", 1);
             let sql = format!("DELETE FROM stored_charges WHERE id IN ({ids})");
@@ -136,24 +141,24 @@ impl Store {
             let removed = known.iter().fold(removed, |removed, id| removed.bind(&**id));
             removed.execute(&mut *transaction).await.map_err(failed)?;
         }
-        let totals = self.charge_within(&mut transaction, charges).await?;
+        let totals = self.add_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
     }
 
-    /// As [`charge`](Self::charge), within a transaction: its last statements, since they lock what others change too.
-    pub(super) async fn charge_within(
+    /// As [`add`](Self::add), within a transaction: its last statements, since they lock what others change too.
+    pub(super) async fn add_within(
         &self,
         connection: &mut AnyConnection,
         charges: &[StoredCharge],
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let mut due = Vec::new();
         for charge in charges {
-            let is_new = claim(connection, charge, self.now()).await.map_err(|error| self.failed(error))?;
+            let is_new = claim(connection, charge, self.0.now()).await.map_err(|error| self.0.failed(error))?;
             let nothing = |usage: &DailyUsage| DailyUsage { cost_usd: Decimal::ZERO, tokens: 0, ..usage.clone() };
             due.extend(charge.usage.iter().map(|usage| if is_new { usage.clone() } else { nothing(usage) }));
         }
-        self.add_usage_within(connection, &sums_of(&due)).await
+        self.0.usage().add_within(connection, &sums_of(&due)).await
     }
 
     /// Charges all that is reserved for a run whose process ended, with a row of the models' usage, within the transaction of
@@ -164,14 +169,14 @@ impl Store {
         run: &str,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let reserved = self.take_reserved(connection, "owner = $1", run).await?;
-        let mut rows = self.usage_rows_within(connection, run).await?;
+        let mut rows = self.0.conversation_logs().usage_rows_within(connection, run).await?;
         for row in reserved.iter().filter_map(ReservedCharge::row) {
             match rows.iter_mut().find(|known| (&known.agent, &known.model) == (&row.agent, &row.model)) {
                 Some(known) => known.used.add(&row.used),
                 None => rows.push(row),
             }
         }
-        add_usage(connection, run, &rows).await.map_err(|error| self.failed(error))?;
+        add_usage(connection, run, &rows).await.map_err(|error| self.0.failed(error))?;
         self.charge_taken(connection, &reserved).await
     }
 
@@ -179,10 +184,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn reserved_charges(&self, owner: &str) -> Result<Vec<ReservedCharge>, StoreError> {
+    pub async fn reserved(&self, owner: &str) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("SELECT {RESERVED} FROM reserved_charges WHERE owner = $1 ORDER BY id");
-        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(owner).fetch_all(&self.pool).await;
-        rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.reserved_charge(row)).collect()
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(owner).fetch_all(&self.0.pool).await;
+        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.reserved_charge(row)).collect()
     }
 
     /// Charges what was reserved before a moment, whatever it was for. The new totals.
@@ -194,8 +199,8 @@ impl Store {
     }
 
     async fn try_charge_reserved_before(&self, moment: DatabaseTime) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let (which, moment) = ("reserved < CAST($1 AS BIGINT)", moment.as_microsecond().to_string());
         let reserved = self.take_reserved(&mut transaction, which, &moment).await?;
         let totals = self.charge_taken(&mut transaction, &reserved).await?;
@@ -207,9 +212,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_charges_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
+    pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM stored_charges WHERE stored < $1").bind(moment.as_microsecond());
-        forgotten.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes reservations, which are charged by who removes them. Their calls are not charged when they are sent again.
@@ -221,10 +226,10 @@ impl Store {
     ) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("DELETE FROM reserved_charges WHERE {which} RETURNING {RESERVED}");
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await;
-        let rows = rows.map_err(|error| self.failed(error))?;
+        let rows = rows.map_err(|error| self.0.failed(error))?;
         let reserved = rows.into_iter().map(|row| self.reserved_charge(row)).collect::<Result<Vec<_>, _>>()?;
         for charge in reserved.iter().filter(|charge| charge.turn.is_none()) {
-            remember(connection, &charge.id, self.now()).await.map_err(|error| self.failed(error))?;
+            remember(connection, &charge.id, self.0.now()).await.map_err(|error| self.0.failed(error))?;
         }
         Ok(reserved)
     }
@@ -235,14 +240,14 @@ impl Store {
         reserved: &[ReservedCharge],
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let usage: Vec<_> = reserved.iter().flat_map(ReservedCharge::usage).collect();
-        self.add_usage_within(connection, &sums_of(&usage)).await
+        self.0.usage().add_within(connection, &sums_of(&usage)).await
     }
 
     fn reserved_charge(&self, row: ReservedRow) -> Result<ReservedCharge, StoreError> {
         let (id, caller_key, tenant, day, cost_usd, agent, model, prompt_tokens, completion_tokens) = row;
-        let day = day.parse().map_err(|_| self.damaged(format!("no day: {day:?}")))?;
-        let (cost_usd, prompt_tokens) = self.amounts(&cost_usd, prompt_tokens)?;
-        let (_, completion_tokens) = self.amounts("0", completion_tokens)?;
+        let day = day.parse().map_err(|_| self.0.damaged(format!("no day: {day:?}")))?;
+        let (cost_usd, prompt_tokens) = amounts(&self.0, &cost_usd, prompt_tokens)?;
+        let (_, completion_tokens) = amounts(&self.0, "0", completion_tokens)?;
         let turn = agent.zip(model);
         Ok(ReservedCharge {
             id: id.into(),

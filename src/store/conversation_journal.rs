@@ -3,7 +3,9 @@
 
 use super::conversation_runs::add_usage;
 use super::text::storable;
-use super::{ConversationLock, DailyUsage, ModelUsageRow, Store, StoreError, StoredCharge, retried};
+use super::{
+    ConversationLock, ConversationRunStore, DailyUsage, ModelUsageRow, Store, StoreError, StoredCharge, retried,
+};
 use sekisho_core::database_clock::DatabaseTime;
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
@@ -52,7 +54,7 @@ pub(super) const EXECUTION: &str =
 pub(super) type ExecutionRow =
     (String, i64, i64, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
 
-impl Store {
+impl ConversationRunStore {
     /// Records a turn before its calls are sent. False, and nothing is recorded, when another holder has the
     /// conversation's lock: its calls must not be sent.
     ///
@@ -69,10 +71,10 @@ impl Store {
         .bind(&lock.conversation)
         .bind(lock.fence)
         .bind(&*lock.holder)
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
         .map(|added| added.rows_affected() > 0)
-        .map_err(|error| self.failed(error))
+        .map_err(|error| self.0.failed(error))
     }
 
     /// Records a tool call before it is sent, with what the run used so far and the charges for that, whose new totals are
@@ -98,8 +100,8 @@ impl Store {
         execution: &ToolExecution,
         used: Used<'_>,
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let begun = sqlx::query(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
              SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10
@@ -123,7 +125,7 @@ impl Store {
             return Ok(None);
         }
         add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
-        let totals = self.charge_within(&mut transaction, used.charges).await?;
+        let totals = self.0.charges().add_within(&mut transaction, used.charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(Some(totals))
     }
@@ -132,15 +134,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn keep_usage_of_run(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
-        retried(|| self.try_keep_usage_of_run(run, used)).await
+    pub async fn keep_usage(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
+        retried(|| self.try_keep_usage(run, used)).await
     }
 
-    async fn try_keep_usage_of_run(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_keep_usage(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
-        let totals = self.charge_within(&mut transaction, used.charges).await?;
+        let totals = self.0.charges().add_within(&mut transaction, used.charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
     }
@@ -167,8 +169,8 @@ impl Store {
         charges: &[StoredCharge],
         ended: Option<DatabaseTime>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         sqlx::query(
             "UPDATE tool_execution_logs SET output = $3, images = $4, is_error = $5, ended = $6
              WHERE run = $1 AND tool_use_id = $2",
@@ -182,7 +184,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(failed)?;
-        let totals = self.charge_within(&mut transaction, charges).await?;
+        let totals = self.0.charges().add_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
     }
@@ -193,8 +195,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn tool_executions(&self, run: &str) -> Result<Vec<ToolExecution>, StoreError> {
         let sql = format!("SELECT {EXECUTION} FROM tool_execution_logs WHERE run = $1 ORDER BY position");
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(run).fetch_all(&self.pool).await;
-        rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.execution_of(row)).collect()
+        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(run).fetch_all(&self.0.pool).await;
+        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| execution_of(&self.0, row)).collect()
     }
 
     /// The turns of a run whose calls were begun, in order.
@@ -205,23 +207,23 @@ impl Store {
         let rows: Vec<(i64, String)> =
             sqlx::query_as("SELECT turn, message FROM turn_journal WHERE run = $1 ORDER BY turn")
                 .bind(run)
-                .fetch_all(&self.pool)
+                .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         Ok(rows.into_iter().map(|(turn, message)| TurnMessage { turn, message }).collect())
     }
+}
 
-    pub(super) fn execution_of(&self, row: ExecutionRow) -> Result<ToolExecution, StoreError> {
-        let (tool_use_id, position, turn, tool_name, tool_input, output, images, is_error, begun, ended) = row;
-        Ok(ToolExecution {
-            tool_use_id,
-            position,
-            turn,
-            tool_name,
-            tool_input,
-            output: output.map(|text| ToolOutcome { text, images, is_error: is_error.unwrap_or_default() != 0 }),
-            begun: self.moment(begun)?,
-            ended: ended.map(|ended| self.moment(ended)).transpose()?,
-        })
-    }
+pub(super) fn execution_of(store: &Store, row: ExecutionRow) -> Result<ToolExecution, StoreError> {
+    let (tool_use_id, position, turn, tool_name, tool_input, output, images, is_error, begun, ended) = row;
+    Ok(ToolExecution {
+        tool_use_id,
+        position,
+        turn,
+        tool_name,
+        tool_input,
+        output: output.map(|text| ToolOutcome { text, images, is_error: is_error.unwrap_or_default() != 0 }),
+        begun: store.moment(begun)?,
+        ended: ended.map(|ended| store.moment(ended)).transpose()?,
+    })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Engine, Store, StoreError};
+use super::{ConversationStore, Engine, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 
 /// The right to run a conversation, for its holder alone until it expires.
@@ -25,13 +25,13 @@ pub enum LockState {
     Lost,
 }
 
-impl Store {
+impl ConversationStore {
     /// Takes the lock of a conversation until `now + lease`, unless another holder has it. `None`: it is held, or there is
     /// no such conversation.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn lock_conversation(
+    pub async fn lock(
         &self,
         id: &str,
         holder: &Arc<str>,
@@ -46,9 +46,9 @@ impl Store {
         .bind(&**holder)
         .bind(now.as_microsecond())
         .bind(end(now, lease))
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(fence.map(|fence| ConversationLock { conversation: id.to_owned(), holder: Arc::clone(holder), fence }))
     }
 
@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn renew_conversation_lock(
+    pub async fn renew_lock(
         &self,
         lock: &ConversationLock,
         now: DatabaseTime,
@@ -69,9 +69,9 @@ impl Store {
         .bind(&lock.conversation)
         .bind(lock.fence)
         .bind(end(now, lease))
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(match stop_fence {
             None => LockState::Lost,
             Some(fence) if fence == lock.fence => LockState::AskedToStop,
@@ -83,19 +83,19 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn stop_conversation_run(&self, id: &str) -> Result<(), StoreError> {
+    pub async fn stop_run(&self, id: &str) -> Result<(), StoreError> {
         let asked = sqlx::query("UPDATE conversations SET stop_fence = fence WHERE id = $1 AND holder IS NOT NULL");
-        asked.bind(id).execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        asked.bind(id).execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Gives a lock back, unless another holder has it.
     ///
     /// # Errors
     /// [`StoreError`]; the lock expires by itself then.
-    pub async fn unlock_conversation(&self, lock: &ConversationLock) -> Result<(), StoreError> {
+    pub async fn unlock(&self, lock: &ConversationLock) -> Result<(), StoreError> {
         let unlocked = sqlx::query("UPDATE conversations SET holder = NULL WHERE id = $1 AND fence = $2");
-        let unlocked = unlocked.bind(&lock.conversation).bind(lock.fence).execute(&self.pool).await;
-        unlocked.map(drop).map_err(|error| self.failed(error))
+        let unlocked = unlocked.bind(&lock.conversation).bind(lock.fence).execute(&self.0.pool).await;
+        unlocked.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Frees the locks of earlier processes. Only the one process of a state directory uses its file, while other
@@ -103,12 +103,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn free_conversation_locks(&self) -> Result<(), StoreError> {
-        if self.engine == Engine::PostgreSql {
+    pub async fn free_locks(&self) -> Result<(), StoreError> {
+        if self.0.engine == Engine::PostgreSql {
             return Ok(());
         }
         let freed = sqlx::query("UPDATE conversations SET holder = NULL WHERE holder IS NOT NULL");
-        freed.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        freed.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 }
 
@@ -127,36 +127,36 @@ mod tests {
     #[tokio::test]
     async fn one_holder_at_a_time_has_the_lock_until_it_expires() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
+        store.conversations().add(&conversation("a", "ann", 1), 10).await.unwrap();
         let at = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let lease = Duration::from_secs(15);
-        let lock = async |holder, now| store.lock_conversation("a", holder, at(now), lease).await.unwrap();
+        let lock = async |holder, now| store.conversations().lock("a", holder, at(now), lease).await.unwrap();
         let first = lock(&one, 100).await.unwrap();
         assert_eq!(lock(&other, 110).await, None);
-        assert_eq!(store.renew_conversation_lock(&first, at(110), lease).await.unwrap(), LockState::Held);
+        assert_eq!(store.conversations().renew_lock(&first, at(110), lease).await.unwrap(), LockState::Held);
         assert_eq!(lock(&other, 120).await, None, "it was renewed");
         let second = lock(&other, 125).await.unwrap();
         assert!(second.fence > first.fence);
-        assert_eq!(store.renew_conversation_lock(&first, at(126), lease).await.unwrap(), LockState::Lost);
-        store.unlock_conversation(&first).await.unwrap();
+        assert_eq!(store.conversations().renew_lock(&first, at(126), lease).await.unwrap(), LockState::Lost);
+        store.conversations().unlock(&first).await.unwrap();
         assert_eq!(lock(&one, 126).await, None, "a lost lock frees nothing");
-        store.stop_conversation_run("a").await.unwrap();
-        assert_eq!(store.renew_conversation_lock(&second, at(126), lease).await.unwrap(), LockState::AskedToStop);
-        store.unlock_conversation(&second).await.unwrap();
+        store.conversations().stop_run("a").await.unwrap();
+        assert_eq!(store.conversations().renew_lock(&second, at(126), lease).await.unwrap(), LockState::AskedToStop);
+        store.conversations().unlock(&second).await.unwrap();
         let third = lock(&one, 126).await.unwrap();
-        assert_eq!(store.renew_conversation_lock(&third, at(127), lease).await.unwrap(), LockState::Held);
-        assert_eq!(store.lock_conversation("none", &one, at(1), lease).await.unwrap(), None);
+        assert_eq!(store.conversations().renew_lock(&third, at(127), lease).await.unwrap(), LockState::Held);
+        assert_eq!(store.conversations().lock("none", &one, at(1), lease).await.unwrap(), None);
     }
 
     #[tokio::test]
     async fn locks_of_an_earlier_process_are_freed_where_there_is_one_process() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
+        store.conversations().add(&conversation("a", "ann", 1), 10).await.unwrap();
         let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
-        store.lock_conversation("a", &"earlier".into(), now, lease).await.unwrap().unwrap();
-        store.free_conversation_locks().await.unwrap();
-        let lock = store.lock_conversation("a", &"this".into(), now, lease).await.unwrap();
+        store.conversations().lock("a", &"earlier".into(), now, lease).await.unwrap().unwrap();
+        store.conversations().free_locks().await.unwrap();
+        let lock = store.conversations().lock("a", &"this".into(), now, lease).await.unwrap();
         assert_eq!(lock.is_some(), store.engine == Engine::Sqlite);
     }
 }

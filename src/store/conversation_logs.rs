@@ -3,9 +3,9 @@
 
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::conversation_journal::{EXECUTION, ExecutionRow};
+use super::conversation_journal::{EXECUTION, ExecutionRow, execution_of};
 use super::conversation_runs::message_log;
-use super::{Conversation, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
+use super::{Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
 
@@ -46,12 +46,17 @@ const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs"
 
 type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
-impl Store {
+/// The logs of conversations, and what a session continues. It reads `message_logs`, `usage_logs` and `tool_execution_logs`, removes
+/// old rows of these and of `turn_journal`, and reads and writes `session_summaries`.
+#[derive(Debug, Clone)]
+pub struct ConversationLogStore(pub(super) Store);
+
+impl ConversationLogStore {
     /// What the models of runs used.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn usage_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
+    pub async fn usage(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
         let columns = "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
              t.cache_write_tokens, t.cost_usd, t.duration_ms";
         let rows: Vec<UsageRow> = self.log("usage_logs", columns, filter).await?;
@@ -62,7 +67,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn message_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<MessageLog>>, StoreError> {
+    pub async fn messages(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<MessageLog>>, StoreError> {
         let rows: Vec<(String, String, i64, String, i64)> =
             self.log("message_logs", "t.message, t.incomplete", filter).await?;
         let row = |(conversation, run, position, message, incomplete): (String, String, i64, String, i64)| LogRow {
@@ -78,7 +83,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn tool_execution_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ToolExecution>>, StoreError> {
+    pub async fn tool_executions(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ToolExecution>>, StoreError> {
         type Row = (
             String,
             String,
@@ -100,7 +105,7 @@ impl Store {
         let row =
             |(conversation, run, position, id, turn, name, input, output, images, is_error, begun, ended): Row| {
                 let row: ExecutionRow = (id, position, turn, name, input, output, images, is_error, begun, ended);
-                Ok(LogRow { conversation, run, position, row: self.execution_of(row)? })
+                Ok(LogRow { conversation, run, position, row: execution_of(&self.0, row)? })
             };
         rows.into_iter().map(row).collect()
     }
@@ -122,9 +127,9 @@ impl Store {
             .bind(run)
             .bind(position)
             .bind(i64::from(filter.max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
     /// What a run used, by model.
@@ -132,7 +137,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
+        let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
         self.usage_rows_within(&mut connection, run).await
     }
 
@@ -149,7 +154,7 @@ impl Store {
         .bind(run)
         .fetch_all(connection)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         rows.into_iter().map(|row| Ok(self.usage_row(row)?.row)).collect()
     }
 
@@ -157,47 +162,79 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_conversation_logs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
+    pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         for table in TABLES {
             let sql = format!(
                 "DELETE FROM {table} WHERE run IN (SELECT r.id FROM conversation_runs r JOIN conversations c
                  ON c.id = r.conversation WHERE c.changed < $1 AND (c.holder IS NULL OR c.held_until <= $1))"
             );
-            let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.pool).await;
-            removed.map_err(|error| self.failed(error))?;
+            let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
+            removed.map_err(|error| self.0.failed(error))?;
         }
         sqlx::query(
             "DELETE FROM session_summaries WHERE conversation IN
              (SELECT id FROM conversations WHERE changed < $1 AND holder IS NULL)",
         )
         .bind(moment.as_microsecond())
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.failed(error))
+        .map_err(|error| self.0.failed(error))
     }
 
+    fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
+        let (
+            conversation,
+            run,
+            position,
+            agent,
+            model,
+            turns,
+            tool_calls,
+            prompt,
+            completion,
+            cached,
+            written,
+            cost_usd,
+            ms,
+        ) = row;
+        let count =
+            |count: i64| u64::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
+        let small =
+            |count: i64| u32::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
+        let used = RunUsage {
+            turns: small(turns)?,
+            tool_calls: small(tool_calls)?,
+            prompt_tokens: count(prompt)?,
+            completion_tokens: count(completion)?,
+            cached_tokens: count(cached)?,
+            cache_write_tokens: count(written)?,
+            cost_usd: cost_usd.parse().map_err(|_| self.0.damaged(format!("a cost is {cost_usd:?}")))?,
+            duration_ms: count(ms)?,
+        };
+        Ok(LogRow { conversation, run, position, row: ModelUsageRow { agent, model, used } })
+    }
+}
+
+impl ConversationStore {
     /// The key of the caller and the id of each conversation with a workspace that was changed since a moment.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversations_with_workspaces(
-        &self,
-        since: DatabaseTime,
-    ) -> Result<Vec<(String, String)>, StoreError> {
+    pub async fn with_workspaces(&self, since: DatabaseTime) -> Result<Vec<(String, String)>, StoreError> {
         sqlx::query_as("SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1")
             .bind(since.as_microsecond())
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
-    /// As [`conversations_with_workspaces`](Self::conversations_with_workspaces), of conversations with these ids alone; some of them
+    /// As [`with_workspaces`](Self::with_workspaces), of conversations with these ids alone; some of them
     /// may be listed twice.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversations_with_workspaces_among(
+    pub async fn with_workspaces_among(
         &self,
         ids: &[&str],
         since: DatabaseTime,
@@ -213,7 +250,8 @@ impl Store {
             let filled = (0..MAX_IDS).filter_map(|number| ids.get(number).or_else(|| ids.last()));
             let query = sqlx::query_as(AssertSqlSafe(sql)).bind(since.as_microsecond());
             let query = filled.fold(query, |query, id| query.bind(*id));
-            let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            let rows: Vec<(String, String)> =
+                query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
             found.extend(rows);
         }
         Ok(found)
@@ -224,13 +262,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is removed then.
-    pub async fn delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
-        retried(|| self.try_delete_conversation(id, now)).await
+    pub async fn delete(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
+        retried(|| self.try_delete(id, now)).await
     }
 
-    async fn try_delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_delete(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let removed = sqlx::query("DELETE FROM conversations WHERE id = $1 AND (holder IS NULL OR held_until <= $2)");
         let removed = removed.bind(id).bind(now.as_microsecond()).execute(&mut *transaction).await.map_err(failed)?;
         if removed.rows_affected() == 0 {
@@ -254,23 +292,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn fork_conversation(
-        &self,
-        fork: &Conversation,
-        runs: &[CopiedRun],
-        max: u32,
-    ) -> Result<bool, StoreError> {
-        retried(|| self.try_fork_conversation(fork, runs, max)).await
+    pub async fn fork(&self, fork: &Conversation, runs: &[CopiedRun], max: u32) -> Result<bool, StoreError> {
+        retried(|| self.try_fork(fork, runs, max)).await
     }
 
-    async fn try_fork_conversation(
-        &self,
-        fork: &Conversation,
-        runs: &[CopiedRun],
-        max: u32,
-    ) -> Result<bool, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_fork(&self, fork: &Conversation, runs: &[CopiedRun], max: u32) -> Result<bool, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         if !super::conversations::insert(&mut transaction, fork, max).await.map_err(failed)? {
             transaction.rollback().await.map_err(failed)?;
             return Ok(false);
@@ -280,37 +308,6 @@ impl Store {
         }
         transaction.commit().await.map_err(failed)?;
         Ok(true)
-    }
-
-    fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
-        let (
-            conversation,
-            run,
-            position,
-            agent,
-            model,
-            turns,
-            tool_calls,
-            prompt,
-            completion,
-            cached,
-            written,
-            cost_usd,
-            ms,
-        ) = row;
-        let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
-        let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
-        let used = RunUsage {
-            turns: small(turns)?,
-            tool_calls: small(tool_calls)?,
-            prompt_tokens: count(prompt)?,
-            completion_tokens: count(completion)?,
-            cached_tokens: count(cached)?,
-            cache_write_tokens: count(written)?,
-            cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
-            duration_ms: count(ms)?,
-        };
-        Ok(LogRow { conversation, run, position, row: ModelUsageRow { agent, model, used } })
     }
 }
 

@@ -133,12 +133,17 @@ type RunRow = (
     Option<i64>,
 );
 
-impl Store {
+/// Runs of conversations and their journal: the tables `conversation_runs`, `message_logs`, `usage_logs`, `turn_journal` and
+/// `tool_execution_logs`. The end of a run also updates its row of `conversations`, and makes its charges.
+#[derive(Debug, Clone)]
+pub struct ConversationRunStore(pub(super) Store);
+
+impl ConversationRunStore {
     /// Adds a run that begins; its number is the next one of its conversation, whatever it says, and is returned.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn begin_conversation_run(&self, run: &ConversationRun) -> Result<i64, StoreError> {
+    pub async fn begin(&self, run: &ConversationRun) -> Result<i64, StoreError> {
         sqlx::query_scalar(
             "INSERT INTO conversation_runs
                 (id, conversation, number, session_id, agent, claimed_executor, user_input, status, begun)
@@ -154,9 +159,9 @@ impl Store {
         .bind(storable(&run.user_input))
         .bind(run.status.as_str())
         .bind(run.begun.as_microsecond())
-        .fetch_one(&self.pool)
+        .fetch_one(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))
+        .map_err(|error| self.0.failed(error))
     }
 
     /// Stores the end of a run: its status, messages and usage, and the conversation's session and title.
@@ -166,13 +171,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        retried(|| self.try_end_conversation_run(end)).await
+    pub async fn end(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        retried(|| self.try_end(end)).await
     }
 
-    async fn try_end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_end(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let is_ours = change_conversation(&mut transaction, end).await.map_err(failed)?
             && end_run(&mut transaction, end.run).await.map_err(failed)?;
         if !is_ours && !is_stored(&mut transaction, end.run).await.map_err(failed)? {
@@ -184,8 +189,8 @@ impl Store {
             add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
         }
         let totals = match end.run.status {
-            RunStatus::Interrupted => self.charge_reserved_within(&mut transaction, &end.run.id).await?,
-            _ => self.charge_within(&mut transaction, end.used.charges).await?,
+            RunStatus::Interrupted => self.0.charges().charge_reserved_within(&mut transaction, &end.run.id).await?,
+            _ => self.0.charges().add_within(&mut transaction, end.used.charges).await?,
         };
         failpoint::reach("run.storing");
         transaction.commit().await.map_err(failed)?;
@@ -196,12 +201,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversation_messages(
-        &self,
-        conversation: &str,
-        offset: u32,
-        max: u32,
-    ) -> Result<Vec<MessageLog>, StoreError> {
+    pub async fn messages(&self, conversation: &str, offset: u32, max: u32) -> Result<Vec<MessageLog>, StoreError> {
         let rows: Vec<(String, i64, String, i64)> = sqlx::query_as(
             "SELECT m.run, m.position, m.message, m.incomplete FROM message_logs m JOIN conversation_runs r ON r.id = m.run
              WHERE r.conversation = $1 ORDER BY r.number, m.position LIMIT $2 OFFSET $3",
@@ -209,9 +209,9 @@ impl Store {
         .bind(conversation)
         .bind(i64::from(max))
         .bind(i64::from(offset))
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(rows.into_iter().map(message_log).collect())
     }
 
@@ -219,7 +219,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversation_runs(
+    pub async fn of_conversation(
         &self,
         conversation: &str,
         before: Option<i64>,
@@ -232,9 +232,9 @@ impl Store {
             .bind(conversation)
             .bind(before.unwrap_or(i64::MAX))
             .bind(i64::from(max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 
@@ -242,13 +242,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversation_run(&self, caller_key: &str, id: &str) -> Result<Option<ConversationRun>, StoreError> {
+    pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<ConversationRun>, StoreError> {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE id = $1 AND conversation IN
              (SELECT id FROM conversations WHERE caller_key = $2)"
         );
-        let row = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.pool).await;
-        row.map_err(|error| self.failed(error))?.map(|row| self.run_of(row)).transpose()
+        let row = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
+        row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(row)).transpose()
     }
 
     /// The runs whose process ended: they are running, and nobody holds the lock of their conversation. With a lock, those
@@ -256,7 +256,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn interrupted_runs(
+    pub async fn interrupted(
         &self,
         lock: Option<&ConversationLock>,
         now: DatabaseTime,
@@ -270,9 +270,9 @@ impl Store {
             .bind(now.as_microsecond())
             .bind(lock.map_or("", |lock| &lock.conversation))
             .bind(lock.map_or(-1, |lock| lock.fence))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await;
-        rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
+        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
     }
 
     fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
@@ -299,10 +299,10 @@ impl Store {
             claimed_executor,
             user_input: user_input.into(),
             status: RunStatus::parse(&status)
-                .ok_or_else(|| self.damaged(format!("the status of a run is {status:?}")))?,
+                .ok_or_else(|| self.0.damaged(format!("the status of a run is {status:?}")))?,
             error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
-            begun: self.moment(begun)?,
-            ended: ended.map(|ended| self.moment(ended)).transpose()?,
+            begun: self.0.moment(begun)?,
+            ended: ended.map(|ended| self.0.moment(ended)).transpose()?,
         })
     }
 }

@@ -60,25 +60,29 @@ impl ConversationStatus {
 
 const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
 
-impl Store {
+/// Conversations and their locks: the table `conversations`. Deletion and fork also write the tables of their runs.
+#[derive(Debug, Clone)]
+pub struct ConversationStore(pub(super) Store);
+
+impl ConversationStore {
     /// Adds a conversation, unless its caller has `max` of them: false then. Of requests at the same moment, some may pass
     /// beyond it on PostgreSQL.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn add_conversation(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
-        insert(&mut connection, conversation, max).await.map_err(|error| self.failed(error))
+    pub async fn add(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
+        let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
+        insert(&mut connection, conversation, max).await.map_err(|error| self.0.failed(error))
     }
 
     /// A conversation of a caller.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversation(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
+    pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND id = $2");
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.pool).await;
-        row.map_err(|error| self.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.0.pool).await;
+        row.map_err(|error| self.0.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
     }
 
     /// A caller's conversations, the one created last first, at most `max` of those created before the one with the id
@@ -86,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversations_of(
+    pub async fn of_caller(
         &self,
         caller_key: &str,
         before: Option<&str>,
@@ -99,9 +103,9 @@ impl Store {
             .bind(caller_key)
             .bind(before)
             .bind(i64::from(max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.conversation_of(row)).collect()
     }
 
@@ -109,7 +113,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn oldest_conversation(
+    pub async fn oldest(
         &self,
         caller_key: &str,
         of_labels: &BTreeMap<String, String>,
@@ -120,7 +124,7 @@ impl Store {
              ORDER BY changed, id LIMIT 1",
         );
         let found = found.bind(caller_key).bind(labels(of_labels)).bind(now.as_microsecond());
-        found.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+        found.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 
     /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
@@ -128,12 +132,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn change_conversation(
-        &self,
-        id: &str,
-        change: &ConversationChange,
-        now: DatabaseTime,
-    ) -> Result<bool, StoreError> {
+    pub async fn change(&self, id: &str, change: &ConversationChange, now: DatabaseTime) -> Result<bool, StoreError> {
         let changed = sqlx::query(
             "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),
                 agent = COALESCE($5, agent), session_id = CASE WHEN $6 = 1 THEN $7 ELSE session_id END,
@@ -150,9 +149,9 @@ impl Store {
         .bind(change.workspace.map(i64::from))
         .bind(change.labels.as_ref().map(labels))
         .bind(now.as_microsecond())
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(changed.rows_affected() > 0)
     }
 
@@ -165,11 +164,11 @@ impl Store {
             Ok((texts, options, rest))
         };
         let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed)) =
-            read().map_err(|error| self.failed(error))?;
+            read().map_err(|error| self.0.failed(error))?;
         let status = match status.as_str() {
             "active" => ConversationStatus::Active,
             "inactive" => ConversationStatus::Inactive,
-            other => return Err(self.damaged(format!("the status of a conversation is {other:?}"))),
+            other => return Err(self.0.damaged(format!("the status of a conversation is {other:?}"))),
         };
         Ok(Conversation {
             id,
@@ -180,9 +179,9 @@ impl Store {
             session_id,
             workspace: workspace != 0,
             labels: serde_json::from_str(&labels)
-                .map_err(|problem| self.damaged(format!("labels of a conversation: {problem}")))?,
-            created: self.moment(created)?,
-            changed: self.moment(changed)?,
+                .map_err(|problem| self.0.damaged(format!("labels of a conversation: {problem}")))?,
+            created: self.0.moment(created)?,
+            changed: self.0.moment(changed)?,
         })
     }
 }
@@ -234,12 +233,12 @@ mod tests {
         let store = test_store().await;
         let first = conversation("a", "ann", 1);
         for conversation in [first.clone(), conversation("b", "ann", 2), conversation("c", "bob", 3)] {
-            store.add_conversation(&conversation, 10).await.unwrap();
+            store.conversations().add(&conversation, 10).await.unwrap();
         }
-        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(first.clone()));
-        assert_eq!(store.conversation("bob", "a").await.unwrap(), None);
+        assert_eq!(store.conversations().get("ann", "a").await.unwrap(), Some(first.clone()));
+        assert_eq!(store.conversations().get("bob", "a").await.unwrap(), None);
         let ids = async |before: Option<&str>, max| {
-            let found = store.conversations_of("ann", before, max).await.unwrap();
+            let found = store.conversations().of_caller("ann", before, max).await.unwrap();
             found.into_iter().map(|conversation| conversation.id).collect::<Vec<_>>()
         };
         assert_eq!(ids(None, 10).await, ["b", "a"]);
@@ -254,7 +253,7 @@ mod tests {
             ..ConversationChange::default()
         };
         let now = DatabaseTime::from(Timestamp::from_second(9).unwrap());
-        assert!(store.change_conversation("a", &change, now).await.unwrap());
+        assert!(store.conversations().change("a", &change, now).await.unwrap());
         let changed = Conversation {
             title: Some("a title".into()),
             status: ConversationStatus::Inactive,
@@ -264,33 +263,33 @@ mod tests {
             changed: now,
             ..first
         };
-        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed.clone()));
+        assert_eq!(store.conversations().get("ann", "a").await.unwrap(), Some(changed.clone()));
         let reset = ConversationChange { title: Some(None), session_id: Some(None), ..ConversationChange::default() };
-        assert!(store.change_conversation("a", &reset, now).await.unwrap());
+        assert!(store.conversations().change("a", &reset, now).await.unwrap());
         let changed = Conversation { title: None, session_id: None, ..changed };
-        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed));
-        assert!(!store.change_conversation("none", &reset, now).await.unwrap());
+        assert_eq!(store.conversations().get("ann", "a").await.unwrap(), Some(changed));
+        assert!(!store.conversations().change("none", &reset, now).await.unwrap());
     }
 
     #[tokio::test]
     async fn the_session_of_a_conversation_does_not_change_while_a_run_is_on() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
+        store.conversations().add(&conversation("a", "ann", 1), 10).await.unwrap();
         let now = DatabaseTime::from(Timestamp::from_second(100).unwrap());
-        store.lock_conversation("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
+        store.conversations().lock("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
         let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
-        assert!(!store.change_conversation("a", &reset, now).await.unwrap());
+        assert!(!store.conversations().change("a", &reset, now).await.unwrap());
         let name = ConversationChange { title: Some(Some("t".into())), ..ConversationChange::default() };
-        assert!(store.change_conversation("a", &name, now).await.unwrap());
-        assert!(store.change_conversation("a", &reset, Timestamp::from_second(116).unwrap().into()).await.unwrap());
+        assert!(store.conversations().change("a", &name, now).await.unwrap());
+        assert!(store.conversations().change("a", &reset, Timestamp::from_second(116).unwrap().into()).await.unwrap());
     }
 
     #[tokio::test]
     async fn a_caller_has_at_most_so_many_conversations() {
         let store = test_store().await;
-        let add = async |id: &str, key: &str| store.add_conversation(&conversation(id, key, 1), 2).await.unwrap();
+        let add = async |id: &str, key: &str| store.conversations().add(&conversation(id, key, 1), 2).await.unwrap();
         assert_eq!((add("a", "ann").await, add("b", "ann").await, add("c", "ann").await), (true, true, false));
-        assert_eq!((add("d", "bob").await, store.conversation("ann", "c").await.unwrap()), (true, None));
+        assert_eq!((add("d", "bob").await, store.conversations().get("ann", "c").await.unwrap()), (true, None));
     }
 
     #[tokio::test]
@@ -304,12 +303,12 @@ mod tests {
             ("d", "bob", 1, of_chat.clone()),
         ] {
             let conversation = Conversation { labels, ..conversation(id, key, changed) };
-            assert!(store.add_conversation(&conversation, 10).await.unwrap());
+            assert!(store.conversations().add(&conversation, 10).await.unwrap());
         }
         let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
-        let oldest = async |key| store.oldest_conversation(key, &of_chat, now).await.unwrap();
+        let oldest = async |key| store.conversations().oldest(key, &of_chat, now).await.unwrap();
         assert_eq!((oldest("ann").await.as_deref(), oldest("eve").await), (Some("c"), None));
-        store.lock_conversation("c", &"p".into(), now, lease).await.unwrap().unwrap();
+        store.conversations().lock("c", &"p".into(), now, lease).await.unwrap().unwrap();
         assert_eq!(oldest("ann").await.as_deref(), Some("b"));
     }
 }

@@ -73,30 +73,34 @@ pub struct OwnedRecords {
 /// Request, `kept_since`, `answered`, reply, runner, and the object with its digest and length.
 type RecordRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, Option<i64>);
 
-impl Store {
+/// Calls with an idempotency key and their replies: the table `idempotency_records`.
+#[derive(Debug, Clone)]
+pub struct IdempotencyStore(pub(super) Store);
+
+impl IdempotencyStore {
     /// # Errors
     /// [`StoreError`].
-    pub async fn idempotency_record(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
+    pub async fn get(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let row: Option<RecordRow> = sqlx::query_as(
             "SELECT request, kept_since, answered, reply, runner, object, object_sha256, object_bytes
              FROM idempotency_records WHERE id = $1",
         )
         .bind(id)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         let Some((request, kept_since, answered, reply, runner, object, sha256, bytes)) = row else { return Ok(None) };
         let outcome = match (answered, reply, object) {
             (0, ..) => RecordedOutcome::Unknown,
             (_, Some(reply), _) => RecordedOutcome::Answered(reply),
             (_, None, Some(object)) => {
-                let key = BlobKey::parse(&object).ok_or_else(|| self.damaged(format!("`{object}` is no object")))?;
+                let key = BlobKey::parse(&object).ok_or_else(|| self.0.damaged(format!("`{object}` is no object")))?;
                 let (sha256, bytes) = (sha256.unwrap_or_default(), count(bytes.unwrap_or_default()));
                 RecordedOutcome::AnsweredByObject(StoredBlob { key, sha256, bytes })
             }
             (_, None, None) => RecordedOutcome::ReplyDropped,
         };
-        let kept_since = self.moment(kept_since)?;
+        let kept_since = self.0.moment(kept_since)?;
         Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner }))
     }
 
@@ -105,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is recorded then.
-    pub async fn start_idempotent_call(&self, call: StartedCall<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
+    pub async fn start(&self, call: StartedCall<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
         let added = sqlx::query(
             "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used, runner)
              VALUES ($1, $2, $3, $4, 0, 0, $5, $5, $6) ON CONFLICT (id) DO NOTHING",
@@ -116,9 +120,9 @@ impl Store {
         .bind(call.request)
         .bind(now.as_microsecond())
         .bind(call.runner)
-        .execute(&self.durable)
+        .execute(&self.0.durable)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(added.rows_affected() > 0)
     }
 
@@ -126,12 +130,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; the call's outcome stays unknown then.
-    pub async fn end_idempotent_call(
-        &self,
-        id: &str,
-        reply: KeptReply<'_>,
-        now: DatabaseTime,
-    ) -> Result<bool, StoreError> {
+    pub async fn end(&self, id: &str, reply: KeptReply<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
         let (text, object) = match reply {
             KeptReply::Text(text) => (Some(text), None),
             KeptReply::Object(object) => (None, Some(object)),
@@ -150,9 +149,9 @@ impl Store {
         .bind(object.map(|object| object.key.to_string()))
         .bind(object.map(|object| object.sha256.as_str()))
         .bind(object.map(|object| length(object.bytes)))
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -160,22 +159,22 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn use_idempotency_record(&self, id: &str, now: DatabaseTime) -> Result<(), StoreError> {
+    pub async fn record_use(&self, id: &str, now: DatabaseTime) -> Result<(), StoreError> {
         let used = sqlx::query("UPDATE idempotency_records SET last_used = $2 WHERE id = $1");
-        let used = used.bind(id).bind(now.as_microsecond()).execute(&self.pool).await;
-        used.map(drop).map_err(|error| self.failed(error))
+        let used = used.bind(id).bind(now.as_microsecond()).execute(&self.0.pool).await;
+        used.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes a record; how many bytes its reply had.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_idempotency_record(&self, id: &str) -> Result<Option<u64>, StoreError> {
+    pub async fn forget(&self, id: &str) -> Result<Option<u64>, StoreError> {
         let removed: Vec<(i64,)> = sqlx::query_as("DELETE FROM idempotency_records WHERE id = $1 RETURNING bytes")
             .bind(id)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(removed.first().map(|(bytes,)| count(*bytes)))
     }
 
@@ -183,10 +182,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_oldest_idempotency_record(
-        &self,
-        owner: &RecordOwner,
-    ) -> Result<Option<RemovedReply>, StoreError> {
+    pub async fn forget_oldest(&self, owner: &RecordOwner) -> Result<Option<RemovedReply>, StoreError> {
         let removed: Vec<(i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE id =
              (SELECT id FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND answered = 1
@@ -195,9 +191,9 @@ impl Store {
         )
         .bind(&*owner.tenant)
         .bind(&*owner.caller_key)
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(removed.into_iter().next().map(|(bytes, object)| RemovedReply::of(bytes, object)))
     }
 
@@ -205,21 +201,21 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn drop_oldest_idempotent_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
+    pub async fn drop_oldest_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
         let oldest: Option<(String, i64)> = sqlx::query_as(
             "SELECT id, bytes FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND reply IS NOT NULL
              ORDER BY last_used LIMIT 1",
         )
         .bind(&*owner.tenant)
         .bind(&*owner.caller_key)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         let Some((id, bytes)) = oldest else { return Ok(None) };
         // Another process may have been faster.
         let dropped =
             sqlx::query("UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1 AND reply IS NOT NULL");
-        let dropped = dropped.bind(id).execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let dropped = dropped.bind(id).execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }
 
@@ -227,17 +223,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_idempotency_records_until(
-        &self,
-        moment: DatabaseTime,
-    ) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
+    pub async fn forget_until(&self, moment: DatabaseTime) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
         let removed: Vec<(String, String, i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes, object",
         )
         .bind(moment.as_microsecond())
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         let removed = removed.into_iter().map(|(tenant, caller_key, bytes, object)| {
             let owner = RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() };
             (owner, RemovedReply::of(bytes, object))
@@ -249,13 +242,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn owned_idempotency_records(&self) -> Result<Vec<OwnedRecords>, StoreError> {
+    pub async fn by_owner(&self) -> Result<Vec<OwnedRecords>, StoreError> {
         let rows: Vec<(String, String, i64, i64)> = sqlx::query_as(
             "SELECT tenant, caller_key, COUNT(*), CAST(SUM(bytes) AS BIGINT) FROM idempotency_records GROUP BY tenant, caller_key",
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         let owned = rows.into_iter().map(|(tenant, caller_key, records, bytes)| OwnedRecords {
             owner: RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() },
             records: count(records),
@@ -298,11 +291,11 @@ mod tests {
 
     async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
         let owner = owner(caller);
-        store.start_idempotent_call(StartedCall { id, owner: &owner, request: "r", runner: None }, at(now)).await
+        store.idempotency().start(StartedCall { id, owner: &owner, request: "r", runner: None }, at(now)).await
     }
 
     async fn outcome(store: &Store, id: &str) -> Option<RecordedOutcome> {
-        store.idempotency_record(id).await.unwrap().map(|record| record.outcome)
+        store.idempotency().get(id).await.unwrap().map(|record| record.outcome)
     }
 
     #[tokio::test]
@@ -313,17 +306,17 @@ mod tests {
         assert!(start(&store, "a", "ann", 1).await.unwrap());
         assert!(!start(&store, "a", "bob", 2).await.unwrap(), "there is one already");
         assert!(start(&store, "b", "ann", 1).await.unwrap());
-        assert!(store.end_idempotent_call("b", KeptReply::Text("{\"n\":1.10}"), at(5)).await.unwrap());
-        assert!(!store.end_idempotent_call("c", KeptReply::Text("{}"), at(5)).await.unwrap());
+        assert!(store.idempotency().end("b", KeptReply::Text("{\"n\":1.10}"), at(5)).await.unwrap());
+        assert!(!store.idempotency().end("c", KeptReply::Text("{}"), at(5)).await.unwrap());
         store.close().await;
         let store = Store::open_file(&path).await.unwrap();
         assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown));
-        let kept = store.idempotency_record("b").await.unwrap().unwrap();
+        let kept = store.idempotency().get("b").await.unwrap().unwrap();
         let expected = RecordedOutcome::Answered("{\"n\":1.10}".to_owned());
         assert_eq!((kept.request.as_str(), kept.kept_since, kept.outcome), ("r", at(5), expected));
         assert_eq!(outcome(&store, "c").await, None);
         let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 10 };
-        assert_eq!(store.owned_idempotency_records().await.unwrap(), [owned]);
+        assert_eq!(store.idempotency().by_owner().await.unwrap(), [owned]);
     }
 
     #[tokio::test]
@@ -337,7 +330,7 @@ mod tests {
         assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown), "all connections see it");
         store.durable.close().await;
         assert!(start(&store, "b", "ann", 1).await.is_err(), "it is recorded there alone");
-        assert!(store.end_idempotent_call("a", KeptReply::Nothing, at(5)).await.unwrap());
+        assert!(store.idempotency().end("a", KeptReply::Nothing, at(5)).await.unwrap());
     }
 
     #[tokio::test]
@@ -347,16 +340,16 @@ mod tests {
             start(&store, id, caller, now).await.unwrap();
         }
         for (now, id) in (10..).zip(["a", "b", "c"]) {
-            store.end_idempotent_call(id, KeptReply::Text("12345"), at(now)).await.unwrap();
+            store.idempotency().end(id, KeptReply::Text("12345"), at(now)).await.unwrap();
         }
-        store.use_idempotency_record("a", at(20)).await.unwrap();
-        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), Some(5));
+        store.idempotency().record_use("a", at(20)).await.unwrap();
+        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), Some(5));
         assert_eq!(outcome(&store, "b").await, Some(RecordedOutcome::ReplyDropped));
-        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(row(0)), "b");
+        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), Some(row(0)), "b");
         assert_eq!(outcome(&store, "b").await, None);
-        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(row(5)), "a");
-        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), None, "the other runs");
-        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), None);
+        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), Some(row(5)), "a");
+        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), None, "the other runs");
+        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), None);
         assert_eq!(outcome(&store, "running").await, Some(RecordedOutcome::Unknown));
         assert!(outcome(&store, "c").await.is_some(), "another's stay");
     }
@@ -367,12 +360,12 @@ mod tests {
         for (id, caller, now) in [("a", "ann", 1), ("b", "bob", 2), ("c", "ann", 3)] {
             start(&store, id, caller, now).await.unwrap();
         }
-        store.end_idempotent_call("b", KeptReply::Text("123"), at(2)).await.unwrap();
-        let removed = store.forget_idempotency_records_until(at(2)).await.unwrap();
+        store.idempotency().end("b", KeptReply::Text("123"), at(2)).await.unwrap();
+        let removed = store.idempotency().forget_until(at(2)).await.unwrap();
         assert_eq!(removed, [(owner("ann"), row(0)), (owner("bob"), row(3))]);
-        assert_eq!(store.forget_idempotency_record("c").await.unwrap(), Some(0));
-        assert_eq!(store.forget_idempotency_record("c").await.unwrap(), None);
-        assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+        assert_eq!(store.idempotency().forget("c").await.unwrap(), Some(0));
+        assert_eq!(store.idempotency().forget("c").await.unwrap(), None);
+        assert!(store.idempotency().by_owner().await.unwrap().is_empty());
     }
 
     #[tokio::test]
@@ -384,16 +377,16 @@ mod tests {
         };
         for (id, now) in [("a", 1), ("b", 2)] {
             start(&store, id, "ann", now).await.unwrap();
-            assert!(store.end_idempotent_call(id, KeptReply::Object(&object(id)), at(now)).await.unwrap());
+            assert!(store.idempotency().end(id, KeptReply::Object(&object(id)), at(now)).await.unwrap());
         }
         assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::AnsweredByObject(object("a"))));
         let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 0 };
-        assert_eq!(store.owned_idempotency_records().await.unwrap(), [owned], "bytes are those of the rows");
-        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), None);
+        assert_eq!(store.idempotency().by_owner().await.unwrap(), [owned], "bytes are those of the rows");
+        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), None);
         let removed = |name| RemovedReply { bytes: 0, object: Some(object(name).key) };
-        let oldest = store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap();
+        let oldest = store.idempotency().forget_oldest(&owner("ann")).await.unwrap();
         assert_eq!(oldest, Some(removed("a")));
-        assert_eq!(store.forget_idempotency_records_until(at(2)).await.unwrap(), [(owner("ann"), removed("b"))]);
+        assert_eq!(store.idempotency().forget_until(at(2)).await.unwrap(), [(owner("ann"), removed("b"))]);
     }
 
     #[tokio::test]
@@ -403,10 +396,10 @@ mod tests {
         fill_the_disk(&store).await;
         let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
         let call = StartedCall { id: "a", owner: &owner, request: "r", runner: None };
-        let error = store.start_idempotent_call(call, at(1)).await.unwrap_err();
+        let error = store.idempotency().start(call, at(1)).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
         free_disk(&store).await;
         assert_eq!(outcome(&store, "a").await, None);
-        assert!(store.start_idempotent_call(call, at(1)).await.unwrap());
+        assert!(store.idempotency().start(call, at(1)).await.unwrap());
     }
 }

@@ -103,18 +103,22 @@ type TakenRow = (
     Option<i64>,
 );
 
-impl Store {
+/// Sessions of interpreters and their images: the table `interpreter_sessions`. It reads `replicas` to find lost processes.
+#[derive(Debug, Clone)]
+pub struct InterpreterSessionStore(pub(super) Store);
+
+impl InterpreterSessionStore {
     /// Takes a session, or makes one that has not begun: unless another process has it that lives.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been taken.
-    pub async fn take_session(
+    pub async fn take(
         &self,
         key: InterpreterSessionKey<'_>,
         runner: &str,
         times: SessionTimes,
     ) -> Result<Option<TakenSession>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO interpreter_sessions
                  (caller_key, name, tenant, generation, fence, runner, every_call, calls, began, used, ends, expires)
@@ -134,9 +138,9 @@ impl Store {
             .bind(micros(times.lifetime))
             .bind(micros(times.lifetime.saturating_add(ENDED_TTL)))
             .bind(micros(times.lost_after))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(row.map(TakenSession::from))
     }
 
@@ -145,12 +149,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may have begun.
-    pub async fn begin_session(
+    pub async fn begin(
         &self,
         session: InterpreterSessionFence<'_>,
         NewInterpreterSession { every_call, age, lifetime }: NewInterpreterSession,
     ) -> Result<Option<u64>, StoreError> {
-        let (now, left) = (self.engine.now_expression(), lifetime.saturating_sub(age));
+        let (now, left) = (self.0.engine.now_expression(), lifetime.saturating_sub(age));
         let sql = format!(
             "UPDATE interpreter_sessions SET generation = generation + 1, ended = NULL, every_call = $4, calls = 0,
                  profile = NULL, interpreter = NULL, snapshot = NULL, rights = NULL, programs = NULL, object = NULL,
@@ -166,9 +170,9 @@ impl Store {
             .bind(micros(age))
             .bind(micros(left))
             .bind(micros(left.saturating_add(ENDED_TTL)))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(generation.map(unsigned))
     }
 
@@ -176,15 +180,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may not have ended.
-    pub async fn end_session(
-        &self,
-        session: InterpreterSessionFence<'_>,
-        reason: &str,
-    ) -> Result<Option<BlobKey>, StoreError> {
+    pub async fn end(&self, session: InterpreterSessionFence<'_>, reason: &str) -> Result<Option<BlobKey>, StoreError> {
         let sql = format!(
             "UPDATE interpreter_sessions SET ended = $4, runner = NULL, asked = NULL, expires = {} + $5
              WHERE caller_key = $1 AND name = $2 AND fence = $3 AND ended IS NULL RETURNING object",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let object: Option<Option<String>> = sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(session.key.caller_key)
@@ -192,9 +192,9 @@ impl Store {
             .bind(session.fence)
             .bind(reason)
             .bind(micros(ENDED_TTL))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(object.flatten().as_deref().and_then(BlobKey::parse))
     }
 
@@ -202,22 +202,22 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; the process may still have it.
-    pub async fn release_session(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
+    pub async fn release(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
         let sql = "UPDATE interpreter_sessions SET runner = NULL, asked = NULL
                    WHERE caller_key = $1 AND name = $2 AND fence = $3";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        query.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        query.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Whether the process with this fence still has the session.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn has_interpreter_session(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
+    pub async fn is_held(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND runner IS NOT NULL";
         let query = sqlx::query_scalar(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        let rows: i64 = query.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let rows: i64 = query.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(rows > 0)
     }
 }

@@ -36,12 +36,14 @@ mod rule_usage;
 mod runs;
 pub mod sealing;
 mod sessions;
+mod shared_versions;
 mod sqlite;
 pub mod state_lock;
 mod summaries;
 pub mod temporary_folder;
 mod tenant_resources;
 mod text;
+mod topics;
 mod usage;
 mod user_sign_ins;
 mod user_tokens;
@@ -66,42 +68,52 @@ use tokio::time::Instant;
 use crate::temporary_folder::private_folder;
 use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
-pub use self::approvals::{ApprovalFilter, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval};
-pub use self::budget_leases::{AccountLease, AskedLease};
-pub use self::charges::{ReservedCharge, StoredCharge, sums_of};
+pub use self::approvals::{
+    ApprovalFilter, ApprovalStore, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval,
+};
+pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
+pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
-pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
-pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError};
-pub use self::conversations::{Conversation, ConversationChange, ConversationStatus};
+pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, LogRow};
+pub use self::conversation_runs::{
+    ConversationRun, ConversationRunStore, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError,
+};
+pub use self::conversations::{Conversation, ConversationChange, ConversationStatus, ConversationStore};
 pub use self::error::StoreError;
-pub use self::idempotency::{IdempotencyRecord, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
+pub use self::idempotency::{
+    IdempotencyRecord, IdempotencyStore, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall,
+};
 pub use self::interpreter_sessions::{
-    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewInterpreterSession,
-    NewSessionImage, SessionImage, SessionTimes, TakenSession, WantedSession,
+    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, InterpreterSessionStore, ListedSession,
+    NewInterpreterSession, NewSessionImage, SessionImage, SessionTimes, TakenSession, WantedSession,
 };
 pub use self::location::StoreLocation;
-pub use self::managed_keys::{MAX_KEYS, NewManagedKey, StoredKey};
-pub use self::paused_runs::PausedRun;
-pub use self::permits::{AskedPermits, StoredPermit};
-pub use self::plans::{PlanKey, PlanWish, StoredPlan};
-pub use self::program_runs::{NewProgramRun, ProgramRunFence, ProgramRunOwner, ProgramRunState, StoredProgramRun};
-pub use self::rate_buckets::{AskedCalls, TakenCalls};
-pub use self::registrations::Registrations;
+pub use self::managed_keys::{KeyStore, MAX_KEYS, NewManagedKey, StoredKey};
+pub use self::paused_runs::{PausedRun, PausedRunStore};
+pub use self::permits::{AskedPermits, PermitStore, StoredPermit};
+pub use self::plans::{PlanKey, PlanStore, PlanWish, StoredPlan};
+pub use self::program_runs::{
+    NewProgramRun, ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoredProgramRun,
+};
+pub use self::rate_buckets::{AskedCalls, RateBucketStore, TakenCalls};
+pub use self::registrations::{RegistrationStore, Registrations};
 pub use self::released_leases::{Release, ReleasedLease};
-pub use self::replicas::{ReplicaIdentity, StoredReplica};
-pub use self::resources::ResourceKind;
-pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner};
-pub use self::rule_usage::RuleUsage;
+pub use self::replicas::{ReplicaIdentity, ReplicaStore, StoredReplica};
+pub use self::resources::{ResourceKind, ResourceStore};
+pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner, ResultStore};
+pub use self::rule_usage::{RuleUsage, RuleUsageStore};
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
+pub use self::summaries::ThreadSummaryStore;
 pub use self::tenant_resources::{StoredResource, WriteOutcome};
-pub use self::usage::{DailyScope, DailyUsage};
+pub use self::usage::{DailyScope, DailyUsage, UsageStore};
 pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
-pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter};
-pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock};
+pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
+pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock, WorkspaceStore};
 
-/// Cheap to clone; clones share the connections.
+/// The database. The statements of each topic are methods of its handle, such as [`Store::plans`]. Cheap to clone; clones and
+/// handles share the connections.
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
@@ -263,6 +275,14 @@ impl Store {
             .map_err(|error| self.failed(error))?;
         self.clock.set(*self.moment(micros)?);
         Ok(())
+    }
+
+    /// Asks for an answer.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there is none.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
     /// A moment as the database has it.

@@ -85,14 +85,18 @@ type Row = (
 const COLUMNS: &str = "id, tenant, person, description, roles, tools, sha256, previous_sha256, previous_until, created, \
                        created_by, creators, expires, revoked, last_used";
 
-impl Store {
+/// The keys that administrators manage: the table `managed_keys`, whose version is in `shared_versions`.
+#[derive(Debug, Clone)]
+pub struct KeyStore(pub(super) Store);
+
+impl KeyStore {
     /// A number that grows with each change of a key, by whatever process. Uses are no changes.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn managed_keys_version(&self) -> Result<i64, StoreError> {
+    pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = $1").bind(VERSION);
-        let version: Option<i64> = version.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))?;
+        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(version.unwrap_or(0))
     }
 
@@ -100,23 +104,18 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn managed_keys(&self) -> Result<Vec<StoredKey>, StoreError> {
+    pub async fn all(&self) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys");
         let rows: Vec<Row> =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
-        rows.into_iter().map(|row| self.managed_key_of(row)).collect()
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
     /// At most so many keys whose ids come after this one, in their order; with a tenant, of that one.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn managed_keys_after(
-        &self,
-        after: &str,
-        tenant: Option<&str>,
-        max: usize,
-    ) -> Result<Vec<StoredKey>, StoreError> {
+    pub async fn after(&self, after: &str, tenant: Option<&str>, max: usize) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM managed_keys WHERE id > $1 AND ($2 = '' OR tenant = $2) ORDER BY id LIMIT $3"
         );
@@ -124,27 +123,27 @@ impl Store {
             .bind(after)
             .bind(tenant.unwrap_or_default())
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
-        rows.into_iter().map(|row| self.managed_key_of(row)).collect()
+            .map_err(|error| self.0.failed(error))?;
+        rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
     /// # Errors
     /// [`StoreError`].
-    pub async fn managed_key(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
+    pub async fn get(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys WHERE id = $1");
-        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await;
-        let row: Option<Row> = row.map_err(|error| self.failed(error))?;
-        row.map(|row| self.managed_key_of(row)).transpose()
+        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
+        let row: Option<Row> = row.map_err(|error| self.0.failed(error))?;
+        row.map(|row| self.key_of(row)).transpose()
     }
 
     /// Adds a key; `None` if there are [`MAX_KEYS`].
     ///
     /// # Errors
     /// [`StoreError`]; nothing is added then.
-    pub async fn add_managed_key(&self, key: &NewManagedKey) -> Result<Option<StoredKey>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn add(&self, key: &NewManagedKey) -> Result<Option<StoredKey>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO managed_keys (id, tenant, person, description, roles, tools, sha256, created, created_by, creators,
                  expires)
@@ -163,7 +162,7 @@ impl Store {
             .bind(&key.created_by)
             .bind(json(&key.creators))
             .bind(key.expires.map(Timestamp::as_microsecond));
-        self.change_managed_key(added).await
+        self.change(added).await
     }
 
     /// Gives a key, as it was read, another token and other creators. The token before is accepted for `overlap` more, by the
@@ -171,14 +170,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn rotate_managed_key(
+    pub async fn rotate(
         &self,
         read: &StoredKey,
         sha256: &Secret,
         creators: &[String],
         overlap: Duration,
     ) -> Result<Option<StoredKey>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE managed_keys SET previous_sha256 = sha256, previous_until = {now} + $3, sha256 = $2, creators = $4
              WHERE id = $1 AND revoked IS NULL AND sha256 = $5 RETURNING {COLUMNS}"
@@ -189,27 +188,27 @@ impl Store {
             .bind(micros(overlap))
             .bind(json(creators))
             .bind(read.sha256.expose());
-        self.change_managed_key(rotated).await
+        self.change(rotated).await
     }
 
     /// Revokes a key, unless it was revoked before. `None` if there is no such key.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been revoked.
-    pub async fn revoke_managed_key(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn revoke(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql =
             format!("UPDATE managed_keys SET revoked = COALESCE(revoked, {now}) WHERE id = $1 RETURNING {COLUMNS}");
-        self.change_managed_key(sqlx::query_as(AssertSqlSafe(sql)).bind(id)).await
+        self.change(sqlx::query_as(AssertSqlSafe(sql)).bind(id)).await
     }
 
     /// Records when keys were used last.
     ///
     /// # Errors
     /// [`StoreError`]. Those recorded until then stay recorded.
-    pub async fn record_uses_of_keys(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
+    pub async fn record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         for uses in uses.chunks(MAX_ROWS) {
-            retried(|| self.record_uses(uses)).await?;
+            retried(|| self.try_record_uses(uses)).await?;
         }
         Ok(())
     }
@@ -218,14 +217,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_keys_ended_for(&self, duration: Duration) -> Result<(), StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn forget_ended_for(&self, duration: Duration) -> Result<(), StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM managed_keys WHERE expires <= {now} - $1 OR revoked <= {now} - $1");
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.pool).await;
-        removed.map(drop).map_err(|error| self.failed(error))
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    async fn record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
+    async fn try_record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         // Both engines name the columns of VALUES so.
         let sql = format!(
             "UPDATE managed_keys SET last_used = used.column2 FROM (VALUES {}) AS used
@@ -236,23 +235,23 @@ impl Store {
         for (id, used) in uses {
             statement = statement.bind(id).bind(used.as_microsecond());
         }
-        statement.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Runs a statement that changes one key, and lets other replicas know.
-    async fn change_managed_key(
+    async fn change(
         &self,
         statement: QueryAs<'_, Any, Row, <Any as Database>::Arguments>,
     ) -> Result<Option<StoredKey>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let changed = statement.fetch_optional(&mut *transaction).await.map_err(failed)?;
-        self.count_change(&mut transaction, VERSION).await?;
+        self.0.count_change(&mut transaction, VERSION).await?;
         transaction.commit().await.map_err(failed)?;
-        changed.map(|row| self.managed_key_of(row)).transpose()
+        changed.map(|row| self.key_of(row)).transpose()
     }
 
-    fn managed_key_of(&self, row: Row) -> Result<StoredKey, StoreError> {
+    fn key_of(&self, row: Row) -> Result<StoredKey, StoreError> {
         let (
             id,
             tenant,
@@ -271,14 +270,15 @@ impl Store {
             used,
         ) = row;
         let list = |text: &str| {
-            serde_json::from_str(text).map_err(|error| self.damaged(format!("a list of the key {id} is {error}")))
+            serde_json::from_str(text).map_err(|error| self.0.damaged(format!("a list of the key {id} is {error}")))
         };
-        let moment = |moment: Option<i64>| moment.map(|moment| Ok::<_, StoreError>(*self.moment(moment)?)).transpose();
+        let moment =
+            |moment: Option<i64>| moment.map(|moment| Ok::<_, StoreError>(*self.0.moment(moment)?)).transpose();
         Ok(StoredKey {
             roles: list(&roles)?,
             tools: tools.as_deref().map(list).transpose()?,
             previous: previous.map(Secret::new).zip(moment(until)?),
-            created: *self.moment(created)?,
+            created: *self.0.moment(created)?,
             creators: creators.as_deref().map(list).transpose()?.unwrap_or_else(|| creators_of_older(&by)),
             created_by: by,
             expires: moment(expires)?,
@@ -328,38 +328,38 @@ mod tests {
     #[tokio::test]
     async fn keys_are_added_listed_by_tenant_rotated_and_revoked_each_with_a_version() {
         let store = test_store().await;
-        assert_eq!(store.managed_keys_version().await.unwrap(), 0);
+        assert_eq!(store.keys().version().await.unwrap(), 0);
         let expires = Timestamp::now() + HOUR;
-        let added = store.add_managed_key(&NewManagedKey { expires: Some(expires), ..key("a", "acme") }).await;
+        let added = store.keys().add(&NewManagedKey { expires: Some(expires), ..key("a", "acme") }).await;
         let added = added.unwrap().unwrap();
         assert_eq!((&*added.tenant, &*added.roles, added.last_used), ("acme", &["operator".to_owned()][..], None));
         assert_eq!(added.expires.map(Timestamp::as_microsecond), Some(expires.as_microsecond()));
         assert_eq!(added.tools.as_deref(), Some(&["crm__*".to_owned()][..]));
         assert_eq!(added.creators, ["admin"]);
         let all_tools = NewManagedKey { tools: None, ..key("b", "globex") };
-        assert_eq!(store.add_managed_key(&all_tools).await.unwrap().unwrap().tools, None);
-        assert!(store.add_managed_key(&key("a", "acme")).await.is_err(), "an id is used once");
+        assert_eq!(store.keys().add(&all_tools).await.unwrap().unwrap().tools, None);
+        assert!(store.keys().add(&key("a", "acme")).await.is_err(), "an id is used once");
         let ids = |keys: Vec<StoredKey>| keys.into_iter().map(|key| key.id).collect::<Vec<_>>();
-        assert_eq!(ids(store.managed_keys_after("", None, 1).await.unwrap()), ["a"]);
-        assert_eq!(ids(store.managed_keys_after("a", None, 10).await.unwrap()), ["b"]);
-        assert_eq!(ids(store.managed_keys_after("", Some("globex"), 10).await.unwrap()), ["b"]);
+        assert_eq!(ids(store.keys().after("", None, 1).await.unwrap()), ["a"]);
+        assert_eq!(ids(store.keys().after("a", None, 10).await.unwrap()), ["b"]);
+        assert_eq!(ids(store.keys().after("", Some("globex"), 10).await.unwrap()), ["b"]);
 
         let both = ["admin".to_owned(), "eve".to_owned()];
-        let rotated = store.rotate_managed_key(&added, &Secret::new("second"), &both, HOUR).await.unwrap().unwrap();
+        let rotated = store.keys().rotate(&added, &Secret::new("second"), &both, HOUR).await.unwrap().unwrap();
         assert_eq!(rotated.creators, both);
-        let late = store.rotate_managed_key(&added, &Secret::new("other"), &[], HOUR).await.unwrap();
+        let late = store.keys().rotate(&added, &Secret::new("other"), &[], HOUR).await.unwrap();
         assert_eq!(late, None, "another request has rotated it");
         assert_eq!(rotated.sha256.expose(), "second");
         let (before, until) = rotated.previous.clone().unwrap();
         assert_eq!(before.expose(), "first");
         assert!(until > rotated.created && until <= rotated.created + HOUR + HOUR, "{until}");
-        let revoked = store.revoke_managed_key("a").await.unwrap().unwrap();
+        let revoked = store.keys().revoke("a").await.unwrap().unwrap();
         assert!(revoked.revoked.is_some());
-        assert_eq!(store.revoke_managed_key("a").await.unwrap().unwrap().revoked, revoked.revoked);
-        assert_eq!(store.rotate_managed_key(&rotated, &Secret::new("third"), &both, HOUR).await.unwrap(), None);
-        assert_eq!(store.revoke_managed_key("c").await.unwrap(), None);
-        assert!(store.managed_keys_version().await.unwrap() >= 4);
-        assert_eq!(store.managed_key("a").await.unwrap().unwrap().sha256.expose(), "second");
+        assert_eq!(store.keys().revoke("a").await.unwrap().unwrap().revoked, revoked.revoked);
+        assert_eq!(store.keys().rotate(&rotated, &Secret::new("third"), &both, HOUR).await.unwrap(), None);
+        assert_eq!(store.keys().revoke("c").await.unwrap(), None);
+        assert!(store.keys().version().await.unwrap() >= 4);
+        assert_eq!(store.keys().get("a").await.unwrap().unwrap().sha256.expose(), "second");
     }
 
     /// Programs of the version before write no creators.
@@ -369,10 +369,10 @@ mod tests {
         for (by, expected) in
             [("acme/mallory", &["mallory"][..]), ("default/local", &[]), ("acme/a/b", &["a/b"]), ("odd", &["odd"])]
         {
-            store.add_managed_key(&NewManagedKey { created_by: by.into(), ..key(by, "acme") }).await.unwrap();
+            store.keys().add(&NewManagedKey { created_by: by.into(), ..key(by, "acme") }).await.unwrap();
             let older = sqlx::query("UPDATE managed_keys SET creators = NULL WHERE id = $1").bind(by);
             older.execute(&store.pool).await.unwrap();
-            assert_eq!(store.managed_key(by).await.unwrap().unwrap().creators, expected, "{by}");
+            assert_eq!(store.keys().get(by).await.unwrap().unwrap().creators, expected, "{by}");
         }
     }
 
@@ -380,28 +380,28 @@ mod tests {
     async fn uses_are_recorded_without_a_version_and_never_go_back() {
         let store = test_store().await;
         for id in ["a", "b"] {
-            store.add_managed_key(&key(id, "acme")).await.unwrap();
+            store.keys().add(&key(id, "acme")).await.unwrap();
         }
-        let version = store.managed_keys_version().await.unwrap();
+        let version = store.keys().version().await.unwrap();
         let moment = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
-        store.record_uses_of_keys(&[("a".into(), moment(20)), ("b".into(), moment(30))]).await.unwrap();
-        store.record_uses_of_keys(&[("a".into(), moment(10)), ("gone".into(), moment(10))]).await.unwrap();
-        let used = store.managed_keys_after("", None, 10).await.unwrap().into_iter().map(|key| key.last_used);
+        store.keys().record_uses(&[("a".into(), moment(20)), ("b".into(), moment(30))]).await.unwrap();
+        store.keys().record_uses(&[("a".into(), moment(10)), ("gone".into(), moment(10))]).await.unwrap();
+        let used = store.keys().after("", None, 10).await.unwrap().into_iter().map(|key| key.last_used);
         assert_eq!(used.collect::<Vec<_>>(), [Some(*moment(20)), Some(*moment(30))]);
-        assert_eq!(store.managed_keys_version().await.unwrap(), version);
+        assert_eq!(store.keys().version().await.unwrap(), version);
     }
 
     #[tokio::test]
     async fn keys_that_ended_long_ago_are_removed() {
         let store = test_store().await;
         let expired = NewManagedKey { expires: Some(Timestamp::now() - HOUR - HOUR), ..key("expired", "acme") };
-        store.add_managed_key(&expired).await.unwrap();
+        store.keys().add(&expired).await.unwrap();
         for id in ["active", "revoked"] {
-            store.add_managed_key(&key(id, "acme")).await.unwrap();
+            store.keys().add(&key(id, "acme")).await.unwrap();
         }
-        store.revoke_managed_key("revoked").await.unwrap();
-        store.forget_keys_ended_for(HOUR).await.unwrap();
-        let kept = store.managed_keys_after("", None, 10).await.unwrap().into_iter().map(|key| key.id);
+        store.keys().revoke("revoked").await.unwrap();
+        store.keys().forget_ended_for(HOUR).await.unwrap();
+        let kept = store.keys().after("", None, 10).await.unwrap().into_iter().map(|key| key.id);
         assert_eq!(kept.collect::<Vec<_>>(), ["active", "revoked"]);
     }
 }

@@ -19,29 +19,23 @@ pub struct PausedRun<'a> {
     pub expires: DatabaseTime,
 }
 
-impl Store {
+/// Runs that wait for the tools of their clients: the table `paused_runs`.
+#[derive(Debug, Clone)]
+pub struct PausedRunStore(pub(super) Store);
+
+impl PausedRunStore {
     /// Keeps a run, and deletes those that have expired, and of its caller the oldest beyond so many bytes.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn keep_paused_run(
-        &self,
-        run: PausedRun<'_>,
-        now: DatabaseTime,
-        max_bytes: usize,
-    ) -> Result<(), StoreError> {
-        retried(|| self.try_keep_paused_run(run, now, max_bytes)).await
+    pub async fn keep(&self, run: PausedRun<'_>, now: DatabaseTime, max_bytes: usize) -> Result<(), StoreError> {
+        retried(|| self.try_keep(run, now, max_bytes)).await
     }
 
-    async fn try_keep_paused_run(
-        &self,
-        run: PausedRun<'_>,
-        now: DatabaseTime,
-        max_bytes: usize,
-    ) -> Result<(), StoreError> {
-        let failed = |error| self.failed(error);
+    async fn try_keep(&self, run: PausedRun<'_>, now: DatabaseTime, max_bytes: usize) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
         let size = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         sqlx::query("DELETE FROM paused_runs WHERE expires <= $1")
             .bind(now.as_microsecond())
             .execute(&mut *transaction)
@@ -77,7 +71,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn paused_runs(
+    pub async fn waiting_for(
         &self,
         caller_key: &str,
         calls: &[&str],
@@ -95,7 +89,8 @@ impl Store {
                 .bind(caller_key)
                 .bind(now.as_microsecond());
             let query = calls.iter().fold(query, |query, call| query.bind(*call));
-            let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            let rows: Vec<(String, String)> =
+                query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
             found.extend(rows);
         }
         Ok(found)
@@ -115,10 +110,10 @@ mod tests {
         let at = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         let run = |caller_key, call, expires| PausedRun { caller_key, call, run: "{}", expires: at(expires) };
         for run in [run("ann", "a", 100), run("ann", "b", 200), run("bob", "a", 300)] {
-            store.keep_paused_run(run, at(1), 1_000).await.unwrap();
+            store.paused_runs().keep(run, at(1), 1_000).await.unwrap();
         }
         let find = async |caller_key, calls: &[&str], second| {
-            let found = store.paused_runs(caller_key, calls, at(second)).await.unwrap();
+            let found = store.paused_runs().waiting_for(caller_key, calls, at(second)).await.unwrap();
             let mut calls: Vec<_> = found.into_iter().map(|(call, _)| call).collect();
             calls.sort();
             calls
@@ -127,7 +122,7 @@ mod tests {
         assert_eq!(find("ann", &many, 99).await, ["a", "b"]);
         assert_eq!(find("ann", &["a", "b"], 100).await, ["b"]);
         assert_eq!((find("eve", &["a"], 1).await.len(), find("ann", &[], 1).await.len()), (0, 0));
-        store.keep_paused_run(run("ann", "c", 900), at(250), 1_000).await.unwrap();
+        store.paused_runs().keep(run("ann", "c", 900), at(250), 1_000).await.unwrap();
         assert_eq!(find("ann", &["a", "b", "c"], 1).await, ["c"], "expired ones are deleted");
         assert_eq!(find("bob", &["a"], 1).await, ["a"]);
     }
@@ -139,10 +134,12 @@ mod tests {
         let text = "x".repeat(40);
         for (caller_key, call, expires) in [("bob", "a", 10), ("ann", "a", 11), ("ann", "b", 12), ("ann", "c", 13)] {
             let run = PausedRun { caller_key, call, run: &text, expires: at(expires) };
-            store.keep_paused_run(run, at(1), 100).await.unwrap();
+            store.paused_runs().keep(run, at(1), 100).await.unwrap();
         }
-        let found = async |caller_key| store.paused_runs(caller_key, &["a", "b", "c"], at(1)).await.unwrap().len();
+        let found = async |caller_key| {
+            store.paused_runs().waiting_for(caller_key, &["a", "b", "c"], at(1)).await.unwrap().len()
+        };
         assert_eq!((found("ann").await, found("bob").await), (2, 1));
-        assert!(store.paused_runs("ann", &["a"], at(1)).await.unwrap().is_empty());
+        assert!(store.paused_runs().waiting_for("ann", &["a"], at(1)).await.unwrap().is_empty());
     }
 }

@@ -34,20 +34,20 @@ pub struct AskedPermits<'a> {
     pub holder: &'a str,
 }
 
-impl Store {
+/// Slots of tools with a limit over all replicas: the table `tool_permits`. It reads `replicas` to find lost ones.
+#[derive(Debug, Clone)]
+pub struct PermitStore(pub(super) Store);
+
+impl PermitStore {
     /// Takes free slots, at most those that are wanted. Two statements never take the same one.
     ///
     /// # Errors
-    /// [`StoreError`]; slots may be taken all the same when no answer arrives ([`permits_of`](Self::permits_of)).
-    pub async fn take_permits(
-        &self,
-        asked: AskedPermits<'_>,
-        lost_after: Duration,
-    ) -> Result<Vec<StoredPermit>, StoreError> {
-        let sql = self.take_permits_statement();
+    /// [`StoreError`]; slots may be taken all the same when no answer arrives ([`of_replica`](Self::of_replica)).
+    pub async fn take(&self, asked: AskedPermits<'_>, lost_after: Duration) -> Result<Vec<StoredPermit>, StoreError> {
+        let sql = self.take_statement();
         // Each statement begins at another slot, so that two at once seldom want the same.
         let first: i64 = rand::random_range(0..i64::from(asked.limit.max(1)));
-        let slots = retried(|| self.try_take_permits(&sql, first, asked, lost_after)).await?;
+        let slots = retried(|| self.try_take(&sql, first, asked, lost_after)).await?;
         let permit = |slot| StoredPermit { tool: asked.tool.to_owned(), slot, holder: asked.holder.to_owned() };
         Ok(slots.into_iter().map(permit).collect())
     }
@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn give_permits_back(&self, permits: &[StoredPermit]) -> Result<(), StoreError> {
+    pub async fn give_back(&self, permits: &[StoredPermit]) -> Result<(), StoreError> {
         for permits in permits.chunks(MAX_GIVEN_BACK) {
             let each = (0..permits.len()).map(|row| {
                 let [tool, slot, holder] = [1, 2, 3].map(|column| 3 * row + column);
@@ -72,15 +72,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn permits_of(&self, replica: &str, taken_before: Duration) -> Result<Vec<StoredPermit>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn of_replica(&self, replica: &str, taken_before: Duration) -> Result<Vec<StoredPermit>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT tool, slot, holder FROM tool_permits WHERE replica = $1 AND taken <= {now} - $2");
         let rows: Vec<(String, i64, String)> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(replica)
             .bind(micros(taken_before))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(rows.into_iter().map(|(tool, slot, holder)| StoredPermit { tool, slot, holder }).collect())
     }
 
@@ -88,13 +88,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_lost_permits(&self, replica: &str, lost_after: Duration) -> Result<(), StoreError> {
+    pub async fn forget_lost(&self, replica: &str, lost_after: Duration) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM tool_permits WHERE NOT {}", self.is_held("tool_permits", ("$1", "$2")));
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(replica).bind(micros(lost_after)).execute(&self.pool).await;
-        removed.map(drop).map_err(|error| self.failed(error))
+        let removed =
+            sqlx::query(AssertSqlSafe(sql)).bind(replica).bind(micros(lost_after)).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    async fn try_take_permits(
+    async fn try_take(
         &self,
         sql: &str,
         first: i64,
@@ -109,9 +110,9 @@ impl Store {
             .bind(first)
             .bind(i64::try_from(asked.wanted).unwrap_or(i64::MAX))
             .bind(micros(lost_after))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
     async fn try_give_back(&self, sql: &str, permits: &[StoredPermit]) -> Result<(), StoreError> {
@@ -119,12 +120,12 @@ impl Store {
         for StoredPermit { tool, slot, holder } in permits {
             statement = statement.bind(tool).bind(*slot).bind(holder);
         }
-        statement.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// The parameters are tool, limit, holder, replica, the slot to begin at, how many, and after how long a replica is lost.
-    fn take_permits_statement(&self) -> String {
-        let now = self.engine.now_expression();
+    fn take_statement(&self) -> String {
+        let now = self.0.engine.now_expression();
         let [taken, held] = ["taken_slot", "held"].map(|row| self.is_held(row, ("$4", "$7")));
         format!(
             "WITH RECURSIVE slots(slot) AS
@@ -144,7 +145,7 @@ impl Store {
 
     /// Whether a slot is held, as a replica sees it. One that was just taken is, whatever this statement knows of its replica.
     fn is_held(&self, row: &str, (replica, lost_after): (&str, &str)) -> String {
-        let recently = format!("{} - CAST({lost_after} AS BIGINT)", self.engine.now_expression());
+        let recently = format!("{} - CAST({lost_after} AS BIGINT)", self.0.engine.now_expression());
         format!(
             "({row}.taken > {recently}
               OR EXISTS (SELECT 1 FROM replicas AS r WHERE r.id = {row}.replica AND r.heartbeat > {recently})
@@ -171,13 +172,13 @@ mod tests {
             address: None,
             degraded: "[]",
         };
-        store.beat(replica, LOST_AFTER).await.unwrap();
+        store.replicas().beat(replica, LOST_AFTER).await.unwrap();
     }
 
     async fn take(store: &Store, replica: &str, (limit, wanted): (u32, usize), lost: Duration) -> Vec<StoredPermit> {
         let holder = uuid::Uuid::new_v4().to_string();
         let asked = AskedPermits { tool: "slow", limit, wanted, replica, holder: &holder };
-        store.take_permits(asked, lost).await.unwrap()
+        store.permits().take(asked, lost).await.unwrap()
     }
 
     #[tokio::test]
@@ -190,10 +191,10 @@ mod tests {
         slots.sort_unstable();
         assert_eq!(slots, [1, 2, 3]);
         assert!(take(&store, "a", (3, 1), LOST_AFTER).await.is_empty());
-        store.give_permits_back(&held[..1]).await.unwrap();
+        store.permits().give_back(&held[..1]).await.unwrap();
         let again = take(&store, "b", (3, 5), LOST_AFTER).await;
         assert_eq!(again.iter().map(|permit| permit.slot).collect::<Vec<_>>(), [held[0].slot]);
-        store.give_permits_back(&held[..1]).await.unwrap();
+        store.permits().give_back(&held[..1]).await.unwrap();
         assert!(take(&store, "a", (3, 1), LOST_AFTER).await.is_empty(), "the slot is another call's now");
         assert_eq!(take(&store, "a", (4, 5), LOST_AFTER).await.len(), 1, "the limit was raised");
     }
@@ -207,17 +208,17 @@ mod tests {
         assert_eq!(take(&store, "gone", (2, 1), LOST_AFTER).await.len(), 1);
         assert!(take(&store, "other", (2, 2), LOST_AFTER).await.is_empty(), "it was taken just now");
         // As after a while in which only one said that it is there.
-        store.set_permits_taken_long_ago().await;
+        store.permits().set_taken_long_ago().await;
         assert!(take(&store, "other", (2, 2), LOST_AFTER).await.is_empty(), "it is there for too short a time itself");
         sqlx::query("UPDATE replicas SET live_since = 0 WHERE id = 'other'").execute(&store.pool).await.unwrap();
-        assert_eq!(store.permits_of("gone", LOST_AFTER).await.unwrap().len(), 1);
+        assert_eq!(store.permits().of_replica("gone", LOST_AFTER).await.unwrap().len(), 1);
         assert_eq!(take(&store, "other", (2, 2), LOST_AFTER).await.len(), 1);
-        store.set_permits_taken_long_ago().await;
-        store.remove_replica("other").await.unwrap();
+        store.permits().set_taken_long_ago().await;
+        store.replicas().remove("other").await.unwrap();
         sqlx::query("UPDATE replicas SET live_since = 0").execute(&store.pool).await.unwrap();
-        store.forget_lost_permits("live", LOST_AFTER).await.unwrap();
-        assert_eq!(store.permits_of("live", LOST_AFTER).await.unwrap().len(), 1);
-        assert!(store.permits_of("other", LOST_AFTER).await.unwrap().is_empty());
+        store.permits().forget_lost("live", LOST_AFTER).await.unwrap();
+        assert_eq!(store.permits().of_replica("live", LOST_AFTER).await.unwrap().len(), 1);
+        assert!(store.permits().of_replica("other", LOST_AFTER).await.unwrap().is_empty());
     }
 
     #[tokio::test]
@@ -226,7 +227,7 @@ mod tests {
         beat(&store, "one").await;
         beat(&store, "other").await;
         assert_eq!(take(&store, "other", (1, 1), LOST_AFTER).await.len(), 1);
-        store.set_permits_taken_long_ago().await;
+        store.permits().set_taken_long_ago().await;
         sqlx::query("UPDATE replicas SET heartbeat = 0, live_since = 0").execute(&store.pool).await.unwrap();
         beat(&store, "one").await;
         assert!(take(&store, "one", (1, 1), LOST_AFTER).await.is_empty());

@@ -1,22 +1,22 @@
 //! What interrupted plans had reserved, and their charges for it.
 
 use super::plans::{RUNNING, Row, text_of};
-use super::{DailyUsage, ReservedCharge, Store, StoreError, StoredPlan, retried};
+use super::{DailyUsage, PlanStore, ReservedCharge, StoreError, StoredPlan, retried};
 
-impl Store {
+impl PlanStore {
     /// The interrupted plans for which money is reserved. `process`: this one.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn plans_with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
-        let columns = self.plan_columns();
+    pub async fn with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
+        let columns = self.columns();
         let statement =
             format!("SELECT {columns} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
             .bind(RUNNING)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row, process)).collect::<Result<_, _>>()?;
         Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
     }
@@ -26,23 +26,23 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is charged then.
-    pub async fn charge_plan(
+    pub async fn charge(
         &self,
         found: &StoredPlan,
         state: &str,
         reserved: &[ReservedCharge],
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        retried(|| self.try_charge_plan(found, state, reserved)).await
+        retried(|| self.try_charge(found, state, reserved)).await
     }
 
-    async fn try_charge_plan(
+    async fn try_charge(
         &self,
         found: &StoredPlan,
         state: &str,
         reserved: &[ReservedCharge],
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let statement = "UPDATE plans SET state = $1 WHERE id = $2 AND status = $3 AND changed = $4";
         let changed = sqlx::query(statement)
             .bind(state)
@@ -52,12 +52,12 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(failed)?;
-        let taken = self.take_reserved(&mut transaction, "owner = $1", &found.id).await?;
+        let taken = self.0.charges().take_reserved(&mut transaction, "owner = $1", &found.id).await?;
         if changed.rows_affected() == 0 || taken.len() != reserved.len() {
             transaction.rollback().await.map_err(failed)?;
             return Ok(None);
         }
-        let totals = self.charge_taken(&mut transaction, &taken).await?;
+        let totals = self.0.charges().charge_taken(&mut transaction, &taken).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(Some(totals))
     }

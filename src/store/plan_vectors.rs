@@ -5,23 +5,23 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Store, StoreError};
+use super::{PlanStore, StoreError};
 
-impl Store {
+impl PlanStore {
     /// The vectors of a plan that a model made, by the digests of their texts.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn plan_vectors(&self, plan: &str, model: &str) -> Result<HashMap<String, Vec<f32>>, StoreError> {
+    pub async fn vectors(&self, plan: &str, model: &str) -> Result<HashMap<String, Vec<f32>>, StoreError> {
         let rows: Vec<(String, String)> =
             sqlx::query_as("SELECT digest, vector FROM plan_vectors WHERE plan = $1 AND model = $2")
                 .bind(plan)
                 .bind(model)
-                .fetch_all(&self.pool)
+                .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         let read = |(digest, text): (String, String)| {
-            let vector = numbers_of(&text).ok_or_else(|| self.damaged("a vector of a plan is no list of numbers"))?;
+            let vector = numbers_of(&text).ok_or_else(|| self.0.damaged("a vector of a plan is no list of numbers"))?;
             Ok((digest, vector))
         };
         rows.into_iter().map(read).collect()
@@ -31,7 +31,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; some may be stored then.
-    pub async fn keep_plan_vectors(
+    pub async fn keep_vectors(
         &self,
         plan: &str,
         model: &str,
@@ -46,9 +46,9 @@ impl Store {
             .bind(digest)
             .bind(model)
             .bind(text_of(vector))
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Store {
     /// [`StoreError`].
     pub(super) async fn forget_vectors_without_plans(&self) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM plan_vectors WHERE plan NOT IN (SELECT id FROM plans)");
-        forgotten.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
     async fn vectors_are_those_of_their_plan_and_model_and_go_with_the_plan() {
         let store = test_store().await;
         let vector = [1.5, -0.25, f32::MIN_POSITIVE];
-        store.keep_plan_vectors("p", "m", &[("a".into(), vector.to_vec()), ("b".into(), vec![2.0])]).await.unwrap();
-        store.keep_plan_vectors("p", "n", &[("b".into(), vec![3.0])]).await.unwrap();
-        assert_eq!(store.plan_vectors("p", "m").await.unwrap(), HashMap::from([("a".to_owned(), vector.to_vec())]));
-        assert_eq!(store.plan_vectors("p", "n").await.unwrap(), HashMap::from([("b".to_owned(), vec![3.0])]));
-        assert!(store.plan_vectors("q", "m").await.unwrap().is_empty());
-        store.forget_plans_before(store.now()).await.unwrap();
-        assert!(store.plan_vectors("p", "m").await.unwrap().is_empty(), "there is no such plan");
+        store.plans().keep_vectors("p", "m", &[("a".into(), vector.to_vec()), ("b".into(), vec![2.0])]).await.unwrap();
+        store.plans().keep_vectors("p", "n", &[("b".into(), vec![3.0])]).await.unwrap();
+        assert_eq!(store.plans().vectors("p", "m").await.unwrap(), HashMap::from([("a".to_owned(), vector.to_vec())]));
+        assert_eq!(store.plans().vectors("p", "n").await.unwrap(), HashMap::from([("b".to_owned(), vec![3.0])]));
+        assert!(store.plans().vectors("q", "m").await.unwrap().is_empty());
+        store.plans().forget_before(store.now()).await.unwrap();
+        assert!(store.plans().vectors("p", "m").await.unwrap().is_empty(), "there is no such plan");
     }
 
     #[test]

@@ -52,12 +52,17 @@ pub enum PlanWish {
 /// In the order of the columns.
 pub(super) type Row = (String, String, String, String, String, String, i64, String, String, String);
 
-impl Store {
+/// Plans of agents and their vectors: the tables `plans` and `plan_vectors`. It makes the charges of a plan, and removes its
+/// reservations from `reserved_charges`.
+#[derive(Debug, Clone)]
+pub struct PlanStore(pub(super) Store);
+
+impl PlanStore {
     /// Adds a plan that `holder` runs.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn add_plan(&self, plan: &StoredPlan, holder: &str) -> Result<(), StoreError> {
+    pub async fn add(&self, plan: &StoredPlan, holder: &str) -> Result<(), StoreError> {
         let seen = self.now_in_millis();
         let statement = format!(
             "INSERT INTO plans (id, caller_key, agent, session, status, wish, holder, seen, created, changed, state)
@@ -73,9 +78,9 @@ impl Store {
             .bind(text_of(*plan.created))
             .bind(text_of(*plan.changed))
             .bind(&plan.state)
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -83,14 +88,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn plan(&self, caller_key: &str, id: &str, process: &str) -> Result<Option<StoredPlan>, StoreError> {
-        let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.plan_columns());
+    pub async fn get(&self, caller_key: &str, id: &str, process: &str) -> Result<Option<StoredPlan>, StoreError> {
+        let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.columns());
         let row: Option<Row> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(id)
             .bind(caller_key)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         row.map(|row| self.stored_plan(row, process)).transpose()
     }
 
@@ -98,7 +103,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn plans_of(
+    pub async fn of_caller(
         &self,
         caller_key: &str,
         before: Timestamp,
@@ -107,15 +112,15 @@ impl Store {
     ) -> Result<Vec<StoredPlan>, StoreError> {
         let statement = format!(
             "SELECT {} FROM plans WHERE caller_key = $1 AND created < $2 ORDER BY created DESC LIMIT $3",
-            self.plan_columns()
+            self.columns()
         );
         let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(caller_key)
             .bind(text_of(before))
             .bind(i64::from(max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         rows.into_iter().map(|row| self.stored_plan(row, process)).collect()
     }
 
@@ -124,25 +129,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn save_plan(
+    pub async fn save(
         &self,
         key: &PlanKey,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
         now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
-        retried(|| self.try_save_plan(key, (status, state), charges, now)).await
+        retried(|| self.try_save(key, (status, state), charges, now)).await
     }
 
-    async fn try_save_plan(
+    async fn try_save(
         &self,
         key: &PlanKey,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
         now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let seen = self.now_in_millis();
         let wish: Option<String> = sqlx::query_scalar(AssertSqlSafe(format!(
             "UPDATE plans SET status = $1, state = $2, seen = {seen}, changed = $3
@@ -161,7 +166,7 @@ impl Store {
             transaction.rollback().await.map_err(failed)?;
             return Ok(None);
         };
-        let totals = self.charge_within(&mut transaction, charges).await?;
+        let totals = self.0.charges().add_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(Some((PlanWish::of(&wish), totals)))
     }
@@ -170,15 +175,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn beat_plan(&self, key: &PlanKey) -> Result<Option<PlanWish>, StoreError> {
+    pub async fn beat(&self, key: &PlanKey) -> Result<Option<PlanWish>, StoreError> {
         let seen = self.now_in_millis();
         let statement = format!("UPDATE plans SET seen = {seen} WHERE id = $1 AND holder = $2 RETURNING wish");
         let wish = sqlx::query_scalar(AssertSqlSafe(statement))
             .bind(&*key.id)
             .bind(&*key.holder)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(wish.map(|wish: String| PlanWish::of(&wish)))
     }
 
@@ -186,16 +191,16 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn end_plan(&self, key: &PlanKey, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
+    pub async fn end(&self, key: &PlanKey, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("UPDATE plans SET status = $1, changed = $2 WHERE id = $3 AND holder = $4 AND status = $5")
             .bind(status)
             .bind(text_of(*now))
             .bind(&*key.id)
             .bind(&*key.holder)
             .bind(RUNNING)
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -203,14 +208,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn wish_of_plan(&self, id: &str, wish: PlanWish) -> Result<bool, StoreError> {
+    pub async fn set_wish(&self, id: &str, wish: PlanWish) -> Result<bool, StoreError> {
         let changed = sqlx::query("UPDATE plans SET wish = $1 WHERE id = $2 AND status = $3")
             .bind(wish.as_str())
             .bind(id)
             .bind(RUNNING)
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(changed.rows_affected() == 1)
     }
 
@@ -219,7 +224,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn replace_plan(
+    pub async fn replace(
         &self,
         found: &StoredPlan,
         status: &str,
@@ -240,9 +245,9 @@ impl Store {
         .bind(&*found.id)
         .bind(&found.status)
         .bind(text_of(*found.changed))
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(changed.rows_affected() == 1)
     }
 
@@ -250,7 +255,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_surplus_plans(&self, caller_key: &str, max: u32) -> Result<(), StoreError> {
+    pub async fn forget_surplus(&self, caller_key: &str, max: u32) -> Result<(), StoreError> {
         sqlx::query(
             "DELETE FROM plans WHERE caller_key = $1 AND status <> $2 AND id NOT IN
              (SELECT id FROM plans WHERE caller_key = $3 ORDER BY created DESC LIMIT $4)",
@@ -259,9 +264,9 @@ impl Store {
         .bind(RUNNING)
         .bind(caller_key)
         .bind(i64::from(max))
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -269,33 +274,33 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_plans_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
+    pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM plans WHERE changed < $1")
             .bind(text_of(*moment))
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         self.forget_vectors_without_plans().await
     }
 
     /// The columns of a [`Row`]: instead of the moment when a process last said that it runs the plan, how long ago that was.
-    pub(super) fn plan_columns(&self) -> String {
+    pub(super) fn columns(&self) -> String {
         let now = self.now_in_millis();
         format!("id, caller_key, agent, session, status, holder, {now} - seen, created, changed, state")
     }
 
     fn now_in_millis(&self) -> String {
-        format!("{} / 1000", self.engine.now_expression())
+        format!("{} / 1000", self.0.engine.now_expression())
     }
 
     pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
         let (id, caller_key, agent, session, status, holder, unseen_for, created, changed, state) = row;
         let moment = |text: &str| {
-            let moment = text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
+            let moment = text.parse().map_err(|_| self.0.damaged(format!("a plan has the time {text:?}")));
             moment.map(DatabaseTime::of_database)
         };
         // A SQLite file has one process, so that any other one is gone.
-        let is_alive = holder == process || self.engine == Engine::PostgreSql && unseen_for < ALIVE_MS;
+        let is_alive = holder == process || self.0.engine == Engine::PostgreSql && unseen_for < ALIVE_MS;
         Ok(StoredPlan {
             id: id.into(),
             caller_key: caller_key.into(),
@@ -363,38 +368,38 @@ mod tests {
     #[tokio::test]
     async fn only_the_process_that_runs_a_plan_saves_it_and_learns_what_its_caller_wants() {
         let store = test_store().await;
-        store.add_plan(&plan("1", "ann", 0), "p").await.unwrap();
-        let saved = store.save_plan(&key("p"), (RUNNING, "{\"a\":1}"), &[], moment(1)).await.unwrap();
+        store.plans().add(&plan("1", "ann", 0), "p").await.unwrap();
+        let saved = store.plans().save(&key("p"), (RUNNING, "{\"a\":1}"), &[], moment(1)).await.unwrap();
         assert_eq!(saved, Some((PlanWish::GoOn, Vec::new())));
-        assert!(store.wish_of_plan("1", PlanWish::Pause).await.unwrap());
-        assert_eq!(store.beat_plan(&key("p")).await.unwrap(), Some(PlanWish::Pause));
-        assert_eq!(store.save_plan(&key("q"), (RUNNING, "{}"), &[], moment(2)).await.unwrap(), None);
-        assert_eq!(store.beat_plan(&key("q")).await.unwrap(), None);
-        store.save_plan(&key("p"), ("paused", "{\"a\":2}"), &[], moment(3)).await.unwrap();
-        assert!(!store.wish_of_plan("1", PlanWish::Cancel).await.unwrap(), "it does not run");
-        assert_eq!(store.save_plan(&key("p"), (RUNNING, "{}"), &[], moment(4)).await.unwrap(), None);
+        assert!(store.plans().set_wish("1", PlanWish::Pause).await.unwrap());
+        assert_eq!(store.plans().beat(&key("p")).await.unwrap(), Some(PlanWish::Pause));
+        assert_eq!(store.plans().save(&key("q"), (RUNNING, "{}"), &[], moment(2)).await.unwrap(), None);
+        assert_eq!(store.plans().beat(&key("q")).await.unwrap(), None);
+        store.plans().save(&key("p"), ("paused", "{\"a\":2}"), &[], moment(3)).await.unwrap();
+        assert!(!store.plans().set_wish("1", PlanWish::Cancel).await.unwrap(), "it does not run");
+        assert_eq!(store.plans().save(&key("p"), (RUNNING, "{}"), &[], moment(4)).await.unwrap(), None);
 
-        let found = store.plan("ann", "1", "q").await.unwrap().unwrap();
+        let found = store.plans().get("ann", "1", "q").await.unwrap().unwrap();
         assert_eq!((found.status.as_str(), found.state.as_str()), ("paused", "{\"a\":2}"));
-        assert!(store.replace_plan(&found, RUNNING, "{}", "q", moment(5)).await.unwrap());
-        assert!(!store.replace_plan(&found, RUNNING, "{}", "r", moment(5)).await.unwrap(), "it was taken");
-        assert!(store.save_plan(&key("q"), (RUNNING, "{}"), &[], moment(6)).await.unwrap().is_some());
-        store.end_plan(&key("q"), "cancelled", moment(7)).await.unwrap();
-        assert_eq!(store.plan("ann", "1", "q").await.unwrap().unwrap().status, "cancelled");
+        assert!(store.plans().replace(&found, RUNNING, "{}", "q", moment(5)).await.unwrap());
+        assert!(!store.plans().replace(&found, RUNNING, "{}", "r", moment(5)).await.unwrap(), "it was taken");
+        assert!(store.plans().save(&key("q"), (RUNNING, "{}"), &[], moment(6)).await.unwrap().is_some());
+        store.plans().end(&key("q"), "cancelled", moment(7)).await.unwrap();
+        assert_eq!(store.plans().get("ann", "1", "q").await.unwrap().unwrap().status, "cancelled");
     }
 
     #[tokio::test]
     async fn a_plan_whose_process_is_gone_is_interrupted() {
         let store = test_store().await;
-        store.add_plan(&plan("1", "ann", 0), "p").await.unwrap();
-        store.beat_plan(&key("p")).await.unwrap();
-        assert!(!store.plan("ann", "1", "p").await.unwrap().unwrap().is_interrupted);
-        let of_another = store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
+        store.plans().add(&plan("1", "ann", 0), "p").await.unwrap();
+        store.plans().beat(&key("p")).await.unwrap();
+        assert!(!store.plans().get("ann", "1", "p").await.unwrap().unwrap().is_interrupted);
+        let of_another = store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
         assert_eq!(of_another, store.engine == Engine::Sqlite);
         sqlx::query("UPDATE plans SET seen = seen - 15001").execute(&store.pool).await.unwrap();
-        assert!(store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted);
-        store.beat_plan(&key("p")).await.unwrap();
-        let again = store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
+        assert!(store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted);
+        store.plans().beat(&key("p")).await.unwrap();
+        let again = store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
         assert_eq!(again, store.engine == Engine::Sqlite, "it said by the store's clock that it runs the plan");
     }
 
@@ -402,18 +407,18 @@ mod tests {
     async fn plans_are_listed_for_their_caller_until_they_are_old() {
         let store = test_store().await;
         for plan in [plan("1", "ann", 0), plan("2", "ann", 1), plan("3", "bob", 2)] {
-            store.add_plan(&plan, "p").await.unwrap();
+            store.plans().add(&plan, "p").await.unwrap();
         }
         let ids = async |caller: &str, before| {
-            let plans = store.plans_of(caller, *moment(before), 10, "p").await.unwrap();
+            let plans = store.plans().of_caller(caller, *moment(before), 10, "p").await.unwrap();
             plans.iter().map(|plan| plan.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(ids("ann", 9).await, ["2", "1"]);
         assert_eq!(ids("ann", 1).await, ["1"]);
-        assert!(store.plan("bob", "1", "p").await.unwrap().is_none());
-        store.forget_surplus_plans("ann", 1).await.unwrap();
+        assert!(store.plans().get("bob", "1", "p").await.unwrap().is_none());
+        store.plans().forget_surplus("ann", 1).await.unwrap();
         assert_eq!(ids("ann", 9).await, ["2", "1"], "both run");
-        store.forget_plans_before(moment(1)).await.unwrap();
+        store.plans().forget_before(moment(1)).await.unwrap();
         assert_eq!(ids("ann", 9).await, ["2"]);
     }
 }

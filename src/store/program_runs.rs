@@ -70,19 +70,24 @@ pub struct StoredProgramRun {
     pub expires: Timestamp,
 }
 
-impl Store {
+/// Runs of programs and their journals: the tables `program_runs` and `program_run_parts`. It reads `replicas` to find lost
+/// processes.
+#[derive(Debug, Clone)]
+pub struct ProgramRunStore(pub(super) Store);
+
+impl ProgramRunStore {
     /// Stores a run with the first part of its journal; its fence is 1.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn begin_program_run(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
-        retried(|| self.try_begin_program_run(new)).await
+    pub async fn begin(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
+        retried(|| self.try_begin(new)).await
     }
 
-    async fn try_begin_program_run(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let now = self.engine.now_expression();
+    async fn try_begin(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
              VALUES ($1, $2, $3, $4, $5, 'running', $6, 1, {now}, {now} + $7)"
@@ -126,12 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; what it has must not take effect.
-    pub async fn add_program_run_part(
-        &self,
-        run: ProgramRunFence<'_>,
-        number: i64,
-        part: &str,
-    ) -> Result<bool, StoreError> {
+    pub async fn add_part(&self, run: ProgramRunFence<'_>, number: i64, part: &str) -> Result<bool, StoreError> {
         let added = sqlx::query(
             "INSERT INTO program_run_parts (run, number, sealed)
              SELECT $1, $2, $3 FROM program_runs WHERE id = $4 AND fence = $5 AND state = 'running'
@@ -142,9 +142,9 @@ impl Store {
         .bind(part)
         .bind(run.id)
         .bind(run.fence)
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(added.rows_affected() > 0)
     }
 
@@ -153,14 +153,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn take_program_run(
+    pub async fn take(
         &self,
         id: &str,
         owner: ProgramRunOwner<'_>,
         runner: &str,
         lost_after: Duration,
     ) -> Result<Option<i64>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE program_runs SET state = 'running', runner = $5, fence = fence + 1, expires = {now} + $6
              WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {now}
@@ -176,21 +176,21 @@ impl Store {
             .bind(runner)
             .bind(micros(RUN_TTL))
             .bind(micros(lost_after))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
     /// The parts of a journal, in their order.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn program_run_parts(&self, id: &str) -> Result<Vec<(i64, String)>, StoreError> {
+    pub async fn parts(&self, id: &str) -> Result<Vec<(i64, String)>, StoreError> {
         sqlx::query_as("SELECT number, sealed FROM program_run_parts WHERE run = $1 ORDER BY number")
             .bind(id)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
     /// The run is stopped and may be resumed; `approval` is what it waits for, if that is new. False when another process
@@ -198,14 +198,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn stop_program_run(&self, run: ProgramRunFence<'_>, approval: Option<&str>) -> Result<bool, StoreError> {
+    pub async fn stop(&self, run: ProgramRunFence<'_>, approval: Option<&str>) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE program_runs SET state = 'stopped', approval = COALESCE($3, approval), expires = {} + $4
              WHERE id = $1 AND fence = $2 AND state = 'running'",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let stopped = sqlx::query(AssertSqlSafe(sql)).bind(run.id).bind(run.fence).bind(approval).bind(micros(RUN_TTL));
-        let stopped = stopped.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let stopped = stopped.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(stopped.rows_affected() > 0)
     }
 
@@ -213,9 +213,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may still be resumable.
-    pub async fn give_up_program_run(&self, run: ProgramRunFence<'_>, reason: &str) -> Result<(), StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    pub async fn give_up(&self, run: ProgramRunFence<'_>, reason: &str) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let sql = "UPDATE program_runs SET state = 'unusable', reason = $3 WHERE id = $1 AND fence = $2";
         let given_up = sqlx::query(sql).bind(run.id).bind(run.fence).bind(reason).execute(&mut *transaction).await;
         if given_up.map_err(failed)?.rows_affected() > 0 {
@@ -228,9 +228,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may still be stored.
-    pub async fn forget_program_run(&self, run: ProgramRunFence<'_>) -> Result<(), StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+    pub async fn forget(&self, run: ProgramRunFence<'_>) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND fence = $2").bind(run.id).bind(run.fence);
         if removed.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
             remove_parts(&mut transaction, run.id).await.map_err(failed)?;
@@ -242,16 +242,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn await_approval_of_program_run(
-        &self,
-        id: &str,
-        owner: ProgramRunOwner<'_>,
-        approval: &str,
-    ) -> Result<(), StoreError> {
+    pub async fn await_approval(&self, id: &str, owner: ProgramRunOwner<'_>, approval: &str) -> Result<(), StoreError> {
         let sql = "UPDATE program_runs SET approval = $5
                    WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
         let of_run = sqlx::query(sql).bind(id).bind(owner.tenant).bind(owner.caller_key).bind(owner.endpoint);
-        of_run.bind(approval).execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        of_run.bind(approval).execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -259,10 +254,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_expired_program_runs(&self) -> Result<(), StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let sql = format!("DELETE FROM program_runs WHERE expires <= {} RETURNING id", self.engine.now_expression());
+    pub async fn forget_expired(&self) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let sql = format!("DELETE FROM program_runs WHERE expires <= {} RETURNING id", self.0.engine.now_expression());
         let removed: Vec<(String,)> =
             sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut *transaction).await.map_err(failed)?;
         for (run,) in removed {

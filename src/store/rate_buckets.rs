@@ -29,15 +29,19 @@ pub struct TakenCalls {
     pub until_full: Duration,
 }
 
-impl Store {
+/// Rate limits over all replicas: the table `rate_buckets`.
+#[derive(Debug, Clone)]
+pub struct RateBucketStore(pub(super) Store);
+
+impl RateBucketStore {
     /// Takes what there is of each bucket, and answers in the same order. Each bucket is named once, and they are sorted: all
     /// replicas lock the rows in one order.
     ///
     /// # Errors
     /// [`StoreError`]; the calls may be taken all the same when no answer arrives.
-    pub async fn take_calls(&self, asked: &[AskedCalls]) -> Result<Vec<TakenCalls>, StoreError> {
+    pub async fn take(&self, asked: &[AskedCalls]) -> Result<Vec<TakenCalls>, StoreError> {
         let sql = self.take_statement(asked.len());
-        let rows = retried(|| self.try_take_calls(&sql, asked)).await?;
+        let rows = retried(|| self.try_take(&sql, asked)).await?;
         let by_bucket: HashMap<_, _> =
             rows.into_iter().map(|(bucket, taken, at, now)| (bucket, (taken, at, now))).collect();
         let taken = asked.iter().map(|asked| {
@@ -52,29 +56,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_full_buckets(&self) -> Result<(), StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn forget_full(&self) -> Result<(), StoreError> {
+        let now = self.0.engine.now_expression();
         let removed = sqlx::query(AssertSqlSafe(format!("DELETE FROM rate_buckets WHERE full_at <= {now} * 1000")));
-        removed.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        removed.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    async fn try_take_calls(
-        &self,
-        sql: &str,
-        asked: &[AskedCalls],
-    ) -> Result<Vec<(String, i64, i64, i64)>, StoreError> {
+    async fn try_take(&self, sql: &str, asked: &[AskedCalls]) -> Result<Vec<(String, i64, i64, i64)>, StoreError> {
         let mut statement = sqlx::query_as(AssertSqlSafe(sql.to_owned())).persistent(stays_prepared(asked.len()));
         for AskedCalls { bucket, per_minute, wanted } in asked {
             let refill = i64::try_from(refill_nanos(*per_minute)).unwrap_or(i64::MAX);
             let capacity = refill.saturating_mul(per_minute.get().into());
             statement = statement.bind(bucket).bind(refill).bind(capacity).bind((*wanted).min(per_minute.get().into()));
         }
-        statement.fetch_all(&self.pool).await.map_err(|error| self.failed(error))
+        statement.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 
     /// The parameters of each bucket are its name, refill, capacity, and the calls that are wanted.
     fn take_statement(&self, buckets: usize) -> String {
-        let now = format!("({} * 1000)", self.engine.now_expression());
+        let now = format!("({} * 1000)", self.0.engine.now_expression());
         let rows = (0..buckets).map(|row| {
             let [bucket, refill, capacity, wanted] = [1, 2, 3, 4].map(|column| 4 * row + column);
             format!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     async fn taken(store: &Store, asked: &[AskedCalls]) -> Vec<i64> {
-        store.take_calls(asked).await.unwrap().into_iter().map(|taken| taken.taken).collect()
+        store.rate_buckets().take(asked).await.unwrap().into_iter().map(|taken| taken.taken).collect()
     }
 
     #[tokio::test]
@@ -126,12 +126,12 @@ mod tests {
         let store = test_store().await;
         assert_eq!(taken(&store, &[asked("a", 5, 3), asked("b", 7, 100)]).await, [3, 7]);
         assert_eq!(taken(&store, &[asked("a", 5, 3), asked("b", 7, 1)]).await, [2, 0]);
-        let empty = store.take_calls(&[asked("b", 7, 1)]).await.unwrap()[0];
+        let empty = store.rate_buckets().take(&[asked("b", 7, 1)]).await.unwrap()[0];
         assert!(empty.wait > Duration::from_secs(7) && empty.wait <= Duration::from_secs(9), "{empty:?}");
         assert!(empty.until_full > Duration::from_secs(58), "{empty:?}");
         assert_eq!(taken(&store, &[asked("b", 7, -2)]).await, [-2]);
         assert_eq!(taken(&store, &[asked("b", 7, 5)]).await, [2]);
-        store.forget_full_buckets().await.unwrap();
+        store.rate_buckets().forget_full().await.unwrap();
         assert_eq!(taken(&store, &[asked("b", 7, 1)]).await, [0], "it is not full");
     }
 
@@ -156,8 +156,8 @@ mod tests {
             for _ in 0..40 {
                 let most = i64::from(per_minute);
                 let wanted = random.random_range(-most.min(5)..=most);
-                let sql = store.take_statement(1);
-                let rows = store.try_take_calls(&sql, &[asked(&bucket, per_minute, wanted)]).await.unwrap();
+                let sql = store.rate_buckets().take_statement(1);
+                let rows = store.rate_buckets().try_take(&sql, &[asked(&bucket, per_minute, wanted)]).await.unwrap();
                 let (_, taken, now_full_at, now) = rows[0];
                 let (expected, expected_full_at) = take(full_at, now, rate, wanted);
                 assert_eq!((taken, now_full_at), (expected, expected_full_at), "{per_minute}: {wanted} at {now}");

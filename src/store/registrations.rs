@@ -1,9 +1,10 @@
 //! What was registered over HTTP and survives a restart: OpenAPI collections and MCP servers.
 
-use sqlx::query::Query;
-use sqlx::{Any, AnyConnection, AssertSqlSafe, Database};
+use sqlx::AssertSqlSafe;
 
-use super::tenant_resources::{StoredResource, TenantBounds, TenantKind, WriteOutcome};
+use super::tenant_resources::{
+    StoredResource, TenantBounds, TenantKind, WriteOutcome, forget_of_tenant, keep_of_tenant,
+};
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
 
@@ -36,13 +37,18 @@ impl Registrations {
     }
 }
 
-impl Store {
+/// OpenAPI collections and MCP servers: the tables `openapi_collections`, `mcp_servers` and `tenant_resources`, whose version is in
+/// `shared_versions`.
+#[derive(Debug, Clone)]
+pub struct RegistrationStore(pub(super) Store);
+
+impl RegistrationStore {
     /// All registrations of a kind, by name, each with its owner. A shared one counts before one of a tenant, which a program that
     /// does not know of owners may have given the same name.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn registrations(&self, of: Registrations) -> Result<Vec<StoredResource>, StoreError> {
+    pub async fn list(&self, of: Registrations) -> Result<Vec<StoredResource>, StoreError> {
         let table = of.table();
         let sql = format!(
             "SELECT name, registration, CAST(NULL AS TEXT) FROM {table}
@@ -50,8 +56,8 @@ impl Store {
              WHERE kind = $1 AND name NOT IN (SELECT name FROM {table})
              ORDER BY 1"
         );
-        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(of.of_tenants().kind).fetch_all(&self.pool);
-        let rows: Vec<(String, String, Option<String>)> = rows.await.map_err(|error| self.failed(error))?;
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(of.of_tenants().kind).fetch_all(&self.0.pool);
+        let rows: Vec<(String, String, Option<String>)> = rows.await.map_err(|error| self.0.failed(error))?;
         let stored = rows.into_iter().map(|(name, value, tenant)| StoredResource { name, value, owner: tenant.into() });
         Ok(stored.collect())
     }
@@ -60,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn keep_registration(
+    pub async fn keep(
         &self,
         of: Registrations,
         owner: &Ownership,
@@ -69,7 +75,7 @@ impl Store {
     ) -> Result<WriteOutcome, StoreError> {
         let kind = of.of_tenants();
         if let Some(tenant) = owner.tenant() {
-            return self.keep_of_tenant(kind, (tenant, name, registration), true).await;
+            return keep_of_tenant(&self.0, kind, (tenant, name, registration), true).await;
         }
         let sql = format!(
             "INSERT INTO {} (name, registration) SELECT $1, $2
@@ -78,7 +84,7 @@ impl Store {
             of.table()
         );
         let insert = sqlx::query(AssertSqlSafe(sql)).bind(name).bind(registration).bind(kind.kind);
-        match self.change_shared(insert).await? {
+        match self.0.change_shared(insert).await? {
             0 => Ok(WriteOutcome::NameTaken),
             _ => Ok(WriteOutcome::Stored),
         }
@@ -88,54 +94,22 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn forget_registration(
-        &self,
-        of: Registrations,
-        owner: &Ownership,
-        name: &str,
-    ) -> Result<bool, StoreError> {
+    pub async fn forget(&self, of: Registrations, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
         if let Some(tenant) = owner.tenant() {
-            return self.forget_of_tenant(of.of_tenants().kind, tenant, name).await;
+            return forget_of_tenant(&self.0, of.of_tenants().kind, tenant, name).await;
         }
         let sql = format!("DELETE FROM {} WHERE name = $1", of.table());
-        self.change_shared(sqlx::query(AssertSqlSafe(sql)).bind(name)).await.map(|rows| rows > 0)
+        self.0.change_shared(sqlx::query(AssertSqlSafe(sql)).bind(name)).await.map(|rows| rows > 0)
     }
 
     /// A number that grows with each change of registrations and resources, by whatever process.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn registrations_version(&self) -> Result<i64, StoreError> {
+    pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = 'registrations'");
-        let version: Option<i64> = version.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))?;
+        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(version.unwrap_or(0))
-    }
-
-    /// Runs a statement that changes registrations or resources, and lets other replicas know. How many rows it changed.
-    pub(super) async fn change_shared(
-        &self,
-        statement: Query<'_, Any, <Any as Database>::Arguments>,
-    ) -> Result<u64, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        // First, since whoever changes one waits here for the others: what the statement reads stays true.
-        self.count_change(&mut transaction, "registrations").await?;
-        let changed = statement.execute(&mut *transaction).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
-        Ok(changed.rows_affected())
-    }
-
-    /// Gives a subject of `shared_versions` its next version, in the transaction of the change.
-    pub(super) async fn count_change(&self, transaction: &mut AnyConnection, subject: &str) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO shared_versions (subject, version) VALUES ($1, 1)
-             ON CONFLICT (subject) DO UPDATE SET version = shared_versions.version + 1",
-        )
-        .bind(subject)
-        .execute(transaction)
-        .await
-        .map(drop)
-        .map_err(|error| self.failed(error))
     }
 }
 
@@ -169,38 +143,40 @@ mod tests {
             (McpServers, "pets", "4"),
             (Collections, "pets", "5"),
         ] {
-            store.keep_registration(of, SHARED, name, registration).await.unwrap();
+            store.registrations().keep(of, SHARED, name, registration).await.unwrap();
         }
         store.close().await;
         let store = Store::open_file(&path).await.unwrap();
-        assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("cars", "3"), ("pets", "5")]));
-        assert_eq!(store.registrations(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
-        store.forget_registration(Collections, SHARED, "pets").await.unwrap();
-        store.forget_registration(Collections, SHARED, "nobody").await.unwrap();
-        assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("cars", "3")]));
-        assert_eq!(store.registrations(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
+        assert_eq!(store.registrations().list(Collections).await.unwrap(), pairs(&[("cars", "3"), ("pets", "5")]));
+        assert_eq!(store.registrations().list(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
+        store.registrations().forget(Collections, SHARED, "pets").await.unwrap();
+        store.registrations().forget(Collections, SHARED, "nobody").await.unwrap();
+        assert_eq!(store.registrations().list(Collections).await.unwrap(), pairs(&[("cars", "3")]));
+        assert_eq!(store.registrations().list(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
     }
 
     #[tokio::test]
     async fn each_change_has_a_version_of_its_own() {
         let store = test_store().await;
-        assert_eq!(store.registrations_version().await.unwrap(), 0);
-        store.keep_registration(Collections, SHARED, "pets", "1").await.unwrap();
-        store.forget_registration(McpServers, SHARED, "pets").await.unwrap();
-        assert_eq!(store.registrations_version().await.unwrap(), 2);
-        assert!(store.add_resource(ResourceKind::Tenant, SHARED, "acme", "{}").await.unwrap() == WriteOutcome::Stored);
-        assert_eq!(store.registrations_version().await.unwrap(), 3);
+        assert_eq!(store.registrations().version().await.unwrap(), 0);
+        store.registrations().keep(Collections, SHARED, "pets", "1").await.unwrap();
+        store.registrations().forget(McpServers, SHARED, "pets").await.unwrap();
+        assert_eq!(store.registrations().version().await.unwrap(), 2);
+        assert!(
+            store.resources().add(ResourceKind::Tenant, SHARED, "acme", "{}").await.unwrap() == WriteOutcome::Stored
+        );
+        assert_eq!(store.registrations().version().await.unwrap(), 3);
     }
 
     #[tokio::test]
     async fn a_full_disk_keeps_what_was_registered() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
-        store.keep_registration(Collections, SHARED, "pets", "1").await.unwrap();
+        store.registrations().keep(Collections, SHARED, "pets", "1").await.unwrap();
         fill_the_disk(&store).await;
-        let error = store.keep_registration(Collections, SHARED, "pets", &"x".repeat(100_000)).await.unwrap_err();
+        let error = store.registrations().keep(Collections, SHARED, "pets", &"x".repeat(100_000)).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
         free_disk(&store).await;
-        assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("pets", "1")]));
+        assert_eq!(store.registrations().list(Collections).await.unwrap(), pairs(&[("pets", "1")]));
     }
 }

@@ -7,7 +7,8 @@ use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::replicas::micros;
-use super::{DailyScope, Store, StoreError, retried};
+use super::usage::account_of;
+use super::{BudgetLeaseStore, DailyScope, StoreError, retried};
 use sekisho_core::amount::Amount;
 
 /// What was given back of one account.
@@ -31,20 +32,20 @@ pub enum Release {
     Unknown,
 }
 
-impl Store {
+impl BudgetLeaseStore {
     /// Gives back what a replica leases, if its last heartbeat was at least `lost_for` ago. The replica, should it come back,
     /// learns of it with its next heartbeat, and its requests by what it leased before are refused.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn release_leases(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
-        retried(|| self.try_release_leases(replica, lost_for)).await
+    pub async fn release(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
+        retried(|| self.try_release(replica, lost_for)).await
     }
 
-    async fn try_release_leases(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let now = self.engine.now_expression();
+    async fn try_release(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let now = self.0.engine.now_expression();
         // Also locks the row: a heartbeat comes before or after the release, and not in between.
         let sql = format!(
             "UPDATE replicas SET releases = releases + 1 WHERE id = $1 AND heartbeat <= {now} - $2 RETURNING releases"
@@ -66,10 +67,10 @@ impl Store {
     }
 
     async fn why_not_released(&self, replica: &str) -> Result<Release, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT {now} - heartbeat FROM replicas WHERE id = $1");
-        let silent = sqlx::query_scalar(AssertSqlSafe(sql)).bind(replica).fetch_optional(&self.pool).await;
-        let silent: Option<i64> = silent.map_err(|error| self.failed(error))?;
+        let silent = sqlx::query_scalar(AssertSqlSafe(sql)).bind(replica).fetch_optional(&self.0.pool).await;
+        let silent: Option<i64> = silent.map_err(|error| self.0.failed(error))?;
         let of = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());
         Ok(silent.map_or(Release::Unknown, |micros| Release::TooEarly(of(micros))))
     }
@@ -85,9 +86,9 @@ impl Store {
                 .bind(replica)
                 .fetch_all(&mut *connection)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         let accounts = rows.into_iter().map(|(scope, day, key)| {
-            let (scope, day) = self.account_of(&scope, &day)?;
+            let (scope, day) = account_of(&self.0, &scope, &day)?;
             Ok((scope, day, key.into()))
         });
         let mut accounts: Vec<_> = accounts.collect::<Result<_, StoreError>>()?;
@@ -102,7 +103,7 @@ impl Store {
         (replica, releases): (&str, i64),
         (day, scope, key): (Date, DailyScope, &str),
     ) -> Result<Amount, StoreError> {
-        self.lock_usage(connection, &[(day, scope, key)]).await?;
+        self.0.usage().lock(connection, &[(day, scope, key)]).await?;
         let (cost_usd, tokens): (String, i64) = sqlx::query_as(
             "SELECT cost_usd, tokens FROM budget_leases
              WHERE day = $1 AND scope = $2 AND scope_key = $3 AND replica = $4",
@@ -113,7 +114,7 @@ impl Store {
         .bind(replica)
         .fetch_one(&mut *connection)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         sqlx::query(
             "UPDATE budget_leases SET cost_usd = '0', tokens = 0, releases = $5
              WHERE day = $1 AND scope = $2 AND scope_key = $3 AND replica = $4",
@@ -125,7 +126,7 @@ impl Store {
         .bind(releases)
         .execute(&mut *connection)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         self.amount(&cost_usd, tokens)
     }
 }
@@ -136,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::test_support::test_store;
-    use crate::{AskedLease, ReplicaIdentity};
+    use crate::{AskedLease, ReplicaIdentity, Store};
     use sekisho_core::lease::budget::{AccountLimit, LeaseRequest};
 
     const MONDAY: Date = date(2126, 3, 4);
@@ -152,7 +153,7 @@ mod tests {
             address: None,
             degraded: "[]",
         };
-        store.beat(replica, NO_TIME).await.unwrap().releases
+        store.replicas().beat(replica, NO_TIME).await.unwrap().releases
     }
 
     /// What is granted of a limit of 1 000 tokens, and how often the replica's leases were released.
@@ -161,12 +162,12 @@ mod tests {
         let limit = AccountLimit { tokens: Some(1_000), cost_usd: None };
         let request = LeaseRequest { sequence, releases, kept: tokens(kept), wanted: tokens(600), needed: tokens(600) };
         let asked = AskedLease { day: MONDAY, scope: DailyScope::Caller, key: "acme\u{1f}ann".into(), limit, request };
-        let answer = store.exchange_leases(replica, &[asked]).await.unwrap()[0].lease;
+        let answer = store.budget_leases().exchange(replica, &[asked]).await.unwrap()[0].lease;
         (answer.granted.tokens, answer.releases)
     }
 
     async fn released(store: &Store, replica: &str) -> Vec<u64> {
-        match store.release_leases(replica, NO_TIME).await.unwrap() {
+        match store.budget_leases().release(replica, NO_TIME).await.unwrap() {
             Release::Done(given_back) => given_back.iter().map(|lease| lease.amount.tokens).collect(),
             other => panic!("{other:?}"),
         }
@@ -201,9 +202,12 @@ mod tests {
         beat(&store, "live").await;
         lease(&store, "live", (1, 0), 0).await;
         let minute = Duration::from_secs(60);
-        let Release::TooEarly(silent) = store.release_leases("live", minute).await.unwrap() else { panic!() };
+        let Release::TooEarly(silent) = store.budget_leases().release("live", minute).await.unwrap() else { panic!() };
         assert!(silent < minute, "{silent:?}");
-        assert_eq!(store.release_leases("nobody", NO_TIME).await.unwrap(), Release::Unknown);
-        assert_eq!((beat(&store, "live").await, store.leased_on(MONDAY).await.unwrap()["live"].tokens), (0, 600));
+        assert_eq!(store.budget_leases().release("nobody", NO_TIME).await.unwrap(), Release::Unknown);
+        assert_eq!(
+            (beat(&store, "live").await, store.budget_leases().leased_on(MONDAY).await.unwrap()["live"].tokens),
+            (0, 600)
+        );
     }
 }

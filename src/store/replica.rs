@@ -187,7 +187,7 @@ impl Replica {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_up(&self, id: &str) -> Result<Option<SocketAddr>, StoreError> {
-        let found = self.store.address_of_replica(id, LOST_AFTER).await?;
+        let found = self.store.replicas().address_of(id, LOST_AFTER).await?;
         let mut known = self.known.lock();
         match found {
             Some(address) => drop(known.addresses.insert(id.to_owned(), address)),
@@ -209,7 +209,7 @@ impl Replica {
     /// # Errors
     /// The store cannot be read.
     pub async fn list(&self) -> Result<Vec<StoredReplica>, StoreError> {
-        self.store.replicas(LOST_AFTER).await
+        self.store.replicas().list(LOST_AFTER).await
     }
 
     /// Says that this replica is there, and what does not work here, and reports in readiness what is wrong.
@@ -228,14 +228,14 @@ impl Replica {
 
     /// Removes what lost replicas left long ago.
     pub async fn forget_lost(&self) {
-        if let Err(error) = self.store.forget_replicas_lost_for(LISTED_LOST).await {
+        if let Err(error) = self.store.replicas().forget_lost_for(LISTED_LOST).await {
             tracing::warn!(%error, "cannot remove replicas that were lost long ago");
         }
     }
 
     /// Removes the registration.
     pub async fn leave(&self) {
-        if let Err(error) = self.store.remove_replica(&self.id).await {
+        if let Err(error) = self.store.replicas().remove(&self.id).await {
             tracing::warn!(%error, replica = &*self.id, "this replica could not be removed: it counts as lost in time");
         }
     }
@@ -256,7 +256,7 @@ impl Replica {
             degraded: &degraded,
         };
         let sent = boot_clock::now();
-        let found = self.store.beat(identity, LOST_AFTER).await?;
+        let found = self.store.replicas().beat(identity, LOST_AFTER).await?;
         let before = std::mem::replace(&mut *self.confirmed.lock(), Confirmed { sent, releases: found.releases });
         // What the database said a while ago is less than what is known, but for the first time.
         if before == Confirmed::default() || boot_clock::now().saturating_sub(sent) < MAX_CLOCK_AGE {

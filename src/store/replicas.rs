@@ -55,13 +55,17 @@ pub struct StoredReplica {
 /// In the order of the columns.
 type Row = (String, String, String, String, String, Option<String>, String, i64, i64, i64);
 
-impl Store {
+/// The gateways that share the database: the table `replicas`.
+#[derive(Debug, Clone)]
+pub struct ReplicaStore(pub(super) Store);
+
+impl ReplicaStore {
     /// Registers a replica, or says that it is still there.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO replicas
                  (id, host, version, configuration, policies, address, degraded, started, heartbeat, live_since)
@@ -80,18 +84,18 @@ impl Store {
             .bind(replica.address.map(|address| address.to_string()))
             .bind(replica.degraded)
             .bind(micros(lost_after))
-            .fetch_one(&self.pool)
+            .fetch_one(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
-        Ok(Heartbeat { now: *self.moment(now)?, releases, replicas: self.replicas(lost_after).await? })
+            .map_err(|error| self.0.failed(error))?;
+        Ok(Heartbeat { now: *self.0.moment(now)?, releases, replicas: self.list(lost_after).await? })
     }
 
     /// All replicas that did not leave, the one started first at the beginning.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn replicas(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn list(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "SELECT id, host, version, configuration, policies, address, degraded, started, heartbeat,
              CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
@@ -99,12 +103,12 @@ impl Store {
         );
         let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(micros(lost_after))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         let replicas = rows.into_iter().map(
             |(id, host, version, configuration, policies, address, degraded, started, heartbeat, is_live)| -> Result<_, StoreError> {
-                let (started, heartbeat) = (*self.moment(started)?, *self.moment(heartbeat)?);
+                let (started, heartbeat) = (*self.0.moment(started)?, *self.0.moment(heartbeat)?);
                 let (address, is_live) = (parsed(&address), is_live == 1);
                 Ok(StoredReplica {
                     id,
@@ -127,51 +131,44 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn is_replica_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn is_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
-        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.pool);
-        found.await.map(|found: i64| found > 0).map_err(|error| self.failed(error))
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.0.pool);
+        found.await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
     }
 
     /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn address_of_replica(&self, id: &str, lost_after: Duration) -> Result<Option<SocketAddr>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn address_of(&self, id: &str, lost_after: Duration) -> Result<Option<SocketAddr>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT address FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
-        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_optional(&self.pool);
-        let found: Option<Option<String>> = found.await.map_err(|error| self.failed(error))?;
+        let found =
+            sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_optional(&self.0.pool);
+        let found: Option<Option<String>> = found.await.map_err(|error| self.0.failed(error))?;
         Ok(found.and_then(|address| parsed(&address)))
-    }
-
-    /// Asks for an answer.
-    ///
-    /// # Errors
-    /// [`StoreError`]: there is none.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
     /// Removes a replica that stops.
     ///
     /// # Errors
     /// [`StoreError`]; it counts as lost in time then.
-    pub async fn remove_replica(&self, id: &str) -> Result<(), StoreError> {
-        let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.pool).await;
-        removed.map(drop).map_err(|error| self.failed(error))
+    pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes the replicas without a heartbeat for that long.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_replicas_lost_for(&self, duration: Duration) -> Result<(), StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn forget_lost_for(&self, duration: Duration) -> Result<(), StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1");
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.pool).await;
-        removed.map(drop).map_err(|error| self.failed(error))
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 }
 
@@ -198,37 +195,38 @@ mod tests {
     #[tokio::test]
     async fn replicas_are_counted_while_their_heartbeat_is_recent() {
         let store = test_store().await;
-        let first = store.beat(replica("a", "one"), LOST_AFTER).await.unwrap();
+        let first = store.replicas().beat(replica("a", "one"), LOST_AFTER).await.unwrap();
         assert_eq!(first.replicas.iter().map(|one| &*one.degraded).collect::<Vec<_>>(), ["[\"mcp:x\"]"]);
         assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
-        let second = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
+        let second = store.replicas().beat(replica("b", "two"), LOST_AFTER).await.unwrap();
         assert_eq!(second.replicas.iter().map(|one| &*one.configuration).collect::<Vec<_>>(), ["one", "two"]);
         // A heartbeat changes what is said, and not the start.
-        store.beat(replica("a", "two"), LOST_AFTER).await.unwrap();
-        let listed = store.replicas(LOST_AFTER).await.unwrap();
+        store.replicas().beat(replica("a", "two"), LOST_AFTER).await.unwrap();
+        let listed = store.replicas().list(LOST_AFTER).await.unwrap();
         assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
         assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
         assert!(listed[0].heartbeat >= second.now);
         assert!(listed.iter().all(|one| one.address.is_none()));
         let address = Some(SocketAddr::from(([10, 0, 0, 3], 8790)));
-        let found = store.beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
+        let found =
+            store.replicas().beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
         assert_eq!(found.replicas[0].address, address);
-        assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), address);
-        assert_eq!(store.address_of_replica("b", LOST_AFTER).await.unwrap(), None);
-        assert!(store.is_replica_live("a", LOST_AFTER).await.unwrap());
-        assert!(!store.is_replica_live("c", LOST_AFTER).await.unwrap());
+        assert_eq!(store.replicas().address_of("a", LOST_AFTER).await.unwrap(), address);
+        assert_eq!(store.replicas().address_of("b", LOST_AFTER).await.unwrap(), None);
+        assert!(store.replicas().is_live("a", LOST_AFTER).await.unwrap());
+        assert!(!store.replicas().is_live("c", LOST_AFTER).await.unwrap());
         sqlx::query("UPDATE replicas SET heartbeat = heartbeat - 13000000 WHERE id = 'a'")
             .execute(&store.pool)
             .await
             .unwrap();
-        let third = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
+        let third = store.replicas().beat(replica("b", "two"), LOST_AFTER).await.unwrap();
         assert_eq!(third.replicas.iter().map(|one| one.is_live).collect::<Vec<_>>(), [false, true]);
-        assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
-        assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
-        assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), None);
-        store.forget_replicas_lost_for(LOST_AFTER).await.unwrap();
-        store.remove_replica("b").await.unwrap();
-        store.remove_replica("b").await.unwrap();
-        assert!(store.replicas(LOST_AFTER).await.unwrap().is_empty());
+        assert!(!store.replicas().list(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
+        assert!(!store.replicas().is_live("a", LOST_AFTER).await.unwrap());
+        assert_eq!(store.replicas().address_of("a", LOST_AFTER).await.unwrap(), None);
+        store.replicas().forget_lost_for(LOST_AFTER).await.unwrap();
+        store.replicas().remove("b").await.unwrap();
+        store.replicas().remove("b").await.unwrap();
+        assert!(store.replicas().list(LOST_AFTER).await.unwrap().is_empty());
     }
 }

@@ -1,6 +1,8 @@
 //! Tenants, models and skills that administrators store.
 
-use super::tenant_resources::{StoredResource, TenantBounds, TenantKind, WriteOutcome};
+use super::tenant_resources::{
+    StoredResource, TenantBounds, TenantKind, WriteOutcome, change_of_tenant, forget_of_tenant, keep_of_tenant,
+};
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
 
@@ -36,17 +38,21 @@ impl ResourceKind {
     }
 }
 
-impl Store {
+/// Tenants, models and skills: the tables `resources` and `tenant_resources`, whose version is in `shared_versions`.
+#[derive(Debug, Clone)]
+pub struct ResourceStore(pub(super) Store);
+
+impl ResourceStore {
     /// The names of all resources of a kind with their owners, in no order.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn resource_names(&self, kind: ResourceKind) -> Result<Vec<(String, Ownership)>, StoreError> {
+    pub async fn names(&self, kind: ResourceKind) -> Result<Vec<(String, Ownership)>, StoreError> {
         let sql = "SELECT name, CAST(NULL AS TEXT) FROM resources WHERE kind = $1
              UNION ALL SELECT name, tenant FROM tenant_resources
              WHERE kind = $1 AND name NOT IN (SELECT name FROM resources WHERE kind = $1)";
-        let rows = sqlx::query_as(sql).bind(kind.as_str()).fetch_all(&self.pool).await;
-        let rows: Vec<(String, Option<String>)> = rows.map_err(|error| self.failed(error))?;
+        let rows = sqlx::query_as(sql).bind(kind.as_str()).fetch_all(&self.0.pool).await;
+        let rows: Vec<(String, Option<String>)> = rows.map_err(|error| self.0.failed(error))?;
         Ok(rows.into_iter().map(|(name, tenant)| (name, tenant.into())).collect())
     }
 
@@ -54,12 +60,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn resource(&self, kind: ResourceKind, name: &str) -> Result<Option<StoredResource>, StoreError> {
+    pub async fn get(&self, kind: ResourceKind, name: &str) -> Result<Option<StoredResource>, StoreError> {
         let sql = "SELECT value, CAST(NULL AS TEXT) FROM resources WHERE kind = $1 AND name = $2
              UNION ALL SELECT value, tenant FROM tenant_resources WHERE kind = $1 AND name = $2
              AND NOT EXISTS (SELECT 1 FROM resources WHERE kind = $1 AND name = $2)";
-        let row = sqlx::query_as(sql).bind(kind.as_str()).bind(name).fetch_optional(&self.pool).await;
-        let row: Option<(String, Option<String>)> = row.map_err(|error| self.failed(error))?;
+        let row = sqlx::query_as(sql).bind(kind.as_str()).bind(name).fetch_optional(&self.0.pool).await;
+        let row: Option<(String, Option<String>)> = row.map_err(|error| self.0.failed(error))?;
         Ok(row.map(|(value, tenant)| StoredResource { name: name.to_owned(), owner: tenant.into(), value }))
     }
 
@@ -67,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn add_resource(
+    pub async fn add(
         &self,
         kind: ResourceKind,
         owner: &Ownership,
@@ -75,12 +81,12 @@ impl Store {
         value: &str,
     ) -> Result<WriteOutcome, StoreError> {
         if let Some(tenant) = owner.tenant() {
-            return self.keep_of_tenant(kind.of_tenants(), (tenant, name, value), false).await;
+            return keep_of_tenant(&self.0, kind.of_tenants(), (tenant, name, value), false).await;
         }
         let sql = "INSERT INTO resources (kind, name, value) SELECT $1, $2, $3
              WHERE NOT EXISTS (SELECT 1 FROM tenant_resources WHERE kind = $1 AND name = $2)
              ON CONFLICT (kind, name) DO NOTHING";
-        match self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await? {
+        match self.0.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await? {
             0 => Ok(WriteOutcome::NameTaken),
             _ => Ok(WriteOutcome::Stored),
         }
@@ -90,7 +96,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn change_resource(
+    pub async fn change(
         &self,
         kind: ResourceKind,
         owner: &Ownership,
@@ -98,10 +104,10 @@ impl Store {
         value: &str,
     ) -> Result<bool, StoreError> {
         if let Some(tenant) = owner.tenant() {
-            return self.change_of_tenant(kind.as_str(), (tenant, name, value)).await;
+            return change_of_tenant(&self.0, kind.as_str(), (tenant, name, value)).await;
         }
         let sql = "UPDATE resources SET value = $3 WHERE kind = $1 AND name = $2";
-        let changed = self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await;
+        let changed = self.0.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await;
         changed.map(|rows| rows > 0)
     }
 
@@ -109,12 +115,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub async fn remove_resource(&self, kind: ResourceKind, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
+    pub async fn remove(&self, kind: ResourceKind, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
         if let Some(tenant) = owner.tenant() {
-            return self.forget_of_tenant(kind.as_str(), tenant, name).await;
+            return forget_of_tenant(&self.0, kind.as_str(), tenant, name).await;
         }
         let sql = "DELETE FROM resources WHERE kind = $1 AND name = $2";
-        self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name)).await.map(|rows| rows > 0)
+        self.0.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name)).await.map(|rows| rows > 0)
     }
 }
 
@@ -127,17 +133,17 @@ mod tests {
     #[tokio::test]
     async fn resources_are_added_once_changed_and_removed_each_kind_for_itself() {
         let (store, shared) = (test_store().await, &Ownership::Shared);
-        let add = async |kind, value: &str| store.add_resource(kind, shared, "acme", value).await.unwrap();
-        let value = async |kind| store.resource(kind, "acme").await.unwrap().map(|found| found.value);
+        let add = async |kind, value: &str| store.resources().add(kind, shared, "acme", value).await.unwrap();
+        let value = async |kind| store.resources().get(kind, "acme").await.unwrap().map(|found| found.value);
         assert_eq!(add(Tenant, "1").await, WriteOutcome::Stored);
         assert_eq!(add(Tenant, "2").await, WriteOutcome::NameTaken);
         assert_eq!(add(Model, "3").await, WriteOutcome::Stored);
-        assert!(store.change_resource(Tenant, shared, "acme", "4").await.unwrap());
-        assert!(!store.change_resource(Tenant, shared, "nobody", "5").await.unwrap());
+        assert!(store.resources().change(Tenant, shared, "acme", "4").await.unwrap());
+        assert!(!store.resources().change(Tenant, shared, "nobody", "5").await.unwrap());
         assert_eq!(value(Tenant).await.as_deref(), Some("4"));
-        assert_eq!(store.resource_names(Model).await.unwrap(), [("acme".to_owned(), Ownership::Shared)]);
-        assert!(store.remove_resource(Tenant, shared, "acme").await.unwrap());
-        assert!(!store.remove_resource(Tenant, shared, "acme").await.unwrap());
+        assert_eq!(store.resources().names(Model).await.unwrap(), [("acme".to_owned(), Ownership::Shared)]);
+        assert!(store.resources().remove(Tenant, shared, "acme").await.unwrap());
+        assert!(!store.resources().remove(Tenant, shared, "acme").await.unwrap());
         assert_eq!(value(Tenant).await, None);
         assert_eq!(value(Model).await.as_deref(), Some("3"));
     }

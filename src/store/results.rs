@@ -68,20 +68,24 @@ type ListedRow = (String, String, String, String, i64, i64, i64);
 /// Tool, content type, sealed text, and the object with its digest and length.
 type ResultRow = (String, String, Option<String>, Option<String>, Option<String>, Option<i64>);
 
-impl Store {
+/// Large results of calls: the table `results`.
+#[derive(Debug, Clone)]
+pub struct ResultStore(pub(super) Store);
+
+impl ResultStore {
     /// Stores a result. While the tenant's have more than `max_bytes` together, those of the caller with the most bytes are
     /// removed, the oldest first; returned are the objects that no row names any more.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn keep_result(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
-        retried(|| self.try_keep_result(new, max_bytes)).await
+    pub async fn keep(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
+        retried(|| self.try_keep(new, max_bytes)).await
     }
 
-    async fn try_keep_result(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        self.insert_result(&mut transaction, new).await.map_err(failed)?;
+    async fn try_keep(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        self.insert(&mut transaction, new).await.map_err(failed)?;
         let sum = "SELECT CAST(SUM(bytes) AS BIGINT) FROM results WHERE tenant = $1";
         let sum = sqlx::query_scalar(sum).bind(new.owner.tenant).fetch_one(&mut *transaction).await;
         let sum: i64 = sum.map_err(failed)?;
@@ -101,8 +105,8 @@ impl Store {
         Ok(objects)
     }
 
-    async fn insert_result(&self, connection: &mut AnyConnection, new: NewResult<'_>) -> sqlx::Result<()> {
-        let now = self.engine.now_expression();
+    async fn insert(&self, connection: &mut AnyConnection, new: NewResult<'_>) -> sqlx::Result<()> {
+        let now = self.0.engine.now_expression();
         let (sealed, object) = match new.content {
             ResultContent::Sealed(text) => (Some(text.as_str()), None),
             ResultContent::Object(object) => (None, Some(object)),
@@ -134,20 +138,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn result(&self, handle: &str, owner: ResultOwner<'_>) -> Result<Option<StoredResult>, StoreError> {
+    pub async fn get(&self, handle: &str, owner: ResultOwner<'_>) -> Result<Option<StoredResult>, StoreError> {
         let sql = format!(
             "SELECT tool, content_type, sealed, object, object_sha256, object_bytes FROM results
              WHERE handle = $1 AND tenant = $2 AND caller_key = $3 AND session = $4 AND expires > {}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let found: Option<ResultRow> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(handle)
             .bind(owner.tenant)
             .bind(owner.caller_key)
             .bind(owner.session)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         let Some((tool, content_type, sealed, object, sha256, bytes)) = found else { return Ok(None) };
         let content = match (sealed, object.as_deref().and_then(BlobKey::parse)) {
             (Some(text), _) => ResultContent::Sealed(text),
@@ -155,7 +159,7 @@ impl Store {
                 let bytes = u64::try_from(bytes.unwrap_or_default()).unwrap_or_default();
                 ResultContent::Object(StoredBlob { key, sha256: sha256.unwrap_or_default(), bytes })
             }
-            (None, None) => return Err(self.damaged(format!("the result {handle} has no content"))),
+            (None, None) => return Err(self.0.damaged(format!("the result {handle} has no content"))),
         };
         Ok(Some(StoredResult { tool, content_type, content }))
     }
@@ -165,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn results_of(
+    pub async fn of_caller(
         &self,
         (tenant, caller_key): (&str, &str),
         before: Option<(Timestamp, &str)>,
@@ -176,7 +180,7 @@ impl Store {
             "SELECT handle, tool, session, content_type, bytes, created, expires FROM results
              WHERE tenant = $1 AND caller_key = $2 AND expires > {} AND (created < $3 OR (created = $3 AND handle < $4))
              ORDER BY created DESC, handle DESC LIMIT $5",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(tenant)
@@ -184,9 +188,9 @@ impl Store {
             .bind(created)
             .bind(handle)
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         rows.into_iter().map(|row| self.listed_result(row)).collect()
     }
 
@@ -194,7 +198,7 @@ impl Store {
         let (handle, tool, session, content_type, bytes, created, expires) = row;
         let moment = |micros: i64| {
             let moment = Timestamp::from_microsecond(micros);
-            moment.map_err(|_| self.damaged(format!("the result {handle} has a moment out of range")))
+            moment.map_err(|_| self.0.damaged(format!("the result {handle} has a moment out of range")))
         };
         let (created, expires) = (moment(created)?, moment(expires)?);
         let (in_session, bytes) = (!session.is_empty(), u64::try_from(bytes).unwrap_or_default());
@@ -205,9 +209,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn has_result_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
+    pub async fn has_object(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let rows = sqlx::query_scalar("SELECT COUNT(*) FROM results WHERE object = $1").bind(object.to_string());
-        let rows: i64 = rows.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let rows: i64 = rows.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(rows > 0)
     }
 
@@ -215,10 +219,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_expired_results(&self) -> Result<Vec<BlobKey>, StoreError> {
-        let sql = format!("DELETE FROM results WHERE expires <= {} RETURNING object", self.engine.now_expression());
+    pub async fn forget_expired(&self) -> Result<Vec<BlobKey>, StoreError> {
+        let sql = format!("DELETE FROM results WHERE expires <= {} RETURNING object", self.0.engine.now_expression());
         let removed: Vec<(Option<String>,)> =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(removed.into_iter().filter_map(|(object,)| BlobKey::parse(&object?)).collect())
     }
 }
@@ -263,7 +267,7 @@ mod tests {
     async fn keep(store: &Store, handle: &str, owner: ResultOwner<'_>, content: &ResultContent) -> Vec<BlobKey> {
         let (tool, content_type) = ("read", "text/plain");
         let new = NewResult { handle, owner, tool, content_type, bytes: 10, content, lifetime: HOUR };
-        store.keep_result(new, 30).await.unwrap()
+        store.results().keep(new, 30).await.unwrap()
     }
 
     fn text(text: &str) -> ResultContent {
@@ -282,17 +286,17 @@ mod tests {
         keep(&store, "two", ANN, &object("x")).await;
         let (tool, content_type) = ("read".to_owned(), "text/plain".to_owned());
         let first = StoredResult { tool, content_type, content: text("first") };
-        assert_eq!(store.result("one", ANN).await.unwrap(), Some(first));
-        assert_eq!(store.result("two", ANN).await.unwrap().unwrap().content, object("x"));
+        assert_eq!(store.results().get("one", ANN).await.unwrap(), Some(first));
+        assert_eq!(store.results().get("two", ANN).await.unwrap().unwrap().content, object("x"));
         for other in [
             BOB,
             ResultOwner { session: "s", ..ANN },
             ResultOwner { tenant: "other", ..ANN },
             ResultOwner { caller_key: "other\u{1f}ann", tenant: "other", ..ANN },
         ] {
-            assert_eq!(store.result("one", other).await.unwrap(), None, "{other:?}");
+            assert_eq!(store.results().get("one", other).await.unwrap(), None, "{other:?}");
         }
-        assert_eq!(store.result("three", ANN).await.unwrap(), None);
+        assert_eq!(store.results().get("three", ANN).await.unwrap(), None);
     }
 
     #[tokio::test]
@@ -303,18 +307,19 @@ mod tests {
         keep(&store, "b", ResultOwner { session: "s", ..ANN }, &object("b")).await;
         keep(&store, "c", BOB, &text("c")).await;
         let whose = (ANN.tenant, ANN.caller_key);
-        let listed = store.results_of(whose, None, 10).await.unwrap();
+        let listed = store.results().of_caller(whose, None, 10).await.unwrap();
         let shown = |one: &ListedResult| (one.handle.clone(), one.tool.clone(), one.in_session, one.bytes);
         let expected = [("b".to_owned(), "read".to_owned(), true, 10), ("a".to_owned(), "read".to_owned(), false, 10)];
         assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), expected);
         assert_eq!(listed[0].expires.duration_since(listed[0].created).as_secs(), 3_600);
-        let first = store.results_of(whose, None, 1).await.unwrap();
+        let first = store.results().of_caller(whose, None, 1).await.unwrap();
         assert_eq!(first, listed[..1]);
-        let rest = store.results_of(whose, Some((first[0].created, first[0].handle.as_str())), 10).await.unwrap();
+        let rest =
+            store.results().of_caller(whose, Some((first[0].created, first[0].handle.as_str())), 10).await.unwrap();
         assert_eq!(rest, listed[1..]);
-        assert_eq!(store.results_of(("other", ANN.caller_key), None, 10).await.unwrap(), []);
+        assert_eq!(store.results().of_caller(("other", ANN.caller_key), None, 10).await.unwrap(), []);
         age_results(&store, HOUR).await;
-        assert_eq!(store.results_of(whose, None, 10).await.unwrap(), [], "they have expired");
+        assert_eq!(store.results().of_caller(whose, None, 10).await.unwrap(), [], "they have expired");
     }
 
     #[tokio::test]
@@ -327,9 +332,9 @@ mod tests {
         assert_eq!(keep(&store, "b1", BOB, &text("b1")).await, []);
         let removed = keep(&store, "b2", BOB, &text("b2")).await;
         assert_eq!(removed, [BlobKey::of(["results", "a1"])], "ann had more");
-        assert_eq!(store.result("a1", ANN).await.unwrap(), None);
+        assert_eq!(store.results().get("a1", ANN).await.unwrap(), None);
         for (handle, owner) in [("a2", ANN), ("b1", BOB), ("b2", BOB)] {
-            assert!(store.result(handle, owner).await.unwrap().is_some(), "{handle}");
+            assert!(store.results().get(handle, owner).await.unwrap().is_some(), "{handle}");
         }
         let elsewhere = ResultOwner { tenant: "other", caller_key: "other\u{1f}ann", ..ANN };
         assert_eq!(keep(&store, "c1", elsewhere, &text("c1")).await, [], "another tenant has its own share");
@@ -359,24 +364,24 @@ mod tests {
             content: &content,
             lifetime,
         };
-        assert_eq!(store.keep_result(new, 200_000).await.unwrap(), []);
-        assert_eq!(store.result("old20000", ANN).await.unwrap(), None);
-        assert!(store.result("new", BOB).await.unwrap().is_some());
+        assert_eq!(store.results().keep(new, 200_000).await.unwrap(), []);
+        assert_eq!(store.results().get("old20000", ANN).await.unwrap(), None);
+        assert!(store.results().get("new", BOB).await.unwrap().is_some());
         let new = NewResult { handle: "newer", owner: ANN, bytes: 20, ..new };
-        assert_eq!(store.keep_result(new, 200_000).await.unwrap(), [BlobKey::of(["results", "new"])]);
+        assert_eq!(store.results().keep(new, 200_000).await.unwrap(), [BlobKey::of(["results", "new"])]);
     }
 
     #[tokio::test]
     async fn what_has_expired_is_not_found_and_is_removed_with_its_object() {
         let store = test_store().await;
         keep(&store, "old", ANN, &object("old")).await;
-        assert!(store.has_result_in(&BlobKey::of(["results", "old"])).await.unwrap());
-        assert!(!store.has_result_in(&BlobKey::of(["results", "other"])).await.unwrap());
+        assert!(store.results().has_object(&BlobKey::of(["results", "old"])).await.unwrap());
+        assert!(!store.results().has_object(&BlobKey::of(["results", "other"])).await.unwrap());
         age_results(&store, HOUR).await;
         keep(&store, "new", ANN, &text("new")).await;
-        assert_eq!(store.result("old", ANN).await.unwrap(), None);
-        assert_eq!(store.forget_expired_results().await.unwrap(), [BlobKey::of(["results", "old"])]);
-        assert_eq!(store.forget_expired_results().await.unwrap(), []);
-        assert!(store.result("new", ANN).await.unwrap().is_some());
+        assert_eq!(store.results().get("old", ANN).await.unwrap(), None);
+        assert_eq!(store.results().forget_expired().await.unwrap(), [BlobKey::of(["results", "old"])]);
+        assert_eq!(store.results().forget_expired().await.unwrap(), []);
+        assert!(store.results().get("new", ANN).await.unwrap().is_some());
     }
 }

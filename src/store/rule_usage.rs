@@ -19,18 +19,22 @@ pub struct RuleUsage {
     pub amount: Amount,
 }
 
-impl Store {
+/// What was spent by the subjects of rules: the table `rule_usage`.
+#[derive(Debug, Clone)]
+pub struct RuleUsageStore(pub(super) Store);
+
+impl RuleUsageStore {
     /// All of one day.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn rule_usage_of(&self, day: Date) -> Result<Vec<RuleUsage>, StoreError> {
+    pub async fn of_day(&self, day: Date) -> Result<Vec<RuleUsage>, StoreError> {
         let rows: Vec<(String, String, i64, i64)> =
             sqlx::query_as("SELECT rule, subject, cost, tokens FROM rule_usage WHERE day = $1")
                 .bind(day.to_string())
-                .fetch_all(&self.pool)
+                .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         let usage = rows.into_iter().map(|(rule, subject, cost, tokens)| RuleUsage {
             day,
             rule: rule.into(),
@@ -47,9 +51,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]. Of several hundred, some may have been added; where a commit lost its answer, all of them.
-    pub async fn add_rule_usage(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
+    pub async fn add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
         for usage in usage.chunks(MAX_ROWS) {
-            retried(|| self.try_add_rule_usage(usage)).await?;
+            retried(|| self.try_add(usage)).await?;
         }
         Ok(())
     }
@@ -58,12 +62,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_rule_usage_before(&self, day: Date) -> Result<(), StoreError> {
-        let removed = sqlx::query("DELETE FROM rule_usage WHERE day < $1").bind(day.to_string()).execute(&self.pool);
-        removed.await.map(drop).map_err(|error| self.failed(error))
+    pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM rule_usage WHERE day < $1").bind(day.to_string()).execute(&self.0.pool);
+        removed.await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    async fn try_add_rule_usage(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
+    async fn try_add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
         let sql = format!(
             "INSERT INTO rule_usage AS u (day, rule, subject, cost, tokens) VALUES {}
              ON CONFLICT (day, rule, subject) DO UPDATE SET cost = u.cost + excluded.cost, tokens = u.tokens + excluded.tokens",
@@ -74,7 +78,7 @@ impl Store {
             statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(cost_of(*amount));
             statement = statement.bind(i64::try_from(amount.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 }
 
@@ -103,15 +107,15 @@ mod tests {
             amount: Amount { cost_usd: cost.parse().unwrap(), tokens },
         };
         let first = [usage(monday, "a", "ann", "0.25", 7), usage(monday, "b", "ann", "0.000000000001", 0)];
-        store.add_rule_usage(&first).await.unwrap();
+        store.rule_usage().add(&first).await.unwrap();
         let more = [usage(monday, "a", "ann", "1.5", 3), usage(tuesday, "a", "ann", "2", 1)];
-        store.add_rule_usage(&more).await.unwrap();
-        store.add_rule_usage(&[]).await.unwrap();
-        let mut found = store.rule_usage_of(monday).await.unwrap();
+        store.rule_usage().add(&more).await.unwrap();
+        store.rule_usage().add(&[]).await.unwrap();
+        let mut found = store.rule_usage().of_day(monday).await.unwrap();
         found.sort_by(|one, other| one.rule.cmp(&other.rule));
         assert_eq!(found, [usage(monday, "a", "ann", "1.75", 10), usage(monday, "b", "ann", "0.000000000001", 0)]);
-        store.forget_rule_usage_before(tuesday).await.unwrap();
-        assert!(store.rule_usage_of(monday).await.unwrap().is_empty());
-        assert_eq!(store.rule_usage_of(tuesday).await.unwrap().len(), 1);
+        store.rule_usage().forget_before(tuesday).await.unwrap();
+        assert!(store.rule_usage().of_day(monday).await.unwrap().is_empty());
+        assert_eq!(store.rule_usage().of_day(tuesday).await.unwrap().len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Store, StoreError};
+use super::{StoreError, UsageStore};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
 
@@ -21,7 +21,7 @@ pub struct AgentRun {
 /// In the order of the columns.
 type Row = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
-impl Store {
+impl UsageStore {
     /// # Errors
     /// [`StoreError`].
     pub async fn add_run(&self, run: &AgentRun) -> Result<(), StoreError> {
@@ -44,9 +44,9 @@ impl Store {
         .bind(count(run.used.cache_write_tokens))
         .bind(run.used.cost_usd.to_string())
         .bind(count(run.used.duration_ms))
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -61,9 +61,9 @@ impl Store {
         )
         .bind(caller_key)
         .bind(i64::from(max))
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         rows.into_iter().map(|row| self.run(caller_key, row)).collect()
     }
 
@@ -74,9 +74,9 @@ impl Store {
     pub async fn forget_runs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
             .bind(text_of(moment))
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
@@ -95,16 +95,18 @@ impl Store {
             cost_usd,
             duration_ms,
         ) = row;
-        let begun = begun.parse().map_err(|_| self.damaged(format!("a run began at {begun:?}")))?;
+        let begun = begun.parse().map_err(|_| self.0.damaged(format!("a run began at {begun:?}")))?;
         let begun = DatabaseTime::of_database(begun);
-        let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
-        let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let count =
+            |count: i64| u64::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
+        let small =
+            |count: i64| u32::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
         let used = RunUsage {
             turns: small(turns)?,
             tool_calls: small(tool_calls)?,
             prompt_tokens: count(prompt)?,
             completion_tokens: count(completion)?,
-            cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
+            cost_usd: cost_usd.parse().map_err(|_| self.0.damaged(format!("a cost is {cost_usd:?}")))?,
             cached_tokens: count(cached)?,
             cache_write_tokens: count(written)?,
             duration_ms: count(duration_ms)?,
@@ -148,12 +150,12 @@ mod tests {
             run("2026-11-21T11:00:00Z", "bob"),
         ];
         for run in &runs {
-            store.add_run(run).await.unwrap();
+            store.usage().add_run(run).await.unwrap();
         }
-        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone(), runs[0].clone()]);
-        assert_eq!(store.runs_of("ann", 1).await.unwrap(), [runs[1].clone()]);
-        store.forget_runs_before(runs[1].begun).await.unwrap();
-        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone()]);
-        assert_eq!(store.runs_of("bob", 10).await.unwrap().len(), 1);
+        assert_eq!(store.usage().runs_of("ann", 10).await.unwrap(), [runs[1].clone(), runs[0].clone()]);
+        assert_eq!(store.usage().runs_of("ann", 1).await.unwrap(), [runs[1].clone()]);
+        store.usage().forget_runs_before(runs[1].begun).await.unwrap();
+        assert_eq!(store.usage().runs_of("ann", 10).await.unwrap(), [runs[1].clone()]);
+        assert_eq!(store.usage().runs_of("bob", 10).await.unwrap().len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What a run continues: the latest messages of a session, and the summary of those before them.
 
 use super::conversation_runs::message_log;
-use super::{MessageLog, Store, StoreError};
+use super::{ConversationLogStore, MessageLog, StoreError};
 
 /// The messages of a session up to one of them, in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct SessionMessages {
     pub left_out: u64,
 }
 
-impl Store {
+impl ConversationLogStore {
     /// The messages of a conversation's session after one of them, the latest as far as they have `max_characters`
     /// together, and at least the last one.
     ///
@@ -58,9 +58,9 @@ impl Store {
         .bind(number)
         .bind(position)
         .bind(i64::try_from(max_characters).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         let total = rows.first().map_or(0, |row| row.5);
         let left_out = u64::try_from(total).unwrap_or_default().saturating_sub(rows.len() as u64);
         let message = |(run_number, run, position, message, incomplete, _)| SessionMessage {
@@ -81,9 +81,9 @@ impl Store {
         )
         .bind(conversation)
         .bind(session_id)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(found.is_some())
     }
 
@@ -96,9 +96,9 @@ impl Store {
             sqlx::query_scalar("SELECT position FROM message_logs WHERE run = $1 AND position = $2")
                 .bind(run)
                 .bind(position)
-                .fetch_optional(&self.pool)
+                .fetch_optional(&self.0.pool)
                 .await
-                .map_err(|error| self.failed(error))?;
+                .map_err(|error| self.0.failed(error))?;
         Ok(found.is_some())
     }
 
@@ -117,9 +117,9 @@ impl Store {
         )
         .bind(conversation)
         .bind(session_id)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(row.map(|(text, number, position)| SessionSummary { text, last: (number, position) }))
     }
 
@@ -143,9 +143,9 @@ impl Store {
         .bind(summary.last.0)
         .bind(summary.last.1)
         .bind(&summary.text)
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.failed(error))
+        .map_err(|error| self.0.failed(error))
     }
 }

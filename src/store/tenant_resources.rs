@@ -41,66 +41,64 @@ pub(super) struct TenantKind {
     pub bounds: TenantBounds,
 }
 
-impl Store {
-    /// Stores something of a tenant, in the place of an earlier one that the tenant has under this name if it `replaces`.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
-    pub(super) async fn keep_of_tenant(
-        &self,
-        TenantKind { kind, shared_name, bounds }: TenantKind,
-        (tenant, name, value): (&str, &str, &str),
-        replaces: bool,
-    ) -> Result<WriteOutcome, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        // First, since whoever changes a registration or a resource waits here for the others: what is read next stays true.
-        self.count_change(&mut transaction, "registrations").await?;
-        let counts = "SELECT COUNT(*), COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0)
+/// Stores something of a tenant, in the place of an earlier one that the tenant has under this name if it `replaces`.
+///
+/// # Errors
+/// [`StoreError`]; nothing is changed then.
+pub(super) async fn keep_of_tenant(
+    store: &Store,
+    TenantKind { kind, shared_name, bounds }: TenantKind,
+    (tenant, name, value): (&str, &str, &str),
+    replaces: bool,
+) -> Result<WriteOutcome, StoreError> {
+    let failed = |error| store.failed(error);
+    let mut transaction = store.pool.begin_with(store.engine.begin_statement()).await.map_err(failed)?;
+    // First, since whoever changes a registration or a resource waits here for the others: what is read next stays true.
+    store.count_change(&mut transaction, "registrations").await?;
+    let counts = "SELECT COUNT(*), COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0)
              FROM tenant_resources WHERE kind = $2 AND NOT (tenant = $1 AND name = $3)";
-        let counts = sqlx::query_as(counts).bind(tenant).bind(kind).bind(name);
-        let (of_all, of_tenant): (i64, i64) = counts.fetch_one(&mut *transaction).await.map_err(failed)?;
-        if of_all >= bounds.of_all || of_tenant >= bounds.of_tenant {
-            return Ok(WriteOutcome::Full);
-        }
-        let conflict = if replaces { "UPDATE SET value = excluded.value" } else { "NOTHING" };
-        let sql = format!(
-            "INSERT INTO tenant_resources (tenant, kind, name, value)
+    let counts = sqlx::query_as(counts).bind(tenant).bind(kind).bind(name);
+    let (of_all, of_tenant): (i64, i64) = counts.fetch_one(&mut *transaction).await.map_err(failed)?;
+    if of_all >= bounds.of_all || of_tenant >= bounds.of_tenant {
+        return Ok(WriteOutcome::Full);
+    }
+    let conflict = if replaces { "UPDATE SET value = excluded.value" } else { "NOTHING" };
+    let sql = format!(
+        "INSERT INTO tenant_resources (tenant, kind, name, value)
              SELECT $1, $2, $3, $4
              WHERE NOT EXISTS ({shared_name})
              AND NOT EXISTS (SELECT 1 FROM tenant_resources WHERE kind = $2 AND name = $3 AND tenant <> $1)
              ON CONFLICT (tenant, kind, name) DO {conflict}"
-        );
-        let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant).bind(kind).bind(name).bind(value);
-        if insert.execute(&mut *transaction).await.map_err(failed)?.rows_affected() == 0 {
-            return Ok(WriteOutcome::NameTaken);
-        }
-        transaction.commit().await.map_err(failed)?;
-        Ok(WriteOutcome::Stored)
+    );
+    let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant).bind(kind).bind(name).bind(value);
+    if insert.execute(&mut *transaction).await.map_err(failed)?.rows_affected() == 0 {
+        return Ok(WriteOutcome::NameTaken);
     }
+    transaction.commit().await.map_err(failed)?;
+    Ok(WriteOutcome::Stored)
+}
 
-    /// Replaces something that the tenant has; `false` if it has none of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
-    pub(super) async fn change_of_tenant(
-        &self,
-        kind: &str,
-        (tenant, name, value): (&str, &str, &str),
-    ) -> Result<bool, StoreError> {
-        let sql = "UPDATE tenant_resources SET value = $4 WHERE tenant = $1 AND kind = $2 AND name = $3";
-        let update = sqlx::query(sql).bind(tenant).bind(kind).bind(name).bind(value);
-        self.change_shared(update).await.map(|rows| rows > 0)
-    }
+/// Replaces something that the tenant has; `false` if it has none of that name.
+///
+/// # Errors
+/// [`StoreError`]; nothing is changed then.
+pub(super) async fn change_of_tenant(
+    store: &Store,
+    kind: &str,
+    (tenant, name, value): (&str, &str, &str),
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE tenant_resources SET value = $4 WHERE tenant = $1 AND kind = $2 AND name = $3";
+    let update = sqlx::query(sql).bind(tenant).bind(kind).bind(name).bind(value);
+    store.change_shared(update).await.map(|rows| rows > 0)
+}
 
-    /// Removes something that the tenant has; `false` if it has none of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
-    pub(super) async fn forget_of_tenant(&self, kind: &str, tenant: &str, name: &str) -> Result<bool, StoreError> {
-        let sql = "DELETE FROM tenant_resources WHERE tenant = $1 AND kind = $2 AND name = $3";
-        self.change_shared(sqlx::query(sql).bind(tenant).bind(kind).bind(name)).await.map(|rows| rows > 0)
-    }
+/// Removes something that the tenant has; `false` if it has none of that name.
+///
+/// # Errors
+/// [`StoreError`]; nothing is changed then.
+pub(super) async fn forget_of_tenant(store: &Store, kind: &str, tenant: &str, name: &str) -> Result<bool, StoreError> {
+    let sql = "DELETE FROM tenant_resources WHERE tenant = $1 AND kind = $2 AND name = $3";
+    store.change_shared(sqlx::query(sql).bind(tenant).bind(kind).bind(name)).await.map(|rows| rows > 0)
 }
 
 #[cfg(test)]
@@ -118,20 +116,23 @@ mod tests {
         let store = test_store().await;
         let servers = Registrations::McpServers;
         let keep = async |owner: &Ownership, name: &str, text: &str| {
-            store.keep_registration(servers, owner, name, text).await.unwrap()
+            store.registrations().keep(servers, owner, name, text).await.unwrap()
         };
         assert_eq!(keep(&of("acme"), "files", "1").await, WriteOutcome::Stored);
         assert_eq!(keep(&Ownership::Shared, "mail", "2").await, WriteOutcome::Stored);
         for (owner, name) in [(of("globex"), "files"), (Ownership::Shared, "files"), (of("acme"), "mail")] {
             assert_eq!(keep(&owner, name, "3").await, WriteOutcome::NameTaken, "{owner:?} {name}");
-            assert!(!store.forget_registration(servers, &owner, name).await.unwrap(), "{owner:?} {name}");
+            assert!(!store.registrations().forget(servers, &owner, name).await.unwrap(), "{owner:?} {name}");
         }
         assert_eq!(keep(&of("acme"), "files", "4").await, WriteOutcome::Stored);
         let stored = |name: &str, owner, value: &str| StoredResource { name: name.into(), owner, value: value.into() };
         let expected = [stored("files", of("acme"), "4"), stored("mail", Ownership::Shared, "2")];
-        assert_eq!(store.registrations(servers).await.unwrap(), expected);
-        assert!(store.registrations(Registrations::Collections).await.unwrap().is_empty(), "each kind has its names");
-        assert!(store.forget_registration(servers, &of("acme"), "files").await.unwrap());
+        assert_eq!(store.registrations().list(servers).await.unwrap(), expected);
+        assert!(
+            store.registrations().list(Registrations::Collections).await.unwrap().is_empty(),
+            "each kind has its names"
+        );
+        assert!(store.registrations().forget(servers, &of("acme"), "files").await.unwrap());
         assert_eq!(keep(&of("globex"), "files", "5").await, WriteOutcome::Stored);
     }
 
@@ -139,21 +140,21 @@ mod tests {
     async fn a_model_of_a_tenant_is_added_once_and_changed_by_its_owner() {
         let store = test_store().await;
         let (model, acme, globex) = (ResourceKind::Model, of("acme"), of("globex"));
-        let add = async |owner: &Ownership| store.add_resource(model, owner, "fast", "1").await.unwrap();
+        let add = async |owner: &Ownership| store.resources().add(model, owner, "fast", "1").await.unwrap();
         assert_eq!(add(&acme).await, WriteOutcome::Stored);
         for owner in [&acme, &globex, &Ownership::Shared] {
             assert_eq!(add(owner).await, WriteOutcome::NameTaken, "{owner:?}");
         }
         for owner in [&globex, &Ownership::Shared] {
-            assert!(!store.change_resource(model, owner, "fast", "2").await.unwrap(), "{owner:?}");
-            assert!(!store.remove_resource(model, owner, "fast").await.unwrap(), "{owner:?}");
+            assert!(!store.resources().change(model, owner, "fast", "2").await.unwrap(), "{owner:?}");
+            assert!(!store.resources().remove(model, owner, "fast").await.unwrap(), "{owner:?}");
         }
-        assert!(store.change_resource(model, &acme, "fast", "3").await.unwrap());
-        let found = store.resource(model, "fast").await.unwrap().unwrap();
+        assert!(store.resources().change(model, &acme, "fast", "3").await.unwrap());
+        let found = store.resources().get(model, "fast").await.unwrap().unwrap();
         assert_eq!((found.owner, &*found.value), (acme.clone(), "3"));
-        assert_eq!(store.resource_names(model).await.unwrap(), [("fast".to_owned(), acme.clone())]);
-        assert!(store.resource(ResourceKind::Skill, "fast").await.unwrap().is_none());
-        assert!(store.remove_resource(model, &acme, "fast").await.unwrap());
+        assert_eq!(store.resources().names(model).await.unwrap(), [("fast".to_owned(), acme.clone())]);
+        assert!(store.resources().get(ResourceKind::Skill, "fast").await.unwrap().is_none());
+        assert!(store.resources().remove(model, &acme, "fast").await.unwrap());
         assert_eq!(add(&Ownership::Shared).await, WriteOutcome::Stored);
         assert_eq!(add(&globex).await, WriteOutcome::NameTaken, "a shared one has the name");
     }
@@ -164,7 +165,7 @@ mod tests {
         let shared_name = "SELECT 1 FROM mcp_servers WHERE name = $3";
         let kind = TenantKind { kind: "test", shared_name, bounds: TenantBounds { of_tenant: 2, of_all: 3 } };
         let keep =
-            async |tenant: &str, name: &str| store.keep_of_tenant(kind, (tenant, name, "{}"), true).await.unwrap();
+            async |tenant: &str, name: &str| keep_of_tenant(&store, kind, (tenant, name, "{}"), true).await.unwrap();
         for (tenant, name, expected) in [
             ("acme", "a", WriteOutcome::Stored),
             ("acme", "b", WriteOutcome::Stored),

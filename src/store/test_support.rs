@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::{Conversation, ConversationStatus, DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
+use super::{
+    Conversation, ConversationStatus, DailyUsage, PermitStore, Store, StoreError, StoreLocation, StoredCharge,
+    UsageStore, UserTokenStore, sqlite,
+};
 use sekisho_config::Secret;
 use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
@@ -36,11 +39,11 @@ pub async fn database_of_tests() -> Option<StoreLocation> {
     Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
 }
 
-impl Store {
+impl UsageStore {
     /// Adds to the stored usage.
-    pub async fn add_usage(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+    pub async fn add(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
         let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
-        self.charge(&[charge], &[]).await
+        self.0.charges().add(&[charge], &[]).await
     }
 }
 
@@ -49,12 +52,14 @@ pub fn with_clock(store: &Store, clock: &Arc<DatabaseClock>) -> Store {
     Store { clock: Arc::clone(clock), ..store.clone() }
 }
 
-impl Store {
+impl PermitStore {
     /// As if all permits had been taken long ago.
-    pub async fn set_permits_taken_long_ago(&self) {
-        sqlx::query("UPDATE tool_permits SET taken = 0").execute(&self.pool).await.unwrap();
+    pub async fn set_taken_long_ago(&self) {
+        sqlx::query("UPDATE tool_permits SET taken = 0").execute(&self.0.pool).await.unwrap();
     }
+}
 
+impl Store {
     /// Changes rows as somebody with access to the database could.
     pub async fn change_rows(&self, statement: &str) {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
@@ -150,8 +155,8 @@ pub async fn age_results(store: &Store, by: std::time::Duration) {
 }
 
 /// As if all tokens of callers had been changed and used so much earlier.
-pub async fn age_user_tokens(store: &Store, by: std::time::Duration) {
+pub async fn age_user_tokens(store: &UserTokenStore, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE user_tokens SET changed = changed - $1, used = used - $1");
     let micros = i64::try_from(by.as_micros()).unwrap();
-    aged.bind(micros).execute(&store.pool).await.unwrap();
+    aged.bind(micros).execute(&store.0.pool).await.unwrap();
 }

@@ -79,24 +79,25 @@ async fn a_copy_has_all_data_and_leaves_the_file_as_it_is() {
         Store::open_copy(&StoreLocation::File(path.clone()))
             .await
             .unwrap()
-            .registrations(Registrations::McpServers)
+            .registrations()
+            .list(Registrations::McpServers)
             .await
             .unwrap()
             .is_empty()
     );
     assert!(names().is_empty(), "{:?}", names());
     let live = Store::open_file(&path).await.unwrap();
-    live.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
+    live.registrations().keep(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     for is_open in [true, false] {
         let before = (names(), std::fs::read(&path).unwrap());
         let copy = Store::open_copy(&StoreLocation::File(path.clone())).await.unwrap();
         let kept = [shared("files")];
-        assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
-        copy.keep_registration(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
+        assert_eq!(copy.registrations().list(Registrations::McpServers).await.unwrap(), kept);
+        copy.registrations().keep(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
         copy.close().await;
         assert_eq!((names(), std::fs::read(&path).unwrap()), before, "open: {is_open}");
         if is_open {
-            assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
+            assert_eq!(live.registrations().list(Registrations::McpServers).await.unwrap(), kept);
             live.close().await;
         }
     }
@@ -135,15 +136,15 @@ async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
     let ann = Caller::new("ann", "acme", Vec::new()).key;
     for _ in 0..2 {
         let store = Store::open_file(&path).await.unwrap();
-        let usage = store.usage_of("2026-11-20".parse().unwrap()).await.unwrap();
+        let usage = store.usage().of_day("2026-11-20".parse().unwrap()).await.unwrap();
         assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
-        assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
+        assert_eq!(store.thread_summaries().get(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
         for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
-            assert_eq!(store.registrations(kind).await.unwrap(), [shared(name)]);
+            assert_eq!(store.registrations().list(kind).await.unwrap(), [shared(name)]);
         }
-        let runs = store.runs_of(&ann, 10).await.unwrap();
+        let runs = store.usage().runs_of(&ann, 10).await.unwrap();
         assert_eq!(runs.iter().map(|run| (&run.caller_key, run.used.turns)).collect::<Vec<_>>(), [(&ann, 1)]);
-        assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+        assert!(store.idempotency().by_owner().await.unwrap().is_empty());
         store.close().await;
     }
 }
@@ -162,20 +163,27 @@ async fn a_folder_that_cannot_be_made_is_named() {
 async fn a_copy_of_a_database_has_what_commands_read() {
     let Some(database) = database_of_tests().await else { return };
     assert!(
-        Store::open_copy(&database).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
+        Store::open_copy(&database)
+            .await
+            .unwrap()
+            .registrations()
+            .list(Registrations::McpServers)
+            .await
+            .unwrap()
+            .is_empty()
     );
     let live = Store::open(&database).await.unwrap();
-    live.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
+    live.registrations().keep(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     let day = "2026-11-20".parse().unwrap();
     let spent =
         DailyUsage { day, scope: DailyScope::Tenant, key: "acme".into(), cost_usd: "0.1".parse().unwrap(), tokens: 7 };
-    live.add_usage(std::slice::from_ref(&spent)).await.unwrap();
+    live.usage().add(std::slice::from_ref(&spent)).await.unwrap();
     let copy = Store::open_copy(&database).await.unwrap();
     let kept = [shared("files")];
-    assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
-    assert_eq!(copy.usage_of(day).await.unwrap(), [spent]);
-    copy.keep_registration(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
-    assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
+    assert_eq!(copy.registrations().list(Registrations::McpServers).await.unwrap(), kept);
+    assert_eq!(copy.usage().of_day(day).await.unwrap(), [spent]);
+    copy.registrations().keep(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
+    assert_eq!(live.registrations().list(Registrations::McpServers).await.unwrap(), kept);
 }
 
 /// The later one finds the tables of the earlier one.
@@ -221,9 +229,9 @@ async fn a_database_of_the_next_version_is_used_if_it_says_so() {
     make_newer(&store).await;
     set_oldest(&store, migrations::LATEST).await;
     let second = Store::open(&database).await.unwrap();
-    second.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
+    second.registrations().keep(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     let copy = Store::open_copy(&database).await.unwrap();
-    assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap().len(), 1);
+    assert_eq!(copy.registrations().list(Registrations::McpServers).await.unwrap().len(), 1);
     set_oldest(&store, migrations::LATEST + 1).await;
     for opened in [Store::open(&database).await, Store::open_copy(&database).await] {
         assert!(matches!(opened, Err(StoreError::Newer { found: 1000, .. })), "{opened:?}");
@@ -248,7 +256,7 @@ async fn tables_are_not_migrated_while_replicas_use_them_that_could_not_go_on() 
     let error = Store::open(&database).await.unwrap_err();
     assert!(matches!(error, StoreError::OlderReplicas { .. }), "{error:?}");
     assert!(error.to_string().contains("stop them first"), "{error}");
-    store.remove_replica("a").await.unwrap();
+    store.replicas().remove("a").await.unwrap();
     Store::open(&database).await.unwrap();
 }
 
@@ -272,11 +280,12 @@ async fn a_store_that_is_away_is_not_an_internal_error() {
     let store = Store::open_file(&path).await.unwrap();
     test_support::fill_the_disk(&store).await;
     let full = store
-        .keep_registration(Registrations::McpServers, &Ownership::Shared, "files", &"x".repeat(1 << 20))
+        .registrations()
+        .keep(Registrations::McpServers, &Ownership::Shared, "files", &"x".repeat(1 << 20))
         .await
         .unwrap_err();
     store.close().await;
-    let closed = store.registrations(Registrations::McpServers).await.unwrap_err();
+    let closed = store.registrations().list(Registrations::McpServers).await.unwrap_err();
     let nowhere = StoreLocation::PostgreSql(Secret::new("postgres://ann:s3cret@127.0.0.1:1/sekisho"));
     let down = Store::open(&nowhere).await.unwrap_err();
     for error in [full, closed, down] {

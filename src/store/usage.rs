@@ -41,33 +41,37 @@ pub struct DailyUsage {
     pub tokens: u64,
 }
 
-impl Store {
+/// What callers and tenants spent, and the usage of each run of an agent: the tables `daily_usage` and `agent_runs`.
+#[derive(Debug, Clone)]
+pub struct UsageStore(pub(super) Store);
+
+impl UsageStore {
     /// All usage of one day.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn usage_of(&self, day: Date) -> Result<Vec<DailyUsage>, StoreError> {
-        self.usage_between(day, day).await
+    pub async fn of_day(&self, day: Date) -> Result<Vec<DailyUsage>, StoreError> {
+        self.between(day, day).await
     }
 
     /// All usage of these days, both included, the latest first.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn usage_between(&self, first: Date, last: Date) -> Result<Vec<DailyUsage>, StoreError> {
+    pub async fn between(&self, first: Date, last: Date) -> Result<Vec<DailyUsage>, StoreError> {
         let rows: Vec<(String, String, String, String, i64)> = sqlx::query_as(
             "SELECT day, scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day >= $1 AND day <= $2 \
              ORDER BY day DESC, scope, scope_key",
         )
         .bind(first.to_string())
         .bind(last.to_string())
-        .fetch_all(&self.pool)
+        .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         rows.into_iter()
             .map(|(day, scope, key, cost_usd, tokens)| {
-                let (scope, day) = self.account_of(&scope, &day)?;
-                let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+                let (scope, day) = account_of(&self.0, &scope, &day)?;
+                let (cost_usd, tokens) = amounts(&self.0, &cost_usd, tokens)?;
                 Ok(DailyUsage { day, scope, key: key.into(), cost_usd, tokens })
             })
             .collect()
@@ -77,18 +81,18 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_usage_before(&self, day: Date) -> Result<(), StoreError> {
+    pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM daily_usage WHERE day < $1")
             .bind(day.to_string())
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(())
     }
 
     /// Adds to the stored usage of accounts, each at most once, and returns the new totals in the same order. The last statements
     /// of a transaction, since they lock what others change too.
-    pub(super) async fn add_usage_within(
+    pub(super) async fn add_within(
         &self,
         connection: &mut AnyConnection,
         additions: &[DailyUsage],
@@ -96,21 +100,21 @@ impl Store {
         let mut totals = Vec::with_capacity(additions.len());
         for additions in additions.chunks(MAX_ROWS) {
             let accounts: Vec<_> = additions.iter().map(|added| (added.day, added.scope, &*added.key)).collect();
-            let spent = self.lock_usage(connection, &accounts).await?;
+            let spent = self.lock(connection, &accounts).await?;
             let sums = additions.iter().zip(spent).map(|(added, spent)| DailyUsage {
                 cost_usd: added.cost_usd.saturating_add(spent.cost_usd),
                 tokens: added.tokens.saturating_add(spent.tokens),
                 ..added.clone()
             });
             let sums: Vec<_> = sums.collect();
-            self.write_usage(connection, &sums).await?;
+            self.write(connection, &sums).await?;
             totals.extend(sums);
         }
         Ok(totals)
     }
 
     /// What was spent of accounts, each named once, in the same order. Their rows stay locked until the end of the transaction.
-    pub(super) async fn lock_usage(
+    pub(super) async fn lock(
         &self,
         connection: &mut AnyConnection,
         accounts: &[(Date, DailyScope, &str)],
@@ -127,20 +131,20 @@ impl Store {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
         let rows: Vec<(String, String, String, String, i64)> =
-            statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
+            statement.fetch_all(&mut *connection).await.map_err(|error| self.0.failed(error))?;
         let mut spent = HashMap::with_capacity(rows.len());
         for (day, scope, key, cost_usd, tokens) in rows {
-            let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+            let (cost_usd, tokens) = amounts(&self.0, &cost_usd, tokens)?;
             spent.insert((day, scope, key), Amount { cost_usd, tokens });
         }
         let in_order = accounts.iter().map(|(day, scope, key)| {
             let row = (day.to_string(), scope.as_str().to_owned(), (*key).to_owned());
-            spent.remove(&row).ok_or_else(|| self.damaged(format!("no usage of {row:?}")))
+            spent.remove(&row).ok_or_else(|| self.0.damaged(format!("no usage of {row:?}")))
         });
         in_order.collect()
     }
 
-    async fn write_usage(&self, connection: &mut AnyConnection, totals: &[DailyUsage]) -> Result<(), StoreError> {
+    async fn write(&self, connection: &mut AnyConnection, totals: &[DailyUsage]) -> Result<(), StoreError> {
         let sql = format!(
             "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES {}
              ON CONFLICT (day, scope, scope_key) DO UPDATE SET cost_usd = excluded.cost_usd, tokens = excluded.tokens",
@@ -155,21 +159,21 @@ impl Store {
                 .bind(total.cost_usd.to_string())
                 .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
+        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.0.failed(error))
     }
+}
 
-    pub(super) fn account_of(&self, scope: &str, day: &str) -> Result<(DailyScope, Date), StoreError> {
-        let of_day = day.parse().map_err(|_| self.damaged(format!("no day: {day:?}")))?;
-        let of_scope = DailyScope::parse(scope).ok_or_else(|| self.damaged(format!("unknown scope {scope:?}")))?;
-        Ok((of_scope, of_day))
-    }
+pub(super) fn account_of(store: &Store, scope: &str, day: &str) -> Result<(DailyScope, Date), StoreError> {
+    let of_day = day.parse().map_err(|_| store.damaged(format!("no day: {day:?}")))?;
+    let of_scope = DailyScope::parse(scope).ok_or_else(|| store.damaged(format!("unknown scope {scope:?}")))?;
+    Ok((of_scope, of_day))
+}
 
-    pub(super) fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
-        let cost = Decimal::from_str_exact(cost_usd)
-            .map_err(|problem| self.damaged(format!("a cost is {cost_usd:?}: {problem}")))?;
-        let tokens = u64::try_from(tokens).map_err(|_| self.damaged(format!("a count of tokens is {tokens}")))?;
-        Ok((cost, tokens))
-    }
+pub(super) fn amounts(store: &Store, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
+    let cost = Decimal::from_str_exact(cost_usd)
+        .map_err(|problem| store.damaged(format!("a cost is {cost_usd:?}: {problem}")))?;
+    let tokens = u64::try_from(tokens).map_err(|_| store.damaged(format!("a count of tokens is {tokens}")))?;
+    Ok((cost, tokens))
 }
 
 #[cfg(test)]
@@ -187,16 +191,17 @@ mod tests {
     async fn usage_adds_up_exactly_by_day_and_scope() {
         let store = test_store().await;
         let (monday, tuesday) = (date(2026, 3, 2), date(2026, 3, 3));
-        store.add_usage(&[usage(monday, "acme\u{1f}ann", 10, 1)]).await.unwrap();
+        store.usage().add(&[usage(monday, "acme\u{1f}ann", 10, 1)]).await.unwrap();
         let totals = store
-            .add_usage(&[usage(monday, "acme\u{1f}ann", 20, 2), usage(tuesday, "acme\u{1f}ann", 5, 5)])
+            .usage()
+            .add(&[usage(monday, "acme\u{1f}ann", 20, 2), usage(tuesday, "acme\u{1f}ann", 5, 5)])
             .await
             .unwrap();
         assert_eq!(totals, [usage(monday, "acme\u{1f}ann", 30, 3), usage(tuesday, "acme\u{1f}ann", 5, 5)]);
-        assert_eq!(store.usage_of(monday).await.unwrap(), totals[..1]);
+        assert_eq!(store.usage().of_day(monday).await.unwrap(), totals[..1]);
         let tenant = DailyUsage { scope: DailyScope::Tenant, ..usage(monday, "acme\u{1f}ann", 1, 1) };
-        store.add_usage(std::slice::from_ref(&tenant)).await.unwrap();
-        assert_eq!(store.usage_of(monday).await.unwrap().len(), 2);
+        store.usage().add(std::slice::from_ref(&tenant)).await.unwrap();
+        assert_eq!(store.usage().of_day(monday).await.unwrap().len(), 2);
     }
 
     #[tokio::test]
@@ -207,22 +212,22 @@ mod tests {
         let (one, other) = (Store::open_file(&path).await.unwrap(), Store::open_file(&path).await.unwrap());
         let additions = (0..40).map(|n| {
             let store = if n % 2 == 0 { one.clone() } else { other.clone() };
-            tokio::spawn(async move { store.add_usage(&[usage(day, "ann", 1, 1)]).await })
+            tokio::spawn(async move { store.usage().add(&[usage(day, "ann", 1, 1)]).await })
         });
         for added in futures_util::future::join_all(additions).await {
             added.unwrap().unwrap();
         }
-        assert_eq!(one.usage_of(day).await.unwrap(), [usage(day, "ann", 40, 40)]);
+        assert_eq!(one.usage().of_day(day).await.unwrap(), [usage(day, "ann", 40, 40)]);
     }
 
     #[tokio::test]
     async fn old_days_are_forgotten() {
         let store = test_store().await;
         let (old, recent) = (date(2025, 12, 31), date(2026, 1, 1));
-        store.add_usage(&[usage(old, "ann", 1, 1), usage(recent, "ann", 1, 1)]).await.unwrap();
-        store.forget_usage_before(recent).await.unwrap();
-        assert!(store.usage_of(old).await.unwrap().is_empty());
-        assert_eq!(store.usage_of(recent).await.unwrap().len(), 1);
+        store.usage().add(&[usage(old, "ann", 1, 1), usage(recent, "ann", 1, 1)]).await.unwrap();
+        store.usage().forget_before(recent).await.unwrap();
+        assert!(store.usage().of_day(old).await.unwrap().is_empty());
+        assert_eq!(store.usage().of_day(recent).await.unwrap().len(), 1);
     }
 
     #[tokio::test]
@@ -234,13 +239,13 @@ mod tests {
         for _ in 0..5 {
             // Each time, since a new connection takes the place of one whose transaction failed.
             fill_the_disk(&store).await;
-            let error = store.add_usage(&many).await.unwrap_err();
+            let error = store.usage().add(&many).await.unwrap_err();
             assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-            assert!(store.usage_of(day).await.unwrap().is_empty());
+            assert!(store.usage().of_day(day).await.unwrap().is_empty());
         }
         free_disk(&store).await;
-        store.add_usage(&many).await.unwrap();
-        assert_eq!(store.usage_of(day).await.unwrap().len(), 500);
+        store.usage().add(&many).await.unwrap();
+        assert_eq!(store.usage().of_day(day).await.unwrap().len(), 500);
     }
 
     #[tokio::test]
@@ -253,9 +258,9 @@ mod tests {
         for change in cases {
             let store = test_store().await;
             let day = date(2026, 3, 2);
-            store.add_usage(&[usage(day, "ann", 1, 1)]).await.unwrap();
+            store.usage().add(&[usage(day, "ann", 1, 1)]).await.unwrap();
             sqlx::raw_sql(change).execute(&store.pool).await.unwrap();
-            let error = store.usage_of(day).await.unwrap_err();
+            let error = store.usage().of_day(day).await.unwrap_err();
             assert!(matches!(error, StoreError::Damaged { .. }), "{change}: {error:?}");
         }
     }

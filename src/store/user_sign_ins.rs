@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::replicas::micros;
-use super::{Store, StoreError, TokenOwner, retried};
+use super::{StoreError, TokenOwner, UserTokenStore, retried};
 
 /// How long a sign-in may take, from the refused call to the end.
 pub const SIGN_IN_TTL: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ pub struct StoredSignIn {
 
 const COLUMNS: &str = "id, tenant, caller_key, caller_id, source, sealed, expires";
 
-impl Store {
+impl UserTokenStore {
     /// The sign-in of a caller to a source that nobody has begun and that still has time; otherwise this new one takes the
     /// place of any other.
     ///
@@ -56,9 +56,9 @@ impl Store {
         sealed: &str,
         may_reuse: bool,
     ) -> Result<StoredSignIn, StoreError> {
-        let failed = |error| self.failed(error);
-        let now = self.engine.now_expression();
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let failed = |error| self.0.failed(error);
+        let now = self.0.engine.now_expression();
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let ended = format!("DELETE FROM user_sign_ins WHERE expires <= {now}");
         sqlx::query(AssertSqlSafe(ended)).execute(&mut *transaction).await.map_err(failed)?;
         let open = format!(
@@ -97,11 +97,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn user_sign_in(&self, id: &str) -> Result<Option<StoredSignIn>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn sign_in(&self, id: &str) -> Result<Option<StoredSignIn>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("SELECT {COLUMNS} FROM user_sign_ins WHERE id = $1 AND expires > {now}");
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await;
-        row.map_err(|error| self.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
+        row.map_err(|error| self.0.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
     }
 
     /// Counts the try of a code. False: no further one may be tried.
@@ -111,10 +111,10 @@ impl Store {
     pub async fn try_code(&self, id: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE user_sign_ins SET tries = tries + 1 WHERE id = $1 AND tries < $2 AND expires > {}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
-        let tried = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(MAX_TRIES).execute(&self.pool).await;
-        Ok(tried.map_err(|error| self.failed(error))?.rows_affected() > 0)
+        let tried = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(MAX_TRIES).execute(&self.0.pool).await;
+        Ok(tried.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// A browser is sent to the authorization server, with a `state` of this digest. False: the sign-in has ended.
@@ -130,10 +130,10 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE user_sign_ins SET browser = $2, state_digest = $3, sealed = $4 WHERE id = $1 AND expires > {}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let begun = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(browser).bind(state_digest).bind(sealed);
-        Ok(begun.execute(&self.pool).await.map_err(|error| self.failed(error))?.rows_affected() > 0)
+        Ok(begun.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// Takes the sign-in with which a browser comes back: it can be used once. `None`: there is no such sign-in, or it began
@@ -144,15 +144,15 @@ impl Store {
     pub async fn take_sign_in(&self, state_digest: &str, browser: &str) -> Result<Option<StoredSignIn>, StoreError> {
         let sql = format!(
             "DELETE FROM user_sign_ins WHERE state_digest = $1 AND browser = $2 AND expires > {} RETURNING {COLUMNS}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(state_digest).bind(browser).fetch_optional(&self.pool).await;
-        row.map_err(|error| self.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(state_digest).bind(browser).fetch_optional(&self.0.pool).await;
+        row.map_err(|error| self.0.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
     }
 
     fn sign_in_of(&self, row: &AnyRow) -> Result<StoredSignIn, StoreError> {
-        let read = read_row(row).map_err(|error| self.failed(error))?;
-        read.map_err(|problem| self.damaged(problem))
+        let read = read_row(row).map_err(|error| self.0.failed(error))?;
+        read.map_err(|problem| self.0.damaged(problem))
     }
 }
 
@@ -183,48 +183,53 @@ mod tests {
     #[tokio::test]
     async fn a_caller_gets_the_same_sign_in_until_it_has_begun_or_its_time_is_short() {
         let store = test_store().await;
-        let id = async |id: &str, may_reuse| store.offer_sign_in(ANN, id, "s", may_reuse).await.unwrap().id;
+        let id =
+            async |id: &str, may_reuse| store.user_tokens().offer_sign_in(ANN, id, "s", may_reuse).await.unwrap().id;
         assert_eq!(id("first", true).await, "first");
         assert_eq!(id("second", true).await, "first");
         assert_eq!(id("other scopes", false).await, "other scopes");
-        assert_eq!(store.user_sign_in("first").await.unwrap(), None, "another took its place");
-        assert!(store.begin_sign_in("other scopes", "b", "state", "begun").await.unwrap());
+        assert_eq!(store.user_tokens().sign_in("first").await.unwrap(), None, "another took its place");
+        assert!(store.user_tokens().begin_sign_in("other scopes", "b", "state", "begun").await.unwrap());
         assert_eq!(id("third", true).await, "third");
         age_sign_in(&store, "third", Duration::from_secs(301)).await;
         assert_eq!(id("fourth", true).await, "fourth");
         let bob = TokenOwner { caller_key: "acme\u{1f}bob", caller_id: "bob", ..ANN };
-        assert_eq!(store.offer_sign_in(bob, "of bob", "s", true).await.unwrap().caller_id, "bob");
-        assert!(store.user_sign_in("fourth").await.unwrap().is_some());
+        assert_eq!(store.user_tokens().offer_sign_in(bob, "of bob", "s", true).await.unwrap().caller_id, "bob");
+        assert!(store.user_tokens().sign_in("fourth").await.unwrap().is_some());
     }
 
     #[tokio::test]
     async fn a_sign_in_ends_once_in_the_browser_in_which_it_began_and_in_time() {
         let store = test_store().await;
         for (id, state) in [("one", "state of one"), ("two", "state of two")] {
-            store.offer_sign_in(ANN, id, "s", false).await.unwrap();
-            assert!(store.begin_sign_in(id, "browser", state, "begun").await.unwrap());
-            assert_eq!(store.take_sign_in(state, "another").await.unwrap(), None);
-            assert_eq!(store.take_sign_in("guessed", "browser").await.unwrap(), None);
+            store.user_tokens().offer_sign_in(ANN, id, "s", false).await.unwrap();
+            assert!(store.user_tokens().begin_sign_in(id, "browser", state, "begun").await.unwrap());
+            assert_eq!(store.user_tokens().take_sign_in(state, "another").await.unwrap(), None);
+            assert_eq!(store.user_tokens().take_sign_in("guessed", "browser").await.unwrap(), None);
             if id == "two" {
                 age_sign_in(&store, id, SIGN_IN_TTL).await;
-                assert_eq!(store.take_sign_in(state, "browser").await.unwrap(), None, "it is too late");
-                assert!(!store.begin_sign_in(id, "browser", state, "begun").await.unwrap());
+                assert_eq!(store.user_tokens().take_sign_in(state, "browser").await.unwrap(), None, "it is too late");
+                assert!(!store.user_tokens().begin_sign_in(id, "browser", state, "begun").await.unwrap());
                 continue;
             }
-            assert_eq!(store.take_sign_in(state, "browser").await.unwrap().unwrap().sealed, "begun");
-            assert_eq!(store.take_sign_in(state, "browser").await.unwrap(), None, "once");
+            assert_eq!(store.user_tokens().take_sign_in(state, "browser").await.unwrap().unwrap().sealed, "begun");
+            assert_eq!(store.user_tokens().take_sign_in(state, "browser").await.unwrap(), None, "once");
         }
     }
 
     #[tokio::test]
     async fn few_codes_can_be_tried() {
         let store = test_store().await;
-        store.offer_sign_in(ANN, "one", "s", true).await.unwrap();
+        store.user_tokens().offer_sign_in(ANN, "one", "s", true).await.unwrap();
         for _ in 0..MAX_TRIES {
-            assert!(store.try_code("one").await.unwrap());
+            assert!(store.user_tokens().try_code("one").await.unwrap());
         }
-        assert!(!store.try_code("one").await.unwrap());
-        assert_eq!(store.offer_sign_in(ANN, "two", "s", true).await.unwrap().id, "two", "the caller gets another");
-        assert!(!store.try_code("unknown").await.unwrap());
+        assert!(!store.user_tokens().try_code("one").await.unwrap());
+        assert_eq!(
+            store.user_tokens().offer_sign_in(ANN, "two", "s", true).await.unwrap().id,
+            "two",
+            "the caller gets another"
+        );
+        assert!(!store.user_tokens().try_code("unknown").await.unwrap());
     }
 }

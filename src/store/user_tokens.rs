@@ -70,14 +70,18 @@ pub struct UserTokenFilter<'a> {
 const COLUMNS: &str =
     "tenant, caller_key, caller_id, source, sealed, scopes, expires, revision, created, changed, used";
 
-impl Store {
+/// Tokens of callers for upstreams, and sign-ins that have begun: the tables `user_tokens` and `user_sign_ins`.
+#[derive(Debug, Clone)]
+pub struct UserTokenStore(pub(super) Store);
+
+impl UserTokenStore {
     /// The token of a caller for a source.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn user_token(&self, caller_key: &str, source: &str) -> Result<Option<StoredUserToken>, StoreError> {
+    pub async fn get(&self, caller_key: &str, source: &str) -> Result<Option<StoredUserToken>, StoreError> {
         let found = self
-            .user_tokens(UserTokenFilter {
+            .list(UserTokenFilter {
                 caller_key: Some(caller_key),
                 source: Some(source),
                 max: 1,
@@ -91,13 +95,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn user_tokens(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, StoreError> {
+    pub async fn list(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS}, {} AS moment FROM user_tokens
              WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR caller_key = $2) AND ($3 = '' OR caller_id = $3)
                AND ($4 = '' OR source = $4)
              ORDER BY created DESC, caller_key, source LIMIT $5",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(filter.tenant.unwrap_or_default())
@@ -105,37 +109,37 @@ impl Store {
             .bind(filter.caller_id.unwrap_or_default())
             .bind(filter.source.unwrap_or_default())
             .bind(i64::from(filter.max))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
-        rows.iter().map(|row| self.user_token_of(row)).collect()
+            .map_err(|error| self.0.failed(error))?;
+        rows.iter().map(|row| self.token_of(row)).collect()
     }
 
     /// Those that were neither changed nor sent for so long, at most so many.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn unused_user_tokens(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn unused(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "SELECT {COLUMNS}, {now} AS moment FROM user_tokens
              WHERE changed <= {now} - $1 AND COALESCE(used, 0) <= {now} - $1
              ORDER BY changed LIMIT $2"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).bind(i64::from(max));
-        let rows = rows.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
-        rows.iter().map(|row| self.user_token_of(row)).collect()
+        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        rows.iter().map(|row| self.token_of(row)).collect()
     }
 
     /// Writes that a token is sent now.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn use_user_token(&self, read: &StoredUserToken) -> Result<(), StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn record_use(&self, read: &StoredUserToken) -> Result<(), StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!("UPDATE user_tokens SET used = {now} WHERE caller_key = $1 AND source = $2");
         let used = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
-        used.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        used.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: who still has
@@ -143,8 +147,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
-    pub async fn keep_user_token(&self, owner: TokenOwner<'_>, new: NewUserToken<'_>) -> Result<(), StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn keep(&self, owner: TokenOwner<'_>, new: NewUserToken<'_>) -> Result<(), StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO user_tokens (caller_key, source, tenant, caller_id, sealed, scopes, expires, revision,
                  renewing_until, created, changed)
@@ -162,7 +166,7 @@ impl Store {
             .bind(new.scopes)
             .bind(new.lifetime.map_or(-1, micros))
             .bind(i64::from(rand::random::<u32>()));
-        kept.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        kept.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// From now on the caller of this function alone may renew the token, for so long. `None`: it has changed since it was
@@ -175,15 +179,15 @@ impl Store {
         read: &'a StoredUserToken,
         lease: Duration,
     ) -> Result<Option<RenewalLease<'a>>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE user_tokens SET renewing_until = {now} + $4
              WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until <= {now}
              RETURNING renewing_until"
         );
         let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
-        let started = started.bind(read.revision).bind(micros(lease)).fetch_optional(&self.pool).await;
-        let until: Option<i64> = started.map_err(|error| self.failed(error))?;
+        let started = started.bind(read.revision).bind(micros(lease)).fetch_optional(&self.0.pool).await;
+        let until: Option<i64> = started.map_err(|error| self.0.failed(error))?;
         Ok(until.map(|until| RenewalLease { read, until }))
     }
 
@@ -196,7 +200,7 @@ impl Store {
         let sql = "UPDATE user_tokens SET renewing_until = 0
                    WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until = $4";
         let given_up = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision).bind(until);
-        given_up.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        given_up.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes a token that the authorization server does not renew. False: it was replaced or revoked meanwhile, or somebody
@@ -209,11 +213,11 @@ impl Store {
         let sql = format!(
             "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3
                  AND (renewing_until = $4 OR renewing_until <= {})",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let refused = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
-        let refused = refused.bind(read.revision).bind(until).execute(&self.pool).await;
-        Ok(refused.map_err(|error| self.failed(error))?.rows_affected() > 0)
+        let refused = refused.bind(read.revision).bind(until).execute(&self.0.pool).await;
+        Ok(refused.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// Stores renewed tokens. False: the tokens were replaced or revoked meanwhile, or somebody else renews them by now.
@@ -222,7 +226,7 @@ impl Store {
     /// [`StoreError`]; they may have been stored.
     pub async fn end_renewal(&self, lease: RenewalLease<'_>, new: NewUserToken<'_>) -> Result<bool, StoreError> {
         let RenewalLease { read, until } = lease;
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE user_tokens SET sealed = $4, scopes = $5, expires = CASE WHEN $6 < 0 THEN NULL ELSE {now} + $6 END,
                  revision = revision + 1, renewing_until = 0, changed = {now}
@@ -237,9 +241,9 @@ impl Store {
             .bind(new.scopes)
             .bind(new.lifetime.map_or(-1, micros))
             .bind(until)
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -247,16 +251,16 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_user_token(&self, read: &StoredUserToken) -> Result<bool, StoreError> {
+    pub async fn forget(&self, read: &StoredUserToken) -> Result<bool, StoreError> {
         let sql = "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3";
         let forgotten = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);
-        let forgotten = forgotten.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let forgotten = forgotten.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(forgotten.rows_affected() > 0)
     }
 
-    fn user_token_of(&self, row: &AnyRow) -> Result<StoredUserToken, StoreError> {
-        let read = read_row(row).map_err(|error| self.failed(error))?;
-        read.map_err(|problem| self.damaged(problem))
+    fn token_of(&self, row: &AnyRow) -> Result<StoredUserToken, StoreError> {
+        let read = read_row(row).map_err(|error| self.0.failed(error))?;
+        read.map_err(|problem| self.0.damaged(problem))
     }
 }
 

@@ -20,17 +20,21 @@ pub struct WorkspaceLock {
     pub fence: i64,
     /// Of the files: another one each time they are stored, and empty before.
     pub version: String,
-    /// As they were [stored](Store::store_workspace).
+    /// As they were [saved](WorkspaceStore::save).
     pub files: String,
 }
 
-impl Store {
+/// Workspaces that replicas share, with their locks: the table `workspaces`.
+#[derive(Debug, Clone)]
+pub struct WorkspaceStore(pub(super) Store);
+
+impl WorkspaceStore {
     /// Takes a workspace for `holder`, a text of this call alone. `None`: another call has it.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn lock_workspace(&self, name: &str, holder: &str) -> Result<Option<WorkspaceLock>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn lock(&self, name: &str, holder: &str) -> Result<Option<WorkspaceLock>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO workspaces AS w (name, version, files, holder, fence, held_until, last_used)
              VALUES ($1, '', '{{}}', $2, 1, {now} + $3, {now})
@@ -43,9 +47,9 @@ impl Store {
             .bind(name)
             .bind(holder)
             .bind(micros(WORKSPACE_LEASE))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         let (name, holder) = (name.to_owned(), holder.to_owned());
         Ok(taken.map(|(fence, version, files)| WorkspaceLock { name, holder, fence, version, files }))
     }
@@ -54,8 +58,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn renew_workspace(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn renew(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql =
             format!("UPDATE workspaces SET held_until = {now} + $4 WHERE name = $1 AND fence = $2 AND holder = $3");
         let renewed = sqlx::query(AssertSqlSafe(sql))
@@ -63,9 +67,9 @@ impl Store {
             .bind(lock.fence)
             .bind(&lock.holder)
             .bind(micros(WORKSPACE_LEASE))
-            .execute(&self.pool)
+            .execute(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(renewed.rows_affected() > 0)
     }
 
@@ -73,7 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn store_workspace(&self, lock: &WorkspaceLock, version: &str, files: &str) -> Result<bool, StoreError> {
+    pub async fn save(&self, lock: &WorkspaceLock, version: &str, files: &str) -> Result<bool, StoreError> {
         let stored = sqlx::query(
             "UPDATE workspaces SET files = $5, version = $4, holder = NULL
              WHERE name = $1 AND fence = $2 AND holder = $3",
@@ -83,9 +87,9 @@ impl Store {
         .bind(&lock.holder)
         .bind(version)
         .bind(files)
-        .execute(&self.pool)
+        .execute(&self.0.pool)
         .await
-        .map_err(|error| self.failed(error))?;
+        .map_err(|error| self.0.failed(error))?;
         Ok(stored.rows_affected() > 0)
     }
 
@@ -93,38 +97,38 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it expires by itself then.
-    pub async fn unlock_workspace(&self, lock: &WorkspaceLock) -> Result<(), StoreError> {
+    pub async fn unlock(&self, lock: &WorkspaceLock) -> Result<(), StoreError> {
         let unlocked =
             sqlx::query("UPDATE workspaces SET holder = NULL WHERE name = $1 AND fence = $2 AND holder = $3");
-        let unlocked = unlocked.bind(&lock.name).bind(lock.fence).bind(&lock.holder).execute(&self.pool).await;
-        unlocked.map(drop).map_err(|error| self.failed(error))
+        let unlocked = unlocked.bind(&lock.name).bind(lock.fence).bind(&lock.holder).execute(&self.0.pool).await;
+        unlocked.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes a workspace, also from under a replica that works in it.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn remove_workspace(&self, name: &str) -> Result<(), StoreError> {
-        let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&self.pool);
-        removed.await.map(drop).map_err(|error| self.failed(error))
+    pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&self.0.pool);
+        removed.await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// Removes the workspaces that no replica has used for `idle`, except `kept`.
     ///
     /// # Errors
     /// [`StoreError`]. Those removed until then stay removed.
-    pub async fn remove_idle_workspaces(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
-        let is_idle = format!("last_used <= {} - $1", self.engine.now_expression());
+    pub async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
+        let is_idle = format!("last_used <= {} - $1", self.0.engine.now_expression());
         let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
         let names: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(micros(idle))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         for name in names.iter().filter(|name| !kept.contains(*name)) {
             let sql = format!("DELETE FROM workspaces WHERE name = $2 AND {is_idle}");
-            let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.pool).await;
-            removed.map_err(|error| self.failed(error))?;
+            let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.0.pool).await;
+            removed.map_err(|error| self.0.failed(error))?;
         }
         Ok(())
     }
@@ -133,9 +137,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn workspace_files(&self, name: &str) -> Result<Option<String>, StoreError> {
+    pub async fn files(&self, name: &str) -> Result<Option<String>, StoreError> {
         let files = sqlx::query_scalar("SELECT files FROM workspaces WHERE name = $1").bind(name);
-        files.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+        files.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 }
 
@@ -151,58 +155,58 @@ mod tests {
     #[tokio::test]
     async fn one_call_has_a_workspace_until_it_gives_it_back() {
         let store = test_store().await;
-        let lock = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        let lock = store.workspaces().lock("w", "one").await.unwrap().unwrap();
         assert_eq!((lock.version.as_str(), lock.files.as_str()), ("", "{}"));
-        assert_eq!(store.lock_workspace("w", "other").await.unwrap(), None);
-        assert!(store.lock_workspace("another", "other").await.unwrap().is_some());
-        assert!(store.renew_workspace(&lock).await.unwrap());
-        assert!(store.store_workspace(&lock, "v1", "{\"a\":1}").await.unwrap());
-        let next = store.lock_workspace("w", "other").await.unwrap().unwrap();
+        assert_eq!(store.workspaces().lock("w", "other").await.unwrap(), None);
+        assert!(store.workspaces().lock("another", "other").await.unwrap().is_some());
+        assert!(store.workspaces().renew(&lock).await.unwrap());
+        assert!(store.workspaces().save(&lock, "v1", "{\"a\":1}").await.unwrap());
+        let next = store.workspaces().lock("w", "other").await.unwrap().unwrap();
         assert_eq!((next.version.as_str(), next.files.as_str()), ("v1", "{\"a\":1}"));
-        store.unlock_workspace(&next).await.unwrap();
-        let next = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        store.workspaces().unlock(&next).await.unwrap();
+        let next = store.workspaces().lock("w", "one").await.unwrap().unwrap();
         assert_eq!((next.version.as_str(), next.fence), ("v1", 3), "given back as it was");
     }
 
     #[tokio::test]
     async fn what_a_call_stores_that_lost_its_workspace_is_refused() {
         let store = test_store().await;
-        let lost = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        let lost = store.workspaces().lock("w", "one").await.unwrap().unwrap();
         expire_workspace(&store, "w").await;
-        let lock = store.lock_workspace("w", "other").await.unwrap().unwrap();
-        assert!(!store.renew_workspace(&lost).await.unwrap());
-        assert!(!store.store_workspace(&lost, "v1", "{\"lost\":1}").await.unwrap());
-        store.unlock_workspace(&lost).await.unwrap();
-        assert_eq!(store.lock_workspace("w", "third").await.unwrap(), None, "the other still has it");
-        assert!(store.store_workspace(&lock, "v1", "{\"kept\":1}").await.unwrap());
-        assert!(!store.store_workspace(&lock, "v1", "{\"again\":1}").await.unwrap(), "it was given back");
-        assert_eq!(store.workspace_files("w").await.unwrap().as_deref(), Some("{\"kept\":1}"));
+        let lock = store.workspaces().lock("w", "other").await.unwrap().unwrap();
+        assert!(!store.workspaces().renew(&lost).await.unwrap());
+        assert!(!store.workspaces().save(&lost, "v1", "{\"lost\":1}").await.unwrap());
+        store.workspaces().unlock(&lost).await.unwrap();
+        assert_eq!(store.workspaces().lock("w", "third").await.unwrap(), None, "the other still has it");
+        assert!(store.workspaces().save(&lock, "v1", "{\"kept\":1}").await.unwrap());
+        assert!(!store.workspaces().save(&lock, "v1", "{\"again\":1}").await.unwrap(), "it was given back");
+        assert_eq!(store.workspaces().files("w").await.unwrap().as_deref(), Some("{\"kept\":1}"));
         // Removed from under its holder, also where another call begins anew.
-        let lost = store.lock_workspace("w", "one").await.unwrap().unwrap();
-        store.remove_workspace("w").await.unwrap();
-        assert!(!store.store_workspace(&lost, "v1", "{}").await.unwrap());
-        assert_eq!(store.workspace_files("w").await.unwrap(), None);
-        while store.lock_workspace("w", "other").await.unwrap().unwrap().fence < lost.fence {
+        let lost = store.workspaces().lock("w", "one").await.unwrap().unwrap();
+        store.workspaces().remove("w").await.unwrap();
+        assert!(!store.workspaces().save(&lost, "v1", "{}").await.unwrap());
+        assert_eq!(store.workspaces().files("w").await.unwrap(), None);
+        while store.workspaces().lock("w", "other").await.unwrap().unwrap().fence < lost.fence {
             expire_workspace(&store, "w").await;
         }
-        assert!(!store.store_workspace(&lost, "v1", "{}").await.unwrap());
-        assert!(!store.renew_workspace(&lost).await.unwrap());
+        assert!(!store.workspaces().save(&lost, "v1", "{}").await.unwrap());
+        assert!(!store.workspaces().renew(&lost).await.unwrap());
     }
 
     #[tokio::test]
     async fn idle_workspaces_are_removed_and_others_stay() {
         let store = test_store().await;
         for name in ["idle", "kept", "used"] {
-            let lock = store.lock_workspace(name, "one").await.unwrap().unwrap();
-            store.unlock_workspace(&lock).await.unwrap();
+            let lock = store.workspaces().lock(name, "one").await.unwrap().unwrap();
+            store.workspaces().unlock(&lock).await.unwrap();
         }
         let kept = HashSet::from(["kept".to_owned()]);
-        store.remove_idle_workspaces(Duration::from_secs(3_600), &kept).await.unwrap();
-        assert!(store.workspace_files("idle").await.unwrap().is_some());
+        store.workspaces().remove_idle(Duration::from_secs(3_600), &kept).await.unwrap();
+        assert!(store.workspaces().files("idle").await.unwrap().is_some());
         let old = sqlx::query("UPDATE workspaces SET last_used = 0 WHERE name <> 'used'");
         old.execute(&store.pool).await.unwrap();
-        store.remove_idle_workspaces(Duration::from_secs(3_600), &kept).await.unwrap();
-        let found = async |name| store.workspace_files(name).await.unwrap().is_some();
+        store.workspaces().remove_idle(Duration::from_secs(3_600), &kept).await.unwrap();
+        let found = async |name| store.workspaces().files(name).await.unwrap().is_some();
         assert_eq!((found("idle").await, found("kept").await, found("used").await), (false, true, true));
     }
 }

@@ -33,7 +33,7 @@ use sekisho_config::Config;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::sealing::{SealedFor, Sealer, SealingError};
-use sekisho_store::{Store, StoredUserToken, TokenOwner, UserTokenFilter};
+use sekisho_store::{StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
 
 pub use self::client::{TokenClient, TokenRequests};
 pub use self::exchange::TokenExchange;
@@ -52,7 +52,7 @@ const USE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The tokens of all callers for all sources.
 pub struct UserTokens {
-    store: Store,
+    store: UserTokenStore,
     sealer: Sealer,
     /// The address of the page of a sign-in, without its id.
     page: String,
@@ -90,7 +90,7 @@ struct Grant {
 }
 
 impl UserTokens {
-    pub fn new(config: &Config, store: Store) -> Arc<Self> {
+    pub fn new(config: &Config, store: UserTokenStore) -> Arc<Self> {
         Arc::new(Self {
             store,
             sealer: Sealer::new(config),
@@ -109,7 +109,7 @@ impl UserTokens {
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn list(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, CallError> {
-        Ok(self.store.user_tokens(filter).await?)
+        Ok(self.store.list(filter).await?)
     }
 
     /// The tokens that nobody used for so long, at most so many.
@@ -117,7 +117,7 @@ impl UserTokens {
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn unused_for(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, CallError> {
-        Ok(self.store.unused_user_tokens(age, max).await?)
+        Ok(self.store.unused(age, max).await?)
     }
 
     /// Writes that a token is sent, about once a day.
@@ -126,7 +126,7 @@ impl UserTokens {
         if token.now.duration_since(last) < USE_INTERVAL {
             return;
         }
-        if let Err(error) = self.store.use_user_token(token).await {
+        if let Err(error) = self.store.record_use(token).await {
             tracing::warn!(%error, source = token.source, "the use of a caller's token is not recorded");
         }
     }
@@ -136,7 +136,7 @@ impl UserTokens {
     /// # Errors
     /// `overloaded` when the store cannot be written.
     pub async fn forget(&self, token: &StoredUserToken) -> Result<bool, CallError> {
-        Ok(self.store.forget_user_token(token).await?)
+        Ok(self.store.forget(token).await?)
     }
 
     fn seal(&self, kind: &'static str, owner: TokenOwner<'_>, secret: &impl Serialize) -> Result<String, CallError> {
@@ -199,7 +199,7 @@ impl UserSource {
     /// `overloaded` when the store cannot be read.
     pub async fn users(&self, max: u32) -> Result<Vec<User>, CallError> {
         let filter = UserTokenFilter { source: Some(&self.name), max, ..UserTokenFilter::default() };
-        let found = self.tokens.store.user_tokens(filter).await?;
+        let found = self.tokens.store.list(filter).await?;
         Ok(found.iter().map(User::of_stored).collect())
     }
 
@@ -209,7 +209,7 @@ impl UserSource {
 
     /// The tokens of a caller, if it has any for this upstream that can be opened.
     async fn find(&self, user: &User) -> Result<Option<(StoredUserToken, Grant)>, CallError> {
-        let Some(stored) = self.tokens.store.user_token(&user.key, &self.name).await? else { return Ok(None) };
+        let Some(stored) = self.tokens.store.get(&user.key, &self.name).await? else { return Ok(None) };
         match self.tokens.open::<Grant>(TOKEN_KIND, self.owner(user), &stored.sealed) {
             Ok(grant) if grant.upstream == self.upstream => Ok(Some((stored, grant))),
             Ok(_) => Ok(None),

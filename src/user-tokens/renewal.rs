@@ -73,7 +73,7 @@ impl UserSource {
         if let Some((stored, grant)) = self.find(user).await?
             && grant.token().is_some_and(|token| token.header == sent.header)
         {
-            self.tokens.store.forget_user_token(&stored).await?;
+            self.tokens.store.forget(&stored).await?;
         }
         Ok(self.sign_in_required(user, &[]).await)
     }
@@ -110,7 +110,7 @@ impl UserSource {
                 return Ok(Some(token));
             }
             let Some(refresh_token) = grant.refresh_token.clone() else {
-                self.tokens.store.forget_user_token(&stored).await?;
+                self.tokens.store.forget(&stored).await?;
                 return Ok(None);
             };
             match self.tokens.store.start_renewal(&stored, RENEWAL_LEASE).await? {

@@ -37,7 +37,7 @@ impl UserTokens {
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
     pub async fn sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
-        self.store.user_sign_in(id).await?.ok_or_else(not_pending)
+        self.store.sign_in(id).await?.ok_or_else(not_pending)
     }
 
     /// Checks a one-time code, of which few can be tried.
@@ -131,7 +131,7 @@ impl UserSource {
         // RFC 6749 §5.1: without a scope, the requested scopes are granted.
         let scopes = scope.unwrap_or_else(|| scopes.join(" "));
         let new = NewUserToken { sealed: &sealed, scopes: &scopes, lifetime };
-        self.tokens.store.keep_user_token(owner, new).await?;
+        self.tokens.store.keep(owner, new).await?;
         self.tokens.signed_in.notify_waiters();
         Ok(())
     }

@@ -23,7 +23,7 @@ struct TokenServer {
     /// The lifetime of tokens in seconds; by default an hour.
     lifetime: Arc<Mutex<Option<f64>>>,
     /// The token that somebody revokes during the next request.
-    revoking: Arc<Mutex<Option<(Store, StoredUserToken)>>>,
+    revoking: Arc<Mutex<Option<(UserTokenStore, StoredUserToken)>>>,
     /// The requests to the revocation endpoint, with the authorization of the client.
     revoked: Arc<Mutex<Vec<Revocation>>>,
 }
@@ -40,7 +40,7 @@ impl TokenServer {
         let answer = async |State(server): State<Self>, form: String| {
             let revoking = server.revoking.lock().take();
             if let Some((store, token)) = revoking {
-                assert!(store.forget_user_token(&token).await.unwrap());
+                assert!(store.forget(&token).await.unwrap());
             }
             let mut forms = server.forms.lock();
             forms.push(form);
@@ -137,7 +137,7 @@ fn source_of(provider: Box<dyn Provider>, upstream: &str, tokens: &Arc<UserToken
 async fn tokens() -> (tempfile::TempDir, Arc<UserTokens>) {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { state_directory: Some(folder.path().to_owned()), ..Config::default() };
-    (folder, UserTokens::new(&config, test_store().await))
+    (folder, UserTokens::new(&config, test_store().await.user_tokens()))
 }
 
 fn user(id: &str) -> User {
@@ -186,7 +186,7 @@ async fn each_caller_has_a_token_of_its_own_and_nobody_else_gets_it() {
     assert_eq!(sent(&source.token(&bob).await.unwrap()), "Bearer token-2");
     assert_eq!(sent(&source.token(&ann).await.unwrap()), "Bearer token-1");
     // One row is no use for another owner.
-    let of_ann = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let of_ann = tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap();
     assert!(!of_ann.sealed.contains("token-1"));
     assert!(tokens.open::<Grant>(TOKEN_KIND, source.owner(&bob), &of_ann.sealed).is_err());
     let elsewhere = self::source(&TokenServer::default(), "https://evil.example/mcp", &tokens).await;
@@ -203,7 +203,7 @@ async fn that_a_token_is_sent_is_written_once_a_day() {
     sign_in(&source, &ann).await;
     let used_at = async || {
         source.token(&ann).await.unwrap();
-        tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap().used
+        tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap().used
     };
     assert_eq!(used_at().await, None, "the sign-in says it");
     age_user_tokens(&tokens.store, Duration::from_secs(25 * 3_600)).await;
@@ -311,7 +311,7 @@ async fn a_refused_token_is_renewed_once_for_all_calls_until_a_new_sign_in_is_ne
     let second = source.token(&ann).await.unwrap();
     let error = source.another(&ann, &second).await.err().unwrap();
     assert_eq!(error.code(), ErrorCode::SignInRequired);
-    assert_eq!(tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap(), None);
+    assert_eq!(tokens.store.get(&ann.key, "mcp:crm").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -320,9 +320,9 @@ async fn further_scopes_need_a_new_sign_in_that_keeps_the_others() {
     let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
     let ann = user("ann");
     sign_in(&source, &ann).await;
-    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let stored = tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap();
     let new = NewUserToken { sealed: &stored.sealed, scopes: "read", lifetime: Some(Duration::from_secs(60)) };
-    tokens.store.keep_user_token(source.owner(&ann), new).await.unwrap();
+    tokens.store.keep(source.owner(&ann), new).await.unwrap();
     let needed = source.requires(&ann, "write").await.unwrap();
     assert_eq!(needed.code(), ErrorCode::SignInRequired);
     let open = tokens.opened(&offered(&source, &ann).await).unwrap();
@@ -339,7 +339,7 @@ async fn what_is_renewed_while_its_sign_in_is_revoked_is_revoked_too() {
     let ann = user("ann");
     sign_in(&source, &ann).await;
     let first = source.token(&ann).await.unwrap();
-    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let stored = tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap();
     *server.revoking.lock() = Some((tokens.store.clone(), stored));
     let error = source.another(&ann, &first).await.err().unwrap();
     assert_eq!(error.code(), ErrorCode::SignInRequired);
@@ -355,7 +355,7 @@ async fn the_secret_of_a_client_is_not_sent_to_the_server_of_another_upstream() 
     let before = source(&server, "https://crm.example/mcp", &tokens).await;
     let ann = user("ann");
     sign_in(&before, &ann).await;
-    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let stored = tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap();
     let after = source(&TokenServer::default(), "https://other.example/mcp", &tokens).await;
     after.revoke_upstream(&stored).await;
     before.revoke_upstream(&stored).await;

@@ -60,7 +60,7 @@ fn asked() -> Value {
 async fn runs(app: &TestApp, expected: usize) -> Vec<AgentRun> {
     let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
     for _ in 0..100 {
-        let runs = store.runs_of("public\u{1f}anonymous", 100).await.unwrap();
+        let runs = store.usage().runs_of("public\u{1f}anonymous", 100).await.unwrap();
         if runs.len() >= expected {
             store.close().await;
             return runs;

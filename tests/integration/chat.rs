@@ -190,7 +190,7 @@ async fn a_thread_is_summed_up_after_the_reply_and_the_next_run_is_reminded() {
     let store = app.directory.path().join("state/sekisho.db");
     let summary = async || {
         let store = sekisho::testing::Store::open_file(&store).await.unwrap();
-        let summary = store.thread_summary("public\u{1f}anonymous", "t").await.unwrap();
+        let summary = store.thread_summaries().get("public\u{1f}anonymous", "t").await.unwrap();
         store.close().await;
         summary
     };

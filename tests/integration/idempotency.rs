@@ -164,7 +164,7 @@ async fn a_call_that_a_shutdown_cut_off_has_an_unknown_outcome() {
     let app = TestApp::with(yaml).await;
     lose_connection(&app, sleep(&app, 60_000)).await;
     let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
-    while store.owned_idempotency_records().await.unwrap().is_empty() {
+    while store.idempotency().by_owner().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     store.close().await;

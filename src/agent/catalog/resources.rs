@@ -108,7 +108,7 @@ impl Catalog {
         if let Some(value) = R::configured(self, &self.gateway.configuration().current(), name) {
             return Ok(Some(Shown { name: name.to_owned(), configured: true, tenant: None, value }));
         }
-        let stored = self.gateway.store().resource(R::KIND, name).await.map_err(CallError::from)?;
+        let stored = self.gateway.store().resources().get(R::KIND, name).await.map_err(CallError::from)?;
         let Some(stored) = stored.filter(|stored| viewer.sees(&stored.owner)) else { return Ok(None) };
         let value = serde_json::from_str(&stored.value).map_err(CallError::internal)?;
         Ok(Some(Shown::new(name, &stored.owner, value)))
@@ -119,7 +119,7 @@ impl Catalog {
         &self,
         viewer: Viewer<'_>,
     ) -> Result<BTreeMap<String, Ownership>, CallError> {
-        let stored = self.gateway.store().resource_names(R::KIND).await.map_err(CallError::from)?;
+        let stored = self.gateway.store().resources().names(R::KIND).await.map_err(CallError::from)?;
         let stored = stored.into_iter().filter(|(_, owner)| viewer.sees(owner));
         let configured = R::configured_names(self, &self.gateway.configuration().current());
         Ok(stored.chain(configured.into_iter().map(|name| (name, Ownership::Shared))).collect())
@@ -157,7 +157,7 @@ impl Catalog {
     pub async fn add<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(by.owner(), name, value).await?;
         let store = self.gateway.store();
-        match store.add_resource(R::KIND, by.owner(), name, &text).await.map_err(CallError::from)? {
+        match store.resources().add(R::KIND, by.owner(), name, &text).await.map_err(CallError::from)? {
             WriteOutcome::Stored => self.changed(R::KIND).await,
             WriteOutcome::Full => {
                 let kind = R::KIND.as_str();
@@ -165,7 +165,7 @@ impl Catalog {
                 Err(CallError::new(ErrorCode::Overloaded, message))
             }
             WriteOutcome::NameTaken => {
-                let known = store.resource(R::KIND, name).await.map_err(CallError::from)?;
+                let known = store.resources().get(R::KIND, name).await.map_err(CallError::from)?;
                 Err(match known.is_some_and(|known| known.owner == *by.owner()) {
                     true => invalid(format!("there is a {} {name:?} already; change it with PUT", R::KIND.as_str())),
                     false => name_taken(name),
@@ -180,7 +180,7 @@ impl Catalog {
     /// `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
     pub async fn change<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(by.owner(), name, value).await?;
-        let changed = self.gateway.store().change_resource(R::KIND, by.owner(), name, &text).await;
+        let changed = self.gateway.store().resources().change(R::KIND, by.owner(), name, &text).await;
         match changed.map_err(CallError::from)? {
             true => self.changed(R::KIND).await,
             false => Err(Self::unknown::<R>(name)),
@@ -193,7 +193,7 @@ impl Catalog {
     /// `not_found`; `invalid_request` if the configuration defines it.
     pub async fn remove<R: Resource>(&self, by: &R::Proof, name: &str) -> Result<(), CallError> {
         self.check_not_configured::<R>(by.owner(), name)?;
-        let removed = self.gateway.store().remove_resource(R::KIND, by.owner(), name).await;
+        let removed = self.gateway.store().resources().remove(R::KIND, by.owner(), name).await;
         match removed.map_err(CallError::from)? {
             true => self.changed(R::KIND).await,
             false => Err(Self::unknown::<R>(name)),
@@ -236,7 +236,7 @@ impl Catalog {
             ResourceKind::Tenant => limit_tenants(
                 &self.gateway.pipeline.budget,
                 &self.gateway.configuration().current(),
-                self.gateway.store(),
+                &self.gateway.store().resources(),
             )
             .await
             .map_err(CallError::from),

@@ -101,7 +101,7 @@ async fn nothing_is_stored_without_a_call_for_the_client() {
     ] {
         keep(&store, "ann", &[user("go")], &added).await.unwrap();
     }
-    assert!(store.paused_runs("ann", &["a"], store.now()).await.unwrap().is_empty());
+    assert!(store.paused_runs().waiting_for("ann", &["a"], store.now()).await.unwrap().is_empty());
 }
 
 /// A turn as a run adds it: the last call waits for an approver.

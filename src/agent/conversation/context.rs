@@ -59,7 +59,7 @@ impl ConversationRuns {
         // With the lock, nobody else runs the conversation: a run that still seems to run has ended with its process.
         recovery::recover(store, budgets, &lock.lock).await?;
         let id = &request.conversation.id;
-        let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
+        let found = store.conversations().get(&request.caller.key, id).await.map_err(CallError::from)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
         check(&conversation)?;
         let charges = DeferredCharges::new(budgets, store, &live.id);
@@ -68,7 +68,7 @@ impl ConversationRuns {
         self.check_resumes(&request, &history.open).await?;
         let begun = store.now();
         let mut run = new_run(&request, &live, conversation.session_id, begun);
-        run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
+        run.number = store.conversation_runs().begin(&run).await.map_err(CallError::from)?;
         failpoint::reach("run.begun");
         add(log, &system(SystemSubtype::Init, &run));
         compacted.iter().for_each(|event| add(log, event));

@@ -75,7 +75,8 @@ impl ConversationRuns {
         let used = Used { rows: &rows, charges: charges.as_ref().map(TakenCharges::charges).unwrap_or_default() };
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, used };
-        let Some(totals) = until_stored(&run.id, || self.store().end_conversation_run(&end)).await? else {
+        let runs = self.store().conversation_runs();
+        let Some(totals) = until_stored(&run.id, || runs.end(&end)).await? else {
             return Err(lock_lost());
         };
         if let Some(charges) = charges {

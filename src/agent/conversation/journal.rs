@@ -155,7 +155,8 @@ impl Journal {
         };
         let (rows, charges) = self.take_charges();
         let used = Used { rows: &rows, charges: charges.charges() };
-        let begun = self.store.begin_tool_execution(&self.lock, &self.run, &execution, used).await?;
+        let begun =
+            self.store.conversation_runs().begin_tool_execution(&self.lock, &self.run, &execution, used).await?;
         let Some(totals) = begun else { return Ok(false) };
         charges.stored(&totals);
         failpoint::reach("call.begun");
@@ -180,7 +181,12 @@ impl Journal {
     pub(super) async fn store_usage(&self) {
         let _storing = self.storing.lock().await;
         let (rows, charges) = self.take_charges();
-        match self.store.keep_usage_of_run(&self.run, Used { rows: &rows, charges: charges.charges() }).await {
+        match self
+            .store
+            .conversation_runs()
+            .keep_usage(&self.run, Used { rows: &rows, charges: charges.charges() })
+            .await
+        {
             Ok(totals) => charges.stored(&totals),
             Err(error) => tracing::warn!(%error, run = self.run, "the usage of a run is not in the journal"),
         }
@@ -208,7 +214,12 @@ impl Journal {
             (current.number, current.message.clone())
         };
         if let Some(message) = message {
-            if !self.store.add_turn(&self.lock, &self.run, &TurnMessage { turn: number, message }).await? {
+            if !self
+                .store
+                .conversation_runs()
+                .add_turn(&self.lock, &self.run, &TurnMessage { turn: number, message })
+                .await?
+            {
                 return Ok(None);
             }
             self.turn.lock().message = None;
@@ -224,7 +235,7 @@ impl Journal {
         let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
         let written = self.writes.spawn(async move {
             failpoint::reach("call.answered");
-            match store.end_tool_execution((&run, &id), &outcome, charges.charges(), ended).await {
+            match store.conversation_runs().end_tool_execution((&run, &id), &outcome, charges.charges(), ended).await {
                 Ok(totals) => charges.stored(&totals),
                 Err(error) => {
                     tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");

@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::live::{LiveRun, StopCause};
-use sekisho_store::{ConversationLock, LockState, Store};
+use sekisho_store::{ConversationLock, ConversationStore, LockState, Store};
 
 /// A lock that is not renewed for this long is free: its process has ended, or hangs.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
@@ -29,7 +29,7 @@ pub(super) const MAX_HOLD: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct HeldLock {
     pub(super) lock: ConversationLock,
-    store: Store,
+    store: ConversationStore,
     renewal: AbortHandle,
     is_released: bool,
 }
@@ -37,8 +37,9 @@ pub(super) struct HeldLock {
 impl HeldLock {
     /// Renews the lock, which was asked for at that moment, from now on. The run is stopped when the lock is lost, or asked to.
     pub(super) fn new(lock: ConversationLock, asked: Instant, store: Store, run: Arc<LiveRun>) -> Self {
-        let renewal = tokio::spawn(renew(lock.clone(), asked, store.clone(), run)).abort_handle();
-        Self { lock, store, renewal, is_released: false }
+        let conversations = store.conversations();
+        let renewal = tokio::spawn(renew(lock.clone(), asked, store, run)).abort_handle();
+        Self { lock, store: conversations, renewal, is_released: false }
     }
 
     pub(super) async fn release(mut self) {
@@ -60,18 +61,18 @@ impl Drop for HeldLock {
     }
 }
 
-async fn unlock(store: &Store, lock: &ConversationLock) {
-    if let Err(error) = store.unlock_conversation(lock).await {
+async fn unlock(store: &ConversationStore, lock: &ConversationLock) {
+    if let Err(error) = store.unlock(lock).await {
         tracing::warn!(%error, conversation = lock.conversation, "the lock of a conversation is given back when it expires");
     }
 }
 
 async fn renew(lock: ConversationLock, taken: Instant, store: Store, run: Arc<LiveRun>) {
-    let (mut renewed, mut pause) = (taken, RENEWAL);
+    let (conversations, mut renewed, mut pause) = (store.conversations(), taken, RENEWAL);
     loop {
         sleep(pause).await;
         let asked = Instant::now();
-        let state = store.renew_conversation_lock(&lock, store.now(), LEASE);
+        let state = conversations.renew_lock(&lock, store.now(), LEASE);
         match timeout_at(renewed + GIVE_UP, state).await {
             Ok(Ok(LockState::Held)) if asked < taken + MAX_HOLD => (renewed, pause) = (asked, RENEWAL),
             Ok(Ok(LockState::Held)) => return run.stop(StopCause::TimeOut),
@@ -98,8 +99,8 @@ mod tests {
     #[tokio::test]
     async fn a_run_whose_lock_cannot_be_renewed_is_stopped_before_another_process_takes_it() {
         let store = test_store().await;
-        store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
-        let lock = store.lock_conversation("c", &Arc::from("p"), store.now(), LEASE).await.unwrap().unwrap();
+        store.conversations().add(&conversation("c", "ann"), 1).await.unwrap();
+        let lock = store.conversations().lock("c", &Arc::from("p"), store.now(), LEASE).await.unwrap().unwrap();
         store.close().await;
         tokio::time::pause();
         let (run, begun) = (LiveRun::for_tests(), Instant::now());
@@ -113,8 +114,8 @@ mod tests {
     #[tokio::test]
     async fn a_lock_is_given_back_also_by_a_run_that_panics() {
         let store = test_store().await;
-        store.add_conversation(&conversation("c", "ann"), 10).await.unwrap();
-        let take = async || store.lock_conversation("c", &Arc::from("p"), store.now(), LEASE).await.unwrap();
+        store.conversations().add(&conversation("c", "ann"), 10).await.unwrap();
+        let take = async || store.conversations().lock("c", &Arc::from("p"), store.now(), LEASE).await.unwrap();
         let held = HeldLock::new(take().await.unwrap(), Instant::now(), store.clone(), LiveRun::for_tests());
         assert!(take().await.is_none());
         let panicked = tokio::spawn(async move {

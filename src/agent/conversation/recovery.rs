@@ -30,7 +30,7 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
         if let Err(error) = charge_plans(&store, &budgets, &process).await {
             tracing::warn!(cause = error.cause(), "what interrupted plans had reserved could not be charged");
         }
-        match store.charge_reserved_before(store.now().earlier(MAX_RESERVATION)).await {
+        match store.charges().charge_reserved_before(store.now().earlier(MAX_RESERVATION)).await {
             Ok(totals) => budgets.learn(&totals),
             Err(error) => tracing::warn!(%error, "old reservations could not be charged"),
         }
@@ -39,11 +39,11 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
 }
 
 async fn interrupted_runs(store: &Store) -> Result<Vec<ConversationRun>, StoreError> {
-    store.interrupted_runs(None, store.now()).await
+    store.conversation_runs().interrupted(None, store.now()).await
 }
 
 async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
-    for found in store.plans_with_reservations(process).await.map_err(CallError::from)? {
+    for found in store.plans().with_reservations(process).await.map_err(CallError::from)? {
         plan::charge_interrupted(store, budgets, &found).await?;
     }
     Ok(())
@@ -64,7 +64,7 @@ async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) 
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
-    for run in store.interrupted_runs(Some(lock), store.now()).await.map_err(CallError::from)? {
+    for run in store.conversation_runs().interrupted(Some(lock), store.now()).await.map_err(CallError::from)? {
         end(store, budgets, run, Some(lock)).await?;
     }
     Ok(())
@@ -77,7 +77,8 @@ async fn end(
     lock: Option<&ConversationLock>,
 ) -> Result<(), CallError> {
     // The last turn may have calls without answers.
-    let before = store.session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
+    let before =
+        store.conversation_logs().session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
     let History { open, .. } = History::of(session::said(&before.map_err(CallError::from)?.messages)?);
     let input = finish::said(&run);
     let answers = resume::known_answers(store, &open, input.is_some()).await?;
@@ -89,7 +90,7 @@ async fn end(
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };
-    if let Some(totals) = store.end_conversation_run(&end).await.map_err(CallError::from)? {
+    if let Some(totals) = store.conversation_runs().end(&end).await.map_err(CallError::from)? {
         budgets.learn(&totals);
         tracing::warn!(
             run = run.id,
@@ -106,8 +107,8 @@ async fn end(
 /// # Errors
 /// As [`recover`].
 pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) -> Result<Vec<Message>, CallError> {
-    let turns = store.turns_of(run).await.map_err(CallError::from)?;
-    let executions = store.tool_executions(run).await.map_err(CallError::from)?;
+    let turns = store.conversation_runs().turns_of(run).await.map_err(CallError::from)?;
+    let executions = store.conversation_runs().tool_executions(run).await.map_err(CallError::from)?;
     history::of_unfinished_run(reported, &turns, &executions).map_err(CallError::internal)
 }
 
@@ -123,9 +124,9 @@ mod tests {
         let store = test_store().await;
         let begun = store.now();
         for id in ["a", "b", "c"] {
-            store.add_conversation(&conversation(id, "ann"), 9).await.unwrap();
+            store.conversations().add(&conversation(id, "ann"), 9).await.unwrap();
             let lock =
-                store.lock_conversation(id, &Arc::from("p"), begun, Duration::from_secs(1)).await.unwrap().unwrap();
+                store.conversations().lock(id, &Arc::from("p"), begun, Duration::from_secs(1)).await.unwrap().unwrap();
             let run = ConversationRun {
                 id: id.into(),
                 conversation: id.into(),
@@ -139,16 +140,16 @@ mod tests {
                 begun,
                 ended: None,
             };
-            store.begin_conversation_run(&run).await.unwrap();
+            store.conversation_runs().begin(&run).await.unwrap();
             if id == "b" {
                 let turn = TurnMessage { turn: 1, message: r#"{"version": 99}"#.into() };
-                assert!(store.add_turn(&lock, id, &turn).await.unwrap());
+                assert!(store.conversation_runs().add_turn(&lock, id, &turn).await.unwrap());
             }
-            store.unlock_conversation(&lock).await.unwrap();
+            store.conversations().unlock(&lock).await.unwrap();
         }
-        let runs = store.interrupted_runs(None, store.now()).await.unwrap();
+        let runs = store.conversation_runs().interrupted(None, store.now()).await.unwrap();
         end_each(&store, &Budgets::new(&BudgetConfig::default()), runs).await;
-        let status = async |id| store.conversation_run("ann", id).await.unwrap().unwrap().status;
+        let status = async |id| store.conversation_runs().get("ann", id).await.unwrap().unwrap().status;
         let all = [status("a").await, status("b").await, status("c").await];
         assert_eq!(all, [RunStatus::Interrupted, RunStatus::Running, RunStatus::Interrupted]);
     }

@@ -52,7 +52,10 @@ pub(super) async fn end_calls_not_made(
         }
         let text = answer.text.strip_prefix("Error: ").unwrap_or(&answer.text).to_owned();
         let outcome = ToolOutcome { text, images: None, is_error: true };
-        let ended = store.end_tool_execution((&open.run, &open.call.id), &outcome, &[], Some(store.now())).await;
+        let ended = store
+            .conversation_runs()
+            .end_tool_execution((&open.run, &open.call.id), &outcome, &[], Some(store.now()))
+            .await;
         ended.map_err(CallError::from)?;
     }
     Ok(())
@@ -171,7 +174,7 @@ async fn repeat(store: &Store, context: &Context, open: &OpenCall) -> Result<Opt
 }
 
 async fn execution(store: &Store, open: &OpenCall) -> Result<Option<ToolExecution>, CallError> {
-    let executions = store.tool_executions(&open.run).await.map_err(CallError::from)?;
+    let executions = store.conversation_runs().tool_executions(&open.run).await.map_err(CallError::from)?;
     Ok(executions.into_iter().find(|execution| execution.tool_use_id == open.call.id))
 }
 

@@ -32,10 +32,11 @@ impl ConversationRuns {
     ) -> Result<(History, Option<RunEvent>), CallError> {
         let Some(session) = &conversation.session_id else { return Ok((History::default(), None)) };
         let (store, id) = (self.store(), &conversation.id);
-        let old = store.session_summary(id, session).await.map_err(CallError::from)?;
+        let old = store.conversation_logs().session_summary(id, session).await.map_err(CallError::from)?;
         let weight = context::window_of(&request.profile).unwrap_or(USUAL_WINDOW) * CHARACTERS_OF_A_TOKEN;
         let (after, read) = (old.as_ref().map(|old| old.last), MIN_READ_CHARACTERS.max(weight * 2));
-        let found = store.session_messages(id, session, after, read).await.map_err(CallError::from)?;
+        let found =
+            store.conversation_logs().session_messages(id, session, after, read).await.map_err(CallError::from)?;
         if found.messages.is_empty() {
             return Err(unknown_session(session));
         }
@@ -63,7 +64,7 @@ impl ConversationRuns {
         if let (Some(text), Some(last)) = (&text, first.checked_sub(1)) {
             let last = &found.messages[last];
             let summary = SessionSummary { text: text.clone(), last: (last.run_number, last.log.position) };
-            store.keep_session_summary(id, session, &summary).await.map_err(CallError::from)?;
+            store.conversation_logs().keep_session_summary(id, session, &summary).await.map_err(CallError::from)?;
         }
         Ok((history.after(&text.unwrap_or_else(|| without_summary(old, messages))), Some(event)))
     }

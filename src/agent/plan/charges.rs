@@ -14,14 +14,14 @@ pub(crate) async fn charge_interrupted(
     budgets: &Budgets,
     found: &StoredPlan,
 ) -> Result<bool, CallError> {
-    let reserved = store.reserved_charges(&found.id).await.map_err(CallError::from)?;
+    let reserved = store.charges().reserved(&found.id).await.map_err(CallError::from)?;
     if reserved.is_empty() {
         return Ok(false);
     }
     let mut state: PlanState = serde_json::from_str(&found.state).map_err(CallError::internal)?;
     reserved.iter().filter_map(ReservedCharge::row).for_each(|row| state.used.add(&row.used));
     let state = serde_json::to_string(&state).map_err(CallError::internal)?;
-    if let Some(totals) = store.charge_plan(found, &state, &reserved).await.map_err(CallError::from)? {
+    if let Some(totals) = store.plans().charge(found, &state, &reserved).await.map_err(CallError::from)? {
         budgets.learn(&totals);
     }
     Ok(true)

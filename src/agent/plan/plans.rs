@@ -113,7 +113,7 @@ impl AgentService {
     /// `internal`: the store cannot be read.
     pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
         let process = &self.plans().process;
-        let plans = self.gateway().store().plans_of(&caller.key, before, max, process).await;
+        let plans = self.gateway().store().plans().of_caller(&caller.key, before, max, process).await;
         plans.map_err(CallError::from)?.iter().map(Plan::of).collect()
     }
 
@@ -215,18 +215,18 @@ impl AgentService {
     }
 
     async fn plan_in_store(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
-        let plan = self.gateway().store().plan(&caller.key, id, &self.plans().process).await;
+        let plan = self.gateway().store().plans().get(&caller.key, id, &self.plans().process).await;
         plan.map_err(CallError::from)?.ok_or_else(unknown)
     }
 
     async fn wish(&self, id: &str, wish: PlanWish) -> Result<bool, CallError> {
-        self.gateway().store().wish_of_plan(id, wish).await.map_err(CallError::from)
+        self.gateway().store().plans().set_wish(id, wish).await.map_err(CallError::from)
     }
 
     async fn replace(&self, found: &StoredPlan, status: PlanStatus, state: &PlanState) -> Result<(), CallError> {
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
         let (store, process) = (self.gateway().store(), &self.plans().process);
-        let replaced = store.replace_plan(found, status.as_str(), &text, process, store.now()).await;
+        let replaced = store.plans().replace(found, status.as_str(), &text, process, store.now()).await;
         if replaced.map_err(CallError::from)? {
             return Ok(());
         }

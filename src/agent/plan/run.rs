@@ -106,7 +106,7 @@ async fn beat(work: &Work) {
     let mut ticks = tokio::time::interval(HEARTBEAT);
     loop {
         ticks.tick().await;
-        match work.store().beat_plan(&work.key()).await {
+        match work.store().plans().beat(&work.key()).await {
             Ok(Some(PlanWish::Cancel)) => work.abort.cancel(),
             Ok(Some(_)) => {}
             Ok(None) => return,
@@ -163,7 +163,7 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some((store, key)) = self.0.take() else { return };
         self.1.gateway().background().spawn_until_closing(async move {
-            if let Err(error) = store.end_plan(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
+            if let Err(error) = store.plans().end(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
                 tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such");
             }
         });

@@ -49,8 +49,8 @@ impl AgentService {
             state: serde_json::to_string(&state).map_err(CallError::internal)?,
         };
         let (store, process) = (self.gateway().store(), &self.plans().process);
-        store.add_plan(&stored, process).await.map_err(CallError::from)?;
-        store.forget_surplus_plans(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
+        store.plans().add(&stored, process).await.map_err(CallError::from)?;
+        store.plans().forget_surplus(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
         Ok((stored, state, request))
     }
 
@@ -86,7 +86,7 @@ impl AgentService {
                 let key = PlanKey { id, holder: self.plans().process() };
                 let paused = PlanStatus::Paused.as_str();
                 let store = self.gateway().store();
-                store.end_plan(&key, paused, store.now()).await.map_err(CallError::from)?;
+                store.plans().end(&key, paused, store.now()).await.map_err(CallError::from)?;
                 return Err(error);
             }
         };

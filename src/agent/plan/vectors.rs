@@ -35,7 +35,7 @@ pub(super) async fn closest(work: &Work, texts: &[&str], query: &str) -> Vec<usi
 
 async fn ranked(work: &Work, config: &EmbeddingsConfig, texts: &[&str], query: &str) -> Result<Vec<usize>, ModelError> {
     let digests: Vec<_> = texts.iter().map(|text| hex::encode(Sha256::digest(text))).collect();
-    let mut known = work.store().plan_vectors(&work.id, &config.model).await.map_err(|error| unavailable(&error))?;
+    let mut known = work.store().plans().vectors(&work.id, &config.model).await.map_err(|error| unavailable(&error))?;
     let query = paid(work, config, &[query]).await?.vectors.pop().unwrap_or_default();
     // Where the provider has another model behind the name now, its vectors differ in their lengths.
     known.retain(|_, vector| vector.len() == query.len());
@@ -44,7 +44,7 @@ async fn ranked(work: &Work, config: &EmbeddingsConfig, texts: &[&str], query: &
     let (new_digests, new_texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
     let vectors = paid(work, config, &new_texts).await?.vectors;
     let made: Vec<_> = new_digests.into_iter().cloned().zip(vectors).collect();
-    work.store().keep_plan_vectors(&work.id, &config.model, &made).await.map_err(|error| unavailable(&error))?;
+    work.store().plans().keep_vectors(&work.id, &config.model, &made).await.map_err(|error| unavailable(&error))?;
     known.extend(made);
     let close = |(position, digest)| Some((position, similarity(known.get(digest)?, &query)?));
     let mut close: Vec<(usize, f32)> = digests.iter().enumerate().filter_map(close).collect();

@@ -166,7 +166,7 @@ impl Work {
         // too.
         let saving = tokio::spawn(async move {
             let additions = charges.as_ref().map(TakenCharges::charges).unwrap_or_default();
-            let saved = store.save_plan(&key, (status.as_str(), &text), additions, store.now()).await?;
+            let saved = store.plans().save(&key, (status.as_str(), &text), additions, store.now()).await?;
             let Some((wish, totals)) = saved else { return Ok(None) };
             if let Some(charges) = charges {
                 charges.stored(&totals);

@@ -101,6 +101,12 @@ impl Outcome {
         if summary.is_empty() {
             return Ok(());
         }
-        service.gateway.store().keep_thread_summary(key, thread, &summary, max_summaries).await.map_err(CallError::from)
+        service
+            .gateway
+            .store()
+            .thread_summaries()
+            .keep(key, thread, &summary, max_summaries)
+            .await
+            .map_err(CallError::from)
     }
 }

@@ -70,7 +70,7 @@ pub(crate) async fn list(
     }
     let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
     let first = today.saturating_sub(i64::from(days - 1).days());
-    let found = gateway.store().usage_between(first, today).await.map_err(CallError::from)?;
+    let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
     let reach = gateway.configuration().reach(&origin.caller);
     let usage = found.iter().filter(|usage| is_visible(usage, reach, &origin.caller)).map(UsageOfDay::of).collect();
     Ok(reply::json(StatusCode::OK, &UsageList { usage }))

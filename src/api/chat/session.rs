@@ -77,7 +77,7 @@ impl ChatRun {
 
 async fn find(origin: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Conversation, CallError> {
     gateway.pipeline.sessions.prepare(&origin.caller, id)?;
-    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(CallError::from)?;
+    let found = gateway.store().conversations().get(&origin.caller.key, id).await.map_err(CallError::from)?;
     found.ok_or_else(|| {
         let shown: String = id.chars().take(100).collect();
         let message =
@@ -110,15 +110,16 @@ async fn new(
 
 /// Stores a new conversation. If its caller has too many, the one of a session that was used the longest ago is deleted.
 async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallError> {
-    if store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+    if store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Ok(());
     }
     let now = store.now();
-    let oldest = store.oldest_conversation(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
+    let oldest =
+        store.conversations().oldest(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
     if let Some(oldest) = oldest {
-        store.delete_conversation(&oldest, now).await.map_err(CallError::from)?;
+        store.conversations().delete(&oldest, now).await.map_err(CallError::from)?;
     }
-    match store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+    match store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         true => Ok(()),
         false => Err(too_many()),
     }

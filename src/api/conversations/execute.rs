@@ -156,7 +156,7 @@ pub(crate) async fn events(
         let events = log.follow(after).take_until(gateway.keys().ended(&origin.caller));
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
-    let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
+    let run = gateway.store().conversation_runs().get(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;
     let message = format!(
         "the events of this run are no longer kept, or are in another process; its status is `{}`: see \

@@ -20,7 +20,7 @@ use crate::request::RequestMeta;
 use sekisho_agent::conversation::stored;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
-use sekisho_store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
+use sekisho_store::{ConversationLogStore, LogFilter, LogRow, MessageLog, ModelUsageRow, ToolExecution};
 
 /// Maximum rows of an export; the rest is exported after the last row.
 const MAX_EXPORT: u32 = 10_000;
@@ -82,7 +82,7 @@ pub(crate) async fn read(
     let after = query.after.as_deref().map(position_of).transpose()?;
     let conversation = query.conversation_id.as_deref();
     let filter = LogFilter { caller_key: &origin.caller.key, conversation, after, max };
-    let rows = rows(gateway.store(), &log, &filter).await?;
+    let rows = rows(&gateway.store().conversation_logs(), &log, &filter).await?;
     Ok(match query.format {
         Format::Json => {
             let last = rows.last().map(|row| format!("{}:{}", text(&row["run_id"]), row["position"]));
@@ -98,18 +98,22 @@ pub(crate) async fn read(
     })
 }
 
-async fn rows(store: &Store, log: &str, filter: &LogFilter<'_>) -> Result<Vec<Map<String, Value>>, CallError> {
+async fn rows(
+    store: &ConversationLogStore,
+    log: &str,
+    filter: &LogFilter<'_>,
+) -> Result<Vec<Map<String, Value>>, CallError> {
     match log {
         "usage" => {
-            let rows = store.usage_log(filter).await.map_err(CallError::from)?;
+            let rows = store.usage(filter).await.map_err(CallError::from)?;
             Ok(rows.iter().map(|row| object(row, usage(&row.row))).collect())
         }
         "messages" => {
-            let rows = store.message_log(filter).await.map_err(CallError::from)?;
+            let rows = store.messages(filter).await.map_err(CallError::from)?;
             rows.iter().map(|row| Ok(object(row, message(&row.row)?))).collect()
         }
         "tool_executions" => {
-            let rows = store.tool_execution_log(filter).await.map_err(CallError::from)?;
+            let rows = store.tool_executions(filter).await.map_err(CallError::from)?;
             Ok(rows.iter().map(|row| object(row, execution(&row.row))).collect())
         }
         _ => {

@@ -86,7 +86,7 @@ impl Approvals {
                 ttl: decided.ttl,
                 arguments: changed.as_deref(),
             };
-            let stored = self.store.decide_approval(&approval.stored, stored).await;
+            let stored = self.store.approvals().decide(&approval.stored, stored).await;
             if stored.map_err(|error| refusal::unavailable(&error))? {
                 self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
                 self.waiting.wake(id);

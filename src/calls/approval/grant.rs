@@ -101,7 +101,7 @@ impl Approvals {
     pub async fn use_grant(&self, grant: &Grant, call: &CallContext) -> Result<(), CallError> {
         let Kind::Several(id) = &grant.0 else { return Ok(()) };
         let slot = self.audit.reserve()?;
-        if !self.store.use_approval(id).await.map_err(|error| refusal::unavailable(&error))? {
+        if !self.store.approvals().record_use(id).await.map_err(|error| refusal::unavailable(&error))? {
             return Err(refusal::ended(&self.find(id).await?));
         }
         self.metrics.approval(ApprovalEvent::Used);
@@ -140,14 +140,14 @@ impl Approvals {
     async fn runs_elsewhere(&self, approval: &Approval) -> Result<bool, CallError> {
         match (&approval.stored.runner, self.replica.get()) {
             (Some(runner), Some(own)) if **runner != **own => {
-                self.store.is_replica_live(runner, LOST_AFTER).await.map_err(|error| refusal::unavailable(&error))
+                self.store.replicas().is_live(runner, LOST_AFTER).await.map_err(|error| refusal::unavailable(&error))
             }
             _ => Ok(false),
         }
     }
 
     async fn lose(&self, approval: &Approval) -> Result<(), CallError> {
-        let lost = self.store.lose_approved_call(&approval.id, approval.stored.fence).await;
+        let lost = self.store.approvals().lose_call(&approval.id, approval.stored.fence).await;
         if lost.map_err(|error| refusal::unavailable(&error))? {
             self.record_lost(approval);
         }
@@ -169,7 +169,7 @@ impl ApprovedCall {
         let (approvals, id) = (&self.approvals, &self.approval.id);
         let slot = approvals.audit.reserve()?;
         failpoint::reach("approval.starting");
-        let started = approvals.store.start_approved_call(id, approvals.runner()).await;
+        let started = approvals.store.approvals().start_call(id, approvals.runner()).await;
         self.fence = started.map_err(|error| refusal::unavailable(&error))?;
         if self.fence.is_some() {
             failpoint::reach("approval.executing");
@@ -188,7 +188,7 @@ impl ApprovedCall {
     pub async fn end(self, was_sent: bool) {
         let Some(fence) = self.fence else { return };
         failpoint::reach("approval.ending");
-        match self.approvals.store.end_approved_call(&self.approval.id, fence, was_sent).await {
+        match self.approvals.store.approvals().end_call(&self.approval.id, fence, was_sent).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost");

@@ -16,10 +16,10 @@ impl Approvals {
     /// # Errors
     /// The store cannot be read or written.
     pub async fn sweep(&self) -> Result<(), StoreError> {
-        for lost in self.store.lose_calls_of_others(self.runner(), LOST_AFTER).await? {
+        for lost in self.store.approvals().lose_calls_of_others(self.runner(), LOST_AFTER).await? {
             self.record(lost, Self::record_lost);
         }
-        for expired in self.store.expire_approvals().await? {
+        for expired in self.store.approvals().expire().await? {
             self.waiting.wake(&expired.id);
             self.record(expired, |approvals, approval| {
                 approvals.metrics.approval(ApprovalEvent::Expired);
@@ -27,8 +27,8 @@ impl Approvals {
                 approvals.notify(approval);
             });
         }
-        self.store.forget_approvals_older_than(KEPT).await?;
-        self.metrics.set_approvals_pending(self.store.pending_approvals().await?);
+        self.store.approvals().forget_older_than(KEPT).await?;
+        self.metrics.set_approvals_pending(self.store.approvals().count_pending().await?);
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl Approvals {
 
     /// Tells the metrics how many wait.
     pub(super) async fn count_pending(&self) {
-        match self.store.pending_approvals().await {
+        match self.store.approvals().count_pending().await {
             Ok(pending) => self.metrics.set_approvals_pending(pending),
             Err(error) => tracing::debug!(%error, "the approvals that wait could not be counted"),
         }

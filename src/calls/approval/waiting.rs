@@ -127,7 +127,7 @@ impl Approvals {
         if ids.is_empty() {
             return Ok(());
         }
-        for id in self.store.decided_among(&ids).await? {
+        for id in self.store.approvals().decided_among(&ids).await? {
             self.waiting.wake(&id);
         }
         Ok(())

@@ -84,7 +84,7 @@ impl ChargeSink for DeferredCharges {
     fn reserve(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), CallError>> {
         Box::pin(async move {
             let (store, owner) = &self.owner;
-            store.reserve_charge(owner, &reservation).await.map_err(CallError::from)?;
+            store.charges().reserve(owner, &reservation).await.map_err(CallError::from)?;
             failpoint::reach("charge.reserved");
             Ok(())
         })
@@ -224,10 +224,10 @@ mod tests {
     async fn written(budgets: &Arc<Budgets>, store: &Store) -> Decimal {
         for take in [Budgets::take_pending, Budgets::take_unsaved] {
             let (charges, known) = (take(budgets), budgets.take_known());
-            let totals = store.charge(charges.charges(), &known).await.unwrap();
+            let totals = store.charges().add(charges.charges(), &known).await.unwrap();
             charges.stored(&totals);
         }
-        let usage = store.usage_of(MONDAY).await.unwrap();
+        let usage = store.usage().of_day(MONDAY).await.unwrap();
         usage.into_iter().filter(|usage| usage.scope == DailyScope::Caller).map(|usage| usage.cost_usd).sum()
     }
 
@@ -241,16 +241,16 @@ mod tests {
         assert_eq!(spent(&budgets), cents(31));
         let taken = charges.take();
         spend(&budgets, Some(&charges), 5);
-        let totals = store.charge(taken.charges(), &[]).await.unwrap();
+        let totals = store.charges().add(taken.charges(), &[]).await.unwrap();
         // The other charge is stored between, and its total is told before.
         assert_eq!(written(&budgets, &store).await, cents(31));
         taken.stored(&totals);
         assert_eq!(spent(&budgets), cents(36));
         let last = charges.take();
-        let totals = store.charge(last.charges(), &[]).await.unwrap();
+        let totals = store.charges().add(last.charges(), &[]).await.unwrap();
         last.stored(&totals);
         assert_eq!((spent(&budgets), written(&budgets, &store).await), (cents(36), cents(36)));
-        let stored = store.usage_of(MONDAY).await.unwrap();
+        let stored = store.usage().of_day(MONDAY).await.unwrap();
         assert!(stored.iter().all(|usage| (usage.cost_usd, usage.tokens) == (cents(36), 40)), "{stored:?}");
     }
 
@@ -275,8 +275,8 @@ mod tests {
         spend(&budgets, Some(&charges), 10);
         spend_reserved(&budgets, &charges, 20).await;
         let (unsaved, taken) = (budgets.take_unsaved(), charges.take());
-        store.charge(unsaved.charges(), &[]).await.unwrap();
-        store.charge(taken.charges(), &[]).await.unwrap();
+        store.charges().add(unsaved.charges(), &[]).await.unwrap();
+        store.charges().add(taken.charges(), &[]).await.unwrap();
         drop((unsaved, taken));
         spend(&budgets, None, 2);
         assert_eq!((written(&budgets, &store).await, spent(&budgets)), (cents(33), cents(33)));
@@ -301,9 +301,9 @@ mod tests {
 
         let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
         let later = store.now().later(SignedDuration::from_secs(1));
-        budgets.learn(&store.charge_reserved_before(later).await.unwrap());
+        budgets.learn(&store.charges().charge_reserved_before(later).await.unwrap());
         assert_eq!((spent(&budgets), written(&budgets, &store).await), (cents(20), cents(20)));
-        assert!(store.charge_reserved_before(later).await.unwrap().is_empty());
+        assert!(store.charges().charge_reserved_before(later).await.unwrap().is_empty());
         // Its process was suspended, and is not dead.
         lost.charge(10);
         drop(charges);

@@ -22,7 +22,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::lease::budget::{AccountLimit, may_spend};
 use sekisho_observe::readiness::Readiness;
 use sekisho_store::replica::{Confirmed, Replica};
-use sekisho_store::{AskedLease, DailyScope, Store, StoreError};
+use sekisho_store::{AskedLease, BudgetLeaseStore, DailyScope, Store, StoreError};
 
 /// How often it is looked whether something is to be leased or given back.
 const EVERY: Duration = Duration::from_millis(50);
@@ -137,7 +137,7 @@ fn away(error: &CallError) -> CallError {
 #[derive(Debug)]
 pub struct BudgetLeases {
     budgets: Arc<Budgets>,
-    store: Store,
+    store: BudgetLeaseStore,
     replica: Arc<Replica>,
     readiness: Arc<Readiness>,
 }
@@ -146,7 +146,7 @@ impl BudgetLeases {
     pub fn new(budgets: &Arc<Budgets>, store: &Store, replica: &Arc<Replica>, readiness: &Arc<Readiness>) -> Self {
         Self {
             budgets: Arc::clone(budgets),
-            store: store.clone(),
+            store: store.budget_leases(),
             replica: Arc::clone(replica),
             readiness: Arc::clone(readiness),
         }
@@ -174,7 +174,7 @@ impl BudgetLeases {
         if requests.is_empty() {
             return;
         }
-        let given_back = timeout(EXCHANGE_TIMEOUT, self.store.exchange_leases(self.replica.id(), &requests)).await;
+        let given_back = timeout(EXCHANGE_TIMEOUT, self.store.exchange(self.replica.id(), &requests)).await;
         if !matches!(given_back, Ok(Ok(_))) {
             tracing::warn!("what this replica leased of the day's budgets could not be given back: it counts as spent");
         }
@@ -185,7 +185,7 @@ impl BudgetLeases {
     /// # Errors
     /// The store cannot be written.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
-        self.store.forget_leases_before(self.budgets.yesterday()).await
+        self.store.forget_before(self.budgets.yesterday()).await
     }
 
     async fn exchange(&self, leasing: &Leasing) {
@@ -193,7 +193,7 @@ impl BudgetLeases {
         if requests.is_empty() {
             return;
         }
-        let answered = timeout(EXCHANGE_TIMEOUT, self.store.exchange_leases(self.replica.id(), &requests)).await;
+        let answered = timeout(EXCHANGE_TIMEOUT, self.store.exchange(self.replica.id(), &requests)).await;
         let now = leasing.now();
         match answered {
             Ok(Ok(answers)) => {

@@ -17,7 +17,7 @@ use super::scope::MaxUsage;
 use sekisho_config::LimitRule;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_store::{RuleUsage, Store, StoreError};
+use sekisho_store::{RuleUsage, RuleUsageStore, StoreError};
 
 /// Tokens that a call must have left for its answer, as of the other scopes.
 const MIN_ANSWER_TOKENS: u64 = 256;
@@ -126,10 +126,10 @@ impl RuleBudgets {
     ///
     /// # Errors
     /// The store fails; what was not written is written the next time.
-    pub(super) async fn save(&self, store: &Store, today: Date, is_shared: bool) -> Result<(), StoreError> {
+    pub(super) async fn save(&self, store: &RuleUsageStore, today: Date, is_shared: bool) -> Result<(), StoreError> {
         let unsaved = self.unsaved();
         if !unsaved.is_empty() {
-            store.add_rule_usage(&unsaved).await?;
+            store.add(&unsaved).await?;
             for RuleUsage { day, rule, subject, amount } in unsaved {
                 let account = self.open(RuleDay { day, rule, subject });
                 let mut account = account.lock();
@@ -138,7 +138,7 @@ impl RuleBudgets {
             }
         }
         if !self.is_empty() && (is_shared || !self.is_known.load(Ordering::Acquire)) {
-            self.learn(&store.rule_usage_of(today).await?);
+            self.learn(&store.of_day(today).await?);
             self.is_known.store(true, Ordering::Release);
         }
         Ok(())
@@ -156,8 +156,8 @@ impl RuleBudgets {
     ///
     /// # Errors
     /// The store fails.
-    pub(super) async fn forget_old(&self, store: &Store, today: Date) -> Result<(), StoreError> {
-        store.forget_rule_usage_before(today.saturating_sub(KEPT_DAYS.days())).await
+    pub(super) async fn forget_old(&self, store: &RuleUsageStore, today: Date) -> Result<(), StoreError> {
+        store.forget_before(today.saturating_sub(KEPT_DAYS.days())).await
     }
 
     fn unsaved(&self) -> Vec<RuleUsage> {

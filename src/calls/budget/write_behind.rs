@@ -73,8 +73,8 @@ impl WriteBehind {
         store: Store,
         readiness: Arc<Readiness>,
     ) -> Result<Self, StoreError> {
-        budgets.learn(&store.usage_of(day).await?);
-        budgets.rules.save(&store, day, false).await?;
+        budgets.learn(&store.usage().of_day(day).await?);
+        budgets.rules.save(&store.rule_usage(), day, false).await?;
         Ok(Self { budgets, store, readiness, pruned: Mutex::new(None) })
     }
 
@@ -93,12 +93,12 @@ impl WriteBehind {
         // Once each: what is spent meanwhile waits for the next time.
         self.store_charges(self.budgets.take_pending()).await?;
         self.store_charges(self.budgets.take_unsaved()).await?;
-        self.budgets.rules.save(&self.store, day, self.budgets.leasing().is_some()).await?;
+        self.budgets.rules.save(&self.store.rule_usage(), day, self.budgets.leasing().is_some()).await?;
         if *pruned != Some(day) {
-            self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
+            self.store.usage().forget_before(day.saturating_sub(KEPT_DAYS.days())).await?;
             let kept = SignedDuration::from_hours(24 * i64::from(KEPT_DAYS));
-            self.store.forget_charges_before(self.store.now().earlier(kept)).await?;
-            self.budgets.rules.forget_old(&self.store, day).await?;
+            self.store.charges().forget_before(self.store.now().earlier(kept)).await?;
+            self.budgets.rules.forget_old(&self.store.rule_usage(), day).await?;
             *pruned = Some(day);
         }
         Ok(())
@@ -110,7 +110,7 @@ impl WriteBehind {
             self.budgets.keep_known(known);
             return Ok(());
         }
-        let totals = self.store.charge(charges.charges(), &known).await?;
+        let totals = self.store.charges().add(charges.charges(), &known).await?;
         charges.stored(&totals);
         Ok(())
     }
@@ -230,7 +230,7 @@ mod tests {
         free_disk(&store).await;
         write_behind.flush_on(MONDAY).await;
         assert!(readiness.degraded().is_empty());
-        assert_eq!(store.usage_of(MONDAY).await.unwrap().len(), 502);
+        assert_eq!(store.usage().of_day(MONDAY).await.unwrap().len(), 502);
         let (restarted, _) = process(&store, &readiness).await;
         assert_eq!(spent_today(&restarted), cents(30));
     }

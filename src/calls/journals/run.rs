@@ -284,10 +284,10 @@ impl Inner {
         let is_written = if is_first {
             let (owner, runner) = (self.owner.of_store(), &**journals.runner());
             let new = NewProgramRun { id, owner, arguments: &self.digest, runner, part: &sealed };
-            journals.store.begin_program_run(new).await.map(|()| true)
+            journals.store.begin(new).await.map(|()| true)
         } else {
             let run = ProgramRunFence { id, fence };
-            journals.store.add_program_run_part(run, written.next, &sealed).await
+            journals.store.add_part(run, written.next, &sealed).await
         };
         if !is_written.map_err(NotRecordedError::failed)? {
             return Err(NotRecordedError::Taken);
@@ -301,7 +301,7 @@ impl Inner {
     async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
         let Some(fence) = written.fence.filter(|_| !written.is_given_up) else { return Ok(()) };
         let Running { journals, id } = &self.running;
-        let given_up = journals.store.give_up_program_run(ProgramRunFence { id, fence }, reason).await;
+        let given_up = journals.store.give_up(ProgramRunFence { id, fence }, reason).await;
         given_up.map_err(NotRecordedError::failed)?;
         written.is_given_up = true;
         Ok(())
@@ -321,8 +321,8 @@ impl Inner {
         let Running { journals, id } = &self.running;
         let run = ProgramRunFence { id, fence };
         let ended = match end {
-            RunEnd::Ended => journals.store.forget_program_run(run).await.map(|()| false),
-            RunEnd::Stopped { approval } => journals.store.stop_program_run(run, approval).await,
+            RunEnd::Ended => journals.store.forget(run).await.map(|()| false),
+            RunEnd::Stopped { approval } => journals.store.stop(run, approval).await,
         };
         written.fence = None;
         ended.unwrap_or_else(|error| {

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use super::*;
 use sekisho_core::call::{Caller, Via};
-use sekisho_store::ReplicaIdentity;
 use sekisho_store::test_support::test_store;
+use sekisho_store::{ReplicaIdentity, Store};
 
 struct Fixture {
     store: Store,
@@ -25,13 +25,13 @@ impl Fixture {
         let state = TempDir::new().unwrap();
         let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
         let store = test_store().await;
-        let journals = Arc::new(Journals::new(&config, store.clone()));
+        let journals = Arc::new(Journals::new(&config, store.program_runs()));
         Self { store, journals, config, _state: state }
     }
 
     /// Another process on the same store.
     fn restarted(&self) -> Arc<Journals> {
-        Arc::new(Journals::new(&self.config, self.store.clone()))
+        Arc::new(Journals::new(&self.config, self.store.program_runs()))
     }
 
     /// A replica that lives.
@@ -40,7 +40,7 @@ impl Fixture {
         journals.set_replica(&id.into());
         let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
         let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
-        self.store.beat(replica, LOST_AFTER).await.unwrap();
+        self.store.replicas().beat(replica, LOST_AFTER).await.unwrap();
         journals
     }
 

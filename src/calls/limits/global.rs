@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use sekisho_store::replica::LOST_AFTER;
-use sekisho_store::{AskedPermits, Store, StoreError, StoredPermit};
+use sekisho_store::{AskedPermits, PermitStore, StoreError, StoredPermit};
 
 /// The first and the longest pause before slots are asked for again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ const RECONCILIATION: Duration = Duration::from_secs(5);
 /// The slots of this replica.
 #[derive(Debug)]
 pub(super) struct GlobalPermits {
-    store: Store,
+    store: PermitStore,
     state: Mutex<State>,
     /// A call waits, or a slot is to be given back.
     wake: Notify,
@@ -84,7 +84,7 @@ impl Drop for GlobalPermit {
 }
 
 impl GlobalPermits {
-    pub(super) fn new(store: Store) -> Self {
+    pub(super) fn new(store: PermitStore) -> Self {
         Self { store, state: Mutex::default(), wake: Notify::new() }
     }
 
@@ -136,7 +136,7 @@ impl GlobalPermits {
     /// # Errors
     /// The store cannot be written.
     pub(super) async fn forget_lost(&self, replica: &str) -> Result<(), StoreError> {
-        self.store.forget_lost_permits(replica, LOST_AFTER).await
+        self.store.forget_lost(replica, LOST_AFTER).await
     }
 
     fn add_waiting(&self, tool: &str, limit: u32, call: WaitingCall) {
@@ -154,7 +154,7 @@ impl GlobalPermits {
         if given_back.is_empty() {
             return false;
         }
-        let answered = timeout(EXCHANGE_TIMEOUT, self.store.give_permits_back(&given_back)).await;
+        let answered = timeout(EXCHANGE_TIMEOUT, self.store.give_back(&given_back)).await;
         if !matches!(answered, Ok(Ok(()))) {
             tracing::warn!(slots = given_back.len(), "slots of tools could not be given back; it is tried again");
         }
@@ -167,7 +167,7 @@ impl GlobalPermits {
         for (tool, limit, wanted) in self.wanted() {
             let holder = Uuid::new_v4().to_string();
             let asked = AskedPermits { tool: &tool, limit, wanted, replica, holder: &holder };
-            let taken = match timeout(EXCHANGE_TIMEOUT, self.store.take_permits(asked, LOST_AFTER)).await {
+            let taken = match timeout(EXCHANGE_TIMEOUT, self.store.take(asked, LOST_AFTER)).await {
                 Ok(Ok(taken)) => taken,
                 failed => {
                     let error = failed.ok().and_then(Result::err).map(|error| error.to_string());
@@ -227,7 +227,7 @@ impl GlobalPermits {
 
     /// Gives back slots of this replica that none of its calls has.
     async fn reconcile(&self, replica: &str) {
-        let found = timeout(EXCHANGE_TIMEOUT, self.store.permits_of(replica, RECONCILIATION)).await;
+        let found = timeout(EXCHANGE_TIMEOUT, self.store.of_replica(replica, RECONCILIATION)).await;
         // It is looked again soon.
         let Ok(Ok(stored)) = found else { return };
         let mut state = self.state.lock();

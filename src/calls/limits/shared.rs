@@ -184,7 +184,7 @@ impl SharedRates {
     /// # Errors
     /// The store cannot be written.
     pub(super) async fn forget_full(&self) -> Result<(), StoreError> {
-        self.store.forget_full_buckets().await
+        self.store.rate_buckets().forget_full().await
     }
 
     fn bucket(&self, owner: &BucketOwner, per_minute: NonZeroU32) -> Arc<Mutex<Bucket>> {
@@ -256,7 +256,7 @@ impl SharedRates {
     }
 
     async fn exchange_some(&self, calls: &[AskedCalls], asking: Vec<Asking>) {
-        let answered = timeout(EXCHANGE_TIMEOUT, self.store.take_calls(calls)).await;
+        let answered = timeout(EXCHANGE_TIMEOUT, self.store.rate_buckets().take(calls)).await;
         let now = now();
         match answered {
             Ok(Ok(taken)) => {

@@ -115,7 +115,7 @@ impl Replies {
     /// # Errors
     /// The store cannot be read.
     pub async fn open(config: &SessionConfig, store: Store) -> Result<Self, StoreError> {
-        let counts = RecordCounts::of(store.owned_idempotency_records().await?);
+        let counts = RecordCounts::of(store.idempotency().by_owner().await?);
         let replies = Self {
             store,
             running: Mutex::default(),
@@ -147,7 +147,7 @@ impl Replies {
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        for (owner, reply) in self.store.forget_idempotency_records_until(self.expired_at(self.store.now())).await? {
+        for (owner, reply) in self.store.idempotency().forget_until(self.expired_at(self.store.now())).await? {
             counts.remove_record(&owner, reply.bytes);
             self.remove_object(reply.object);
         }
@@ -276,7 +276,7 @@ impl Replies {
     }
 
     async fn read(&self, id: &RecordId, request: &RequestDigest) -> Result<Found, CallError> {
-        let record = self.store.idempotency_record(&id.hash).await.map_err(|error| unavailable(&error))?;
+        let record = self.store.idempotency().get(&id.hash).await.map_err(|error| unavailable(&error))?;
         let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
             return Ok(Found::Nothing);
         };
@@ -298,7 +298,7 @@ impl Replies {
             RecordedOutcome::Answered(text) => text,
             RecordedOutcome::AnsweredByObject(object) => self.read_object(&object, id.kind).await?,
         };
-        if let Err(error) = self.store.use_idempotency_record(&id.hash, now).await {
+        if let Err(error) = self.store.idempotency().record_use(&id.hash, now).await {
             tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
         }
         stored::read(text).map(Found::Reply).map_err(CallError::internal)
@@ -308,7 +308,7 @@ impl Replies {
     async fn runs_elsewhere(&self, runner: Option<&str>) -> Result<bool, CallError> {
         match (runner, self.replica.get()) {
             (Some(runner), Some(own)) if *runner != **own => {
-                self.store.is_replica_live(runner, LOST_AFTER).await.map_err(|error| unavailable(&error))
+                self.store.replicas().is_live(runner, LOST_AFTER).await.map_err(|error| unavailable(&error))
             }
             _ => Ok(false),
         }
@@ -333,7 +333,7 @@ impl Replies {
 
     async fn forget_oldest(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<bool, StoreError> {
         for owner in counts.largest_first(tenant, |count: &Count| count.records) {
-            if let Some(reply) = self.store.forget_oldest_idempotency_record(&owner).await? {
+            if let Some(reply) = self.store.idempotency().forget_oldest(&owner).await? {
                 counts.remove_record(&owner, reply.bytes);
                 self.remove_object(reply.object);
                 return Ok(true);
@@ -344,13 +344,13 @@ impl Replies {
 
     /// Reads the counts from the store, which another process may have changed.
     async fn count(&self) -> Result<RecordCounts, StoreError> {
-        self.store.owned_idempotency_records().await.map(RecordCounts::of)
+        self.store.idempotency().by_owner().await.map(RecordCounts::of)
     }
 
     async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
         let kept = self.kept(guard, reply).await;
         let mut counts = self.counts.lock().await;
-        if self.store.end_idempotent_call(&guard.id.hash, kept.in_store(), self.store.now()).await? {
+        if self.store.idempotency().end(&guard.id.hash, kept.in_store(), self.store.now()).await? {
             counts.add_bytes(&guard.owner, kept.bytes_in_store());
         } else {
             self.remove_object(kept.into_object());
@@ -359,7 +359,7 @@ impl Replies {
         while counts.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
             let largest = counts.largest_first(tenant, |count: &Count| count.bytes);
             let Some(owner) = largest.first() else { break };
-            match self.store.drop_oldest_idempotent_reply(owner).await? {
+            match self.store.idempotency().drop_oldest_reply(owner).await? {
                 Some(bytes) => counts.remove_bytes(owner, bytes),
                 None => *counts = self.count().await?,
             }
@@ -369,7 +369,7 @@ impl Replies {
 
     async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.hash).await? {
+        if let Some(bytes) = self.store.idempotency().forget(&guard.id.hash).await? {
             counts.remove_record(&guard.owner, bytes);
         }
         Ok(())

@@ -137,7 +137,7 @@ impl Checkpoint {
             Audit::open(file, &AuditConfig { max_queued: 1_000, ..AuditConfig::default() }, Arc::default()).unwrap();
         let kept = Config { state_directory: Some(state.path().to_owned()), ..config.clone() };
         let results = Results::new(&kept, store.clone(), Arc::clone(&metrics));
-        let journals = Journals::new(&kept, store.clone());
+        let journals = Journals::new(&kept, store.program_runs());
         let approvals = Approvals::new(&kept, store, audit.clone(), Arc::clone(&metrics));
         let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),

@@ -41,7 +41,7 @@ impl Results {
         let until = self.store.now().earlier(CLOCK_MARGIN);
         let listed = blobs.list(&BlobKey::of([FOLDER])).await?;
         for object in listed.into_iter().filter(|object| object.modified < *until) {
-            match self.store.has_result_in(&object.key).await {
+            match self.store.results().has_object(&object.key).await {
                 Ok(true) => {}
                 Ok(false) => blobs.delete(&object.key).await?,
                 Err(error) => {

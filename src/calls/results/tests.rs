@@ -142,7 +142,7 @@ async fn what_is_stored_is_sealed() {
     let large = LargeResult::new(&json!("hunter2 and more"), "");
     assert!(keep(&results(&store), &ann(None), &large).await);
     let caller = Caller::new("ann", "acme", Vec::new());
-    let stored = store.result(&large.handle, owner(&caller, "")).await.unwrap().unwrap();
+    let stored = store.results().get(&large.handle, owner(&caller, "")).await.unwrap().unwrap();
     let ResultContent::Sealed(sealed) = stored.content else { panic!("it is small") };
     assert!(!sealed.contains("hunter2"));
 }

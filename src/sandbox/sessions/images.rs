@@ -114,7 +114,7 @@ impl SessionImages {
             if let Some(taken) = self.try_take(key).await? {
                 return Ok(taken);
             }
-            let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Release).await;
+            let asked = self.store.interpreter_sessions().ask_for(of_store(key), AskedOfSession::Release).await;
             if !asked.map_err(|error| unavailable(&error))? {
                 return Err(kept_elsewhere(&key.name));
             }
@@ -127,7 +127,7 @@ impl SessionImages {
 
     async fn try_take(&self, key: &SessionKey) -> Result<Option<TakenSession>, CallError> {
         let times = SessionTimes { lifetime: self.lifetime, lost_after: LOST_AFTER };
-        let taken = self.store.take_session(of_store(key), &self.runner, times).await;
+        let taken = self.store.interpreter_sessions().take(of_store(key), &self.runner, times).await;
         taken.map_err(|error| unavailable(&error))
     }
 
@@ -143,7 +143,7 @@ impl SessionImages {
         before: Option<BlobKey>,
     ) -> Result<u64, CallError> {
         let new = NewInterpreterSession { every_call, age, lifetime: self.lifetime };
-        let begun = self.store.begin_session(fence_of(key, fence), new).await;
+        let begun = self.store.interpreter_sessions().begin(fence_of(key, fence), new).await;
         let generation = begun.map_err(|error| unavailable(&error))?.ok_or_else(|| used_elsewhere(&key.name))?;
         before.into_iter().for_each(|object| self.remove_object(object));
         Ok(generation)
@@ -155,7 +155,7 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store does not answer.
     pub(super) async fn has(&self, key: &SessionKey, fence: i64) -> Result<bool, CallError> {
-        self.store.has_interpreter_session(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
+        self.store.interpreter_sessions().is_held(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
     }
 
     /// A session that was resumed goes on: its image is of an earlier state.
@@ -163,7 +163,7 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store does not answer, or another process has taken it.
     pub(super) async fn forget(&self, key: &SessionKey, fence: i64, object: BlobKey) -> Result<(), CallError> {
-        let forgotten = self.store.forget_session_image(fence_of(key, fence)).await;
+        let forgotten = self.store.interpreter_sessions().forget_image(fence_of(key, fence)).await;
         if !forgotten.map_err(|error| unavailable(&error))? {
             return Err(used_elsewhere(&key.name));
         }
@@ -183,11 +183,12 @@ impl SessionImages {
         new: NewSessionImage<'_>,
         before: Option<BlobKey>,
     ) -> Result<bool, CallError> {
-        let (store, blobs, key, image) = (self.store.clone(), self.blobs.clone(), key.clone(), new.image.clone());
+        let (store, blobs, key, image) =
+            (self.store.interpreter_sessions(), self.blobs.clone(), key.clone(), new.image.clone());
         let NewSessionImage { every_call, calls, releases, .. } = new;
         let keeping = async move {
             let new = NewSessionImage { image: &image, every_call, calls, releases };
-            let kept = store.keep_session_image(fence_of(&key, fence), new, MAX_TENANT_BYTES).await?;
+            let kept = store.keep_image(fence_of(&key, fence), new, MAX_TENANT_BYTES).await?;
             let is_kept = kept.is_some();
             let gone = kept.unwrap_or_else(|| vec![image.object.key.clone()]);
             gone.into_iter().chain(before.filter(|_| is_kept)).for_each(|object| remove_from(&blobs, object));
@@ -201,7 +202,7 @@ impl SessionImages {
     /// # Errors
     /// The store does not answer; it may know the end.
     pub(super) async fn end(&self, key: &SessionKey, fence: i64, end: SessionEnd) -> Result<(), StoreError> {
-        let object = self.store.end_session(fence_of(key, fence), end.as_str()).await?;
+        let object = self.store.interpreter_sessions().end(fence_of(key, fence), end.as_str()).await?;
         object.into_iter().for_each(|object| self.remove_object(object));
         Ok(())
     }
@@ -211,7 +212,7 @@ impl SessionImages {
     /// # Errors
     /// The store does not answer; it may know that.
     pub(super) async fn release(&self, key: &SessionKey, fence: i64) -> Result<(), StoreError> {
-        self.store.release_session(fence_of(key, fence)).await
+        self.store.interpreter_sessions().release(fence_of(key, fence)).await
     }
 
     /// The sessions of a caller that have an image, or another process.
@@ -219,7 +220,8 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store does not answer.
     pub(super) async fn list(&self, owner: &Owner) -> Result<Vec<ListedSession>, CallError> {
-        let listed = self.store.sessions_of((&owner.tenant, &owner.caller), &self.runner, LOST_AFTER).await;
+        let listed =
+            self.store.interpreter_sessions().of_caller((&owner.tenant, &owner.caller), &self.runner, LOST_AFTER).await;
         listed.map_err(|error| unavailable(&error))
     }
 
@@ -228,7 +230,7 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store does not answer.
     pub(super) async fn find(&self, key: &SessionKey) -> Result<Option<ListedSession>, CallError> {
-        let found = self.store.session_of(of_store(key), &self.runner, LOST_AFTER).await;
+        let found = self.store.interpreter_sessions().get(of_store(key), &self.runner, LOST_AFTER).await;
         found.map_err(|error| unavailable(&error))
     }
 
@@ -246,7 +248,7 @@ impl SessionImages {
                 let ended = self.end(key, taken.fence, SessionEnd::Deleted).await;
                 return ended.map(|()| true).map_err(|error| unavailable(&error));
             }
-            let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Delete).await;
+            let asked = self.store.interpreter_sessions().ask_for(of_store(key), AskedOfSession::Delete).await;
             asked.map_err(|error| unavailable(&error))?;
             has_asked = true;
             if deadline.has_passed() {
@@ -259,12 +261,12 @@ impl SessionImages {
     /// The sessions of this process that others want.
     pub(super) async fn wanted(&self) -> Vec<WantedSession> {
         // The component `cluster` says when the store cannot be read.
-        self.store.wanted_sessions(&self.runner).await.unwrap_or_default()
+        self.store.interpreter_sessions().wanted(&self.runner).await.unwrap_or_default()
     }
 
     /// Tells others that this process cannot release a session.
     pub(super) async fn refuse(&self, key: &SessionKey, fence: i64) {
-        if let Err(error) = self.store.refuse_to_release(fence_of(key, fence)).await {
+        if let Err(error) = self.store.interpreter_sessions().refuse_to_release(fence_of(key, fence)).await {
             tracing::warn!(%error, "it cannot be said that a session stays here; calls at other replicas wait for it");
         }
     }
@@ -285,9 +287,9 @@ impl SessionImages {
     /// # Errors
     /// The store cannot be written.
     pub(super) async fn forget_expired(&self) -> Result<(u64, u64), StoreError> {
-        let objects = self.store.forget_expired_sessions(&self.runner, LOST_AFTER).await?;
+        let objects = self.store.interpreter_sessions().forget_expired(&self.runner, LOST_AFTER).await?;
         objects.into_iter().for_each(|object| self.remove_object(object));
-        self.store.count_session_images().await
+        self.store.interpreter_sessions().count_images().await
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{COLUMNS, StoredApproval, micros};
-use crate::{MAX_ROWS, Store, StoreError, stays_prepared};
+use crate::{ApprovalStore, MAX_ROWS, StoreError, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
 /// What an approver decided.
@@ -21,17 +21,13 @@ pub struct DecidedApproval<'a> {
     pub arguments: Option<&'a str>,
 }
 
-impl Store {
+impl ApprovalStore {
     /// Stores a decision about an approval as it was read. False: it has changed since, or expired.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn decide_approval(
-        &self,
-        read: &StoredApproval,
-        decided: DecidedApproval<'_>,
-    ) -> Result<bool, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn decide(&self, read: &StoredApproval, decided: DecidedApproval<'_>) -> Result<bool, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = $3, decisions = $4, scope = $5, revision = revision + 1, changed = {now},
                  expires = CASE WHEN $6 > 0 THEN {now} + $6 ELSE expires END, arguments = COALESCE($7, arguments),
@@ -46,9 +42,9 @@ impl Store {
             .bind(decided.scope.map(ApprovalScope::as_str))
             .bind(decided.ttl.map_or(0, micros))
             .bind(decided.arguments)
-            .execute(&self.durable)
+            .execute(&self.0.durable)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         Ok(stored.rows_affected() > 0)
     }
 
@@ -56,8 +52,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent.
-    pub async fn start_approved_call(&self, id: &str, runner: &str) -> Result<Option<i64>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn start_call(&self, id: &str, runner: &str) -> Result<Option<i64>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = 'executing', fence = fence + 1, runner = $2, uses = uses + 1,
                  revision = revision + 1, changed = {now}
@@ -65,22 +61,22 @@ impl Store {
              RETURNING fence"
         );
         let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner);
-        started.fetch_optional(&self.durable).await.map_err(|error| self.failed(error))
+        started.fetch_optional(&self.0.durable).await.map_err(|error| self.0.failed(error))
     }
 
     /// The call has ended, or was not sent and may be made again. False: somebody else found it lost.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn end_approved_call(&self, id: &str, fence: i64, was_sent: bool) -> Result<bool, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn end_call(&self, id: &str, fence: i64, was_sent: bool) -> Result<bool, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = CASE WHEN $3 = 1 THEN 'done' ELSE 'approved' END,
                  uses = CASE WHEN $3 = 1 THEN uses ELSE uses - 1 END, revision = revision + 1, changed = {now}
              WHERE id = $1 AND fence = $2 AND state = 'executing'"
         );
         let ended = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).bind(i64::from(was_sent));
-        let ended = ended.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let ended = ended.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -88,28 +84,28 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent.
-    pub async fn use_approval(&self, id: &str) -> Result<bool, StoreError> {
+    pub async fn record_use(&self, id: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE approvals SET uses = uses + 1
              WHERE id = $1 AND state = 'approved' AND scope <> 'once' AND expires > {}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
-        let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.durable).await;
-        Ok(used.map_err(|error| self.failed(error))?.rows_affected() > 0)
+        let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.0.durable).await;
+        Ok(used.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// The call with this fence has no runner any more. False: it has ended, or was found lost already.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn lose_approved_call(&self, id: &str, fence: i64) -> Result<bool, StoreError> {
+    pub async fn lose_call(&self, id: &str, fence: i64) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE approvals SET state = 'unknown', revision = revision + 1, changed = {}
              WHERE id = $1 AND fence = $2 AND state = 'executing'",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
-        let lost = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).execute(&self.durable).await;
-        Ok(lost.map_err(|error| self.failed(error))?.rows_affected() > 0)
+        let lost = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).execute(&self.0.durable).await;
+        Ok(lost.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// Finds the calls whose runner is neither this one nor a replica that lives, and whose outcome is therefore unknown.
@@ -121,7 +117,7 @@ impl Store {
         runner: &str,
         lost_after: Duration,
     ) -> Result<Vec<StoredApproval>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = 'unknown', revision = revision + 1, changed = {now}
              WHERE state = 'executing' AND runner <> $1
@@ -129,7 +125,7 @@ impl Store {
              RETURNING {COLUMNS}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(runner).bind(micros(lost_after));
-        let rows = rows.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -137,15 +133,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn expire_approvals(&self) -> Result<Vec<StoredApproval>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn expire(&self) -> Result<Vec<StoredApproval>, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = 'expired', pending_digest = NULL, revision = revision + 1, changed = {now}
              WHERE state IN ('pending', 'approved') AND expires <= {now}
              RETURNING {COLUMNS}"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.pool).await;
-        let rows = rows.map_err(|error| self.failed(error))?;
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
+        let rows = rows.map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -153,13 +149,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_approvals_older_than(&self, age: Duration) -> Result<u64, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn forget_older_than(&self, age: Duration) -> Result<u64, StoreError> {
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "DELETE FROM approvals WHERE created <= {now} - $1 AND state NOT IN ('pending', 'approved', 'executing')"
         );
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).execute(&self.pool).await;
-        Ok(removed.map_err(|error| self.failed(error))?.rows_affected())
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).execute(&self.0.pool).await;
+        Ok(removed.map_err(|error| self.0.failed(error))?.rows_affected())
     }
 
     /// The ids of those among these that wait no more.
@@ -174,9 +170,9 @@ impl Store {
                 format!("SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})", parameters.join(", "));
             let query = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(ids.len()));
             let query = ids.iter().fold(query, sqlx::query::Query::bind);
-            let rows = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            let rows = query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
             for row in rows {
-                decided.push(row.try_get(0).map_err(|error| self.failed(error))?);
+                decided.push(row.try_get(0).map_err(|error| self.0.failed(error))?);
             }
         }
         Ok(decided)

@@ -21,17 +21,17 @@ async fn ask(store: &Store, id: &str, caller: &str, call: &str) -> Asked {
         details: "{}",
         arguments: "sealed",
     };
-    store.ask_approval(new).await.unwrap()
+    store.approvals().ask(new).await.unwrap()
 }
 
 async fn decide(store: &Store, id: &str, state: ApprovalState, scope: ApprovalScope, ttl: Duration) -> bool {
-    let read = store.approval(id).await.unwrap().unwrap();
+    let read = store.approvals().get(id).await.unwrap().unwrap();
     let decided = DecidedApproval { state, decisions: "[1]", scope: Some(scope), ttl: Some(ttl), arguments: None };
-    store.decide_approval(&read, decided).await.unwrap()
+    store.approvals().decide(&read, decided).await.unwrap()
 }
 
 async fn state_of(store: &Store, id: &str) -> ApprovalState {
-    store.approval(id).await.unwrap().unwrap().state
+    store.approvals().get(id).await.unwrap().unwrap().state
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn equal_requests_are_one_until_it_is_decided_or_expires() {
     assert_eq!(state_of(&store, "4").await, ApprovalState::Expired, "before anybody writes it");
     assert!(!decide(&store, "4", ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
     assert!(matches!(ask(&store, "5", "ann", "a").await, Asked::New(_)));
-    assert_eq!(store.pending_approvals().await.unwrap(), 2);
+    assert_eq!(store.approvals().count_pending().await.unwrap(), 2);
 }
 
 #[tokio::test]
@@ -78,11 +78,11 @@ async fn a_decision_may_change_the_arguments() {
     let store = test_store().await;
     ask(&store, "1", "ann", "a").await;
     for (arguments, expected) in [(None, "sealed"), (Some("sealed again"), "sealed again"), (None, "sealed again")] {
-        let read = store.approval("1").await.unwrap().unwrap();
+        let read = store.approvals().get("1").await.unwrap().unwrap();
         let state = ApprovalState::Pending;
         let decided = DecidedApproval { state, decisions: "[]", scope: None, ttl: None, arguments };
-        assert!(store.decide_approval(&read, decided).await.unwrap());
-        assert_eq!(store.approval("1").await.unwrap().unwrap().arguments, expected);
+        assert!(store.approvals().decide(&read, decided).await.unwrap());
+        assert_eq!(store.approvals().get("1").await.unwrap().unwrap().arguments, expected);
     }
 }
 
@@ -90,21 +90,22 @@ async fn a_decision_may_change_the_arguments() {
 async fn of_many_starts_one_makes_the_call() {
     let store = test_store().await;
     ask(&store, "1", "ann", "a").await;
-    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None, "it waits");
+    assert_eq!(store.approvals().start_call("1", "r").await.unwrap(), None, "it waits");
     assert!(decide(&store, "1", ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
-    assert!(!store.was_approved_before("pay 1").await.unwrap());
-    let started = join_all((0..20).map(|_| store.start_approved_call("1", "r"))).await;
+    assert!(!store.approvals().was_approved_before("pay 1").await.unwrap());
+    let approvals = store.approvals();
+    let started = join_all((0..20).map(|_| approvals.start_call("1", "r"))).await;
     let fences: Vec<_> = started.into_iter().filter_map(Result::unwrap).collect();
     assert_eq!(fences, [1]);
     assert_eq!(state_of(&store, "1").await, ApprovalState::Executing);
     // It was not sent: it may be made again, and then the first runner has nothing to say any more.
-    assert!(store.end_approved_call("1", 1, false).await.unwrap());
-    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), Some(2));
-    assert!(!store.end_approved_call("1", 1, true).await.unwrap());
-    assert!(store.end_approved_call("1", 2, true).await.unwrap());
+    assert!(store.approvals().end_call("1", 1, false).await.unwrap());
+    assert_eq!(store.approvals().start_call("1", "r").await.unwrap(), Some(2));
+    assert!(!store.approvals().end_call("1", 1, true).await.unwrap());
+    assert!(store.approvals().end_call("1", 2, true).await.unwrap());
     assert_eq!(state_of(&store, "1").await, ApprovalState::Done);
-    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None);
-    assert!(store.was_approved_before("pay 1").await.unwrap());
+    assert_eq!(store.approvals().start_call("1", "r").await.unwrap(), None);
+    assert!(store.approvals().was_approved_before("pay 1").await.unwrap());
 }
 
 #[tokio::test]
@@ -114,17 +115,17 @@ async fn a_call_whose_runner_is_gone_has_an_unknown_outcome() {
         ask(&store, id, "ann", id).await;
         assert!(decide(&store, id, ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
     }
-    store.start_approved_call("1", "gone").await.unwrap();
-    store.start_approved_call("2", "own").await.unwrap();
-    let lost = store.lose_calls_of_others("own", LOST_AFTER).await.unwrap();
+    store.approvals().start_call("1", "gone").await.unwrap();
+    store.approvals().start_call("2", "own").await.unwrap();
+    let lost = store.approvals().lose_calls_of_others("own", LOST_AFTER).await.unwrap();
     assert_eq!(lost.iter().map(|lost| lost.id.as_str()).collect::<Vec<_>>(), ["1"]);
     assert_eq!(
         (state_of(&store, "1").await, state_of(&store, "2").await),
         (ApprovalState::Unknown, ApprovalState::Executing)
     );
-    assert!(!store.end_approved_call("1", 1, true).await.unwrap(), "whoever comes back has lost it");
-    assert!(store.lose_approved_call("2", 1).await.unwrap());
-    assert!(!store.lose_approved_call("2", 1).await.unwrap());
+    assert!(!store.approvals().end_call("1", 1, true).await.unwrap(), "whoever comes back has lost it");
+    assert!(store.approvals().lose_call("2", 1).await.unwrap());
+    assert!(!store.approvals().lose_call("2", 1).await.unwrap());
 }
 
 #[tokio::test]
@@ -133,18 +134,18 @@ async fn an_approval_of_several_calls_ends_with_its_time_or_a_denial() {
     ask(&store, "1", "ann", "a").await;
     let minute = Duration::from_secs(60);
     assert!(decide(&store, "1", ApprovalState::Approved, ApprovalScope::Session, minute).await);
-    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None, "it is none of one call");
+    assert_eq!(store.approvals().start_call("1", "r").await.unwrap(), None, "it is none of one call");
     for _ in 0..3 {
-        assert!(store.use_approval("1").await.unwrap());
+        assert!(store.approvals().record_use("1").await.unwrap());
     }
-    let open = store.open_approvals("another call", Some("pay 1 in s")).await.unwrap();
+    let open = store.approvals().list_open("another call", Some("pay 1 in s")).await.unwrap();
     assert_eq!((open.len(), open[0].uses), (1, 3));
-    assert!(store.open_approvals("another call", None).await.unwrap().is_empty());
+    assert!(store.approvals().list_open("another call", None).await.unwrap().is_empty());
     age(&store, "1", minute).await;
-    assert!(!store.use_approval("1").await.unwrap());
-    let expired = store.expire_approvals().await.unwrap();
+    assert!(!store.approvals().record_use("1").await.unwrap());
+    let expired = store.approvals().expire().await.unwrap();
     assert_eq!((expired.len(), expired[0].state), (1, ApprovalState::Expired));
-    assert!(store.expire_approvals().await.unwrap().is_empty());
+    assert!(store.approvals().expire().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -155,7 +156,7 @@ async fn lists_are_by_tenant_caller_state_and_tool_and_old_records_go() {
         age(&store, id, Duration::from_micros(3 - id.parse::<u64>().unwrap())).await;
     }
     let ids = async |filter: ApprovalFilter<'_>| {
-        let found = store.approvals(ApprovalFilter { max: 10, ..filter }).await.unwrap();
+        let found = store.approvals().list(ApprovalFilter { max: 10, ..filter }).await.unwrap();
         found.into_iter().map(|found| found.id).collect::<Vec<_>>()
     };
     let all = ApprovalFilter::default();
@@ -169,9 +170,9 @@ async fn lists_are_by_tenant_caller_state_and_tool_and_old_records_go() {
     assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Pending), ..all }).await, ["1"]);
     assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Expired), ..all }).await, ["2"]);
     assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Denied), ..all }).await, ["3"]);
-    let decided = store.decided_among(&["1".to_owned(), "3".to_owned(), "none".to_owned()]).await.unwrap();
+    let decided = store.approvals().decided_among(&["1".to_owned(), "3".to_owned(), "none".to_owned()]).await.unwrap();
     assert_eq!(decided, ["3"]);
     age(&store, "3", Duration::from_secs(86_400)).await;
-    assert_eq!(store.forget_approvals_older_than(Duration::from_secs(86_000)).await.unwrap(), 1);
-    assert!(store.approval("3").await.unwrap().is_none());
+    assert_eq!(store.approvals().forget_older_than(Duration::from_secs(86_000)).await.unwrap(), 1);
+    assert!(store.approvals().get("3").await.unwrap().is_none());
 }

@@ -33,14 +33,14 @@ fn reservation(id: &str, turn: Option<ReservedTurn>, cost_cents: i64) -> Reserva
 
 /// What the caller was charged.
 async fn spent(store: &Store) -> Decimal {
-    let usage = store.usage_of(MONDAY).await.unwrap();
+    let usage = store.usage().of_day(MONDAY).await.unwrap();
     usage.into_iter().filter(|usage| usage.scope == DailyScope::Caller).map(|usage| usage.cost_usd).sum()
 }
 
 async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLock) {
-    store.add_conversation(&conversation("c", "ann"), 9).await.unwrap();
+    store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
     let begun = store.now();
-    let lock = store.lock_conversation("c", &Arc::from("p"), begun, Duration::from_secs(60)).await.unwrap().unwrap();
+    let lock = store.conversations().lock("c", &Arc::from("p"), begun, Duration::from_secs(60)).await.unwrap().unwrap();
     let run = ConversationRun {
         id: "r".into(),
         conversation: "c".into(),
@@ -54,24 +54,24 @@ async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLoc
         begun,
         ended: None,
     };
-    store.begin_conversation_run(&run).await.unwrap();
+    store.conversation_runs().begin(&run).await.unwrap();
     (run, lock)
 }
 
 #[tokio::test]
 async fn a_charge_is_made_once_and_one_that_was_reserved_only_while_it_is() {
     let store = test_store().await;
-    store.reserve_charge("r", &reservation("b", None, 30)).await.unwrap();
+    store.charges().reserve("r", &reservation("b", None, 30)).await.unwrap();
     let charges = [charge("a", false, 10), charge("b", true, 20)];
-    let totals = store.charge(&charges, &[]).await.unwrap();
+    let totals = store.charges().add(&charges, &[]).await.unwrap();
     assert_eq!(totals.iter().map(|total| total.cost_usd).collect::<Vec<_>>(), [cents(30), cents(30)]);
-    assert_eq!(store.charge(&charges, &[]).await.unwrap(), totals);
-    assert!(store.reserved_charges("r").await.unwrap().is_empty());
+    assert_eq!(store.charges().add(&charges, &[]).await.unwrap(), totals);
+    assert!(store.charges().reserved("r").await.unwrap().is_empty());
     // Once it is known to be stored, nobody stores it again, and nothing is left of it.
-    store.charge(&[charge("c", false, 1)], &["a".into()]).await.unwrap();
+    store.charges().add(&[charge("c", false, 1)], &["a".into()]).await.unwrap();
     let left: Vec<String> = sqlx::query_scalar("SELECT id FROM stored_charges").fetch_all(&store.pool).await.unwrap();
     assert_eq!((left, spent(&store).await), (vec!["c".to_owned()], cents(31)));
-    store.forget_charges_before(store.now().later(SignedDuration::from_secs(1))).await.unwrap();
+    store.charges().forget_before(store.now().later(SignedDuration::from_secs(1))).await.unwrap();
     let left: Vec<String> = sqlx::query_scalar("SELECT id FROM stored_charges").fetch_all(&store.pool).await.unwrap();
     assert!(left.is_empty());
 }
@@ -85,27 +85,31 @@ async fn an_interrupted_run_is_charged_what_it_had_reserved_with_the_usage_of_it
         model: "m".into(),
         used: RunUsage { cost_usd: cents(cost_cents), prompt_tokens, ..RunUsage::default() },
     };
-    store.keep_usage_of_run("r", Used { rows: &[row(10, 5)], charges: &[charge("a", false, 10)] }).await.unwrap();
+    store
+        .conversation_runs()
+        .keep_usage("r", Used { rows: &[row(10, 5)], charges: &[charge("a", false, 10)] })
+        .await
+        .unwrap();
     let turn = |agent: &str| {
         Some(ReservedTurn { agent: agent.into(), model: "m".into(), prompt_tokens: 7, completion_tokens: 9 })
     };
-    store.reserve_charge("r", &reservation("turn", turn("main"), 2)).await.unwrap();
-    store.reserve_charge("r", &reservation("child", turn("child"), 3)).await.unwrap();
-    store.reserve_charge("r", &reservation("call", None, 4)).await.unwrap();
-    store.reserve_charge("another", &reservation("other", None, 50)).await.unwrap();
+    store.charges().reserve("r", &reservation("turn", turn("main"), 2)).await.unwrap();
+    store.charges().reserve("r", &reservation("child", turn("child"), 3)).await.unwrap();
+    store.charges().reserve("r", &reservation("call", None, 4)).await.unwrap();
+    store.charges().reserve("another", &reservation("other", None, 50)).await.unwrap();
     let run = ConversationRun { status: RunStatus::Interrupted, ended: Some(store.now()), ..run };
     let end =
         RunEnd { run: &run, lock: Some(&lock), keeps_lock: true, messages: &[], title: None, used: Used::default() };
     for _ in 0..2 {
-        assert!(store.end_conversation_run(&end).await.unwrap().is_some());
+        assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
         assert_eq!(spent(&store).await, cents(19));
-        let rows = store.usage_of_run("r").await.unwrap();
+        let rows = store.conversation_logs().usage_of_run("r").await.unwrap();
         let rows: Vec<_> = rows.iter().map(|row| (&*row.agent, row.used.cost_usd, row.used.prompt_tokens)).collect();
         assert_eq!(rows, [("main", cents(12), 12), ("child", cents(3), 7)]);
     }
     // A call that is sent again has its charge.
-    store.reserve_charge("later", &reservation("call", None, 4)).await.unwrap();
-    store.charge(&[charge("call", true, 4)], &[]).await.unwrap();
+    store.charges().reserve("later", &reservation("call", None, 4)).await.unwrap();
+    store.charges().add(&[charge("call", true, 4)], &[]).await.unwrap();
     assert_eq!(spent(&store).await, cents(19));
 }
 
@@ -153,22 +157,22 @@ async fn the_end_of_a_run_whose_commit_loses_its_answer_is_stored_once() {
     let url = lossy_proxy(&url.expose().parse().unwrap(), Arc::clone(&is_armed)).await;
     let store = Store::open(&StoreLocation::PostgreSql(Secret::new(url.as_str()))).await.unwrap();
     let (run, lock) = begun(&store).await;
-    store.reserve_charge("r", &reservation("turn", None, 20)).await.unwrap();
+    store.charges().reserve("r", &reservation("turn", None, 20)).await.unwrap();
     let run = ConversationRun { status: RunStatus::Succeeded, ended: Some(store.now()), ..run };
     let charges = [charge("turn", true, 15), charge("free", false, 1)];
     let messages = [r#"{"user":"hello"}"#.to_owned()];
     let used = Used { rows: &[], charges: &charges };
     let end = RunEnd { run: &run, lock: Some(&lock), keeps_lock: false, messages: &messages, title: None, used };
     is_armed.store(true, Ordering::SeqCst);
-    let lost = store.end_conversation_run(&end).await.unwrap_err();
+    let lost = store.conversation_runs().end(&end).await.unwrap_err();
     assert!(lost.is_outage(), "{lost:?}");
-    let totals = store.end_conversation_run(&end).await.unwrap().unwrap();
+    let totals = store.conversation_runs().end(&end).await.unwrap().unwrap();
     assert_eq!((totals[0].cost_usd, spent(&store).await), (cents(16), cents(16)));
-    assert_eq!(store.conversation_messages("c", 0, 9).await.unwrap().len(), 1);
+    assert_eq!(store.conversation_runs().messages("c", 0, 9).await.unwrap().len(), 1);
 
     is_armed.store(true, Ordering::SeqCst);
     let more = [charge("more", false, 2)];
-    assert!(store.charge(&more, &[]).await.unwrap_err().is_outage());
-    store.charge(&more, &[]).await.unwrap();
+    assert!(store.charges().add(&more, &[]).await.unwrap_err().is_outage());
+    store.charges().add(&more, &[]).await.unwrap();
     assert_eq!(spent(&store).await, cents(18));
 }

@@ -57,15 +57,15 @@ fn execution(id: &str, position: i64) -> ToolExecution {
 }
 
 async fn lock(store: &Store, id: &str, now: i64) -> ConversationLock {
-    store.lock_conversation(id, &Arc::from("p"), at(now), LEASE).await.unwrap().unwrap()
+    store.conversations().lock(id, &Arc::from("p"), at(now), LEASE).await.unwrap().unwrap()
 }
 
 /// A conversation of ann with a run that is on.
 async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
-    store.add_conversation(&conversation("c", "ann", 1), 10).await.unwrap();
+    store.conversations().add(&conversation("c", "ann", 1), 10).await.unwrap();
     let lock = lock(store, "c", 100).await;
     let run = run("r", "c");
-    assert_eq!(store.begin_conversation_run(&run).await.unwrap(), 1);
+    assert_eq!(store.conversation_runs().begin(&run).await.unwrap(), 1);
     (run, lock)
 }
 
@@ -74,7 +74,7 @@ fn ended(run: &ConversationRun, status: RunStatus) -> ConversationRun {
 }
 
 async fn said(store: &Store, conversation: &str) -> Vec<String> {
-    let found = store.session_messages(conversation, "s", None, 100).await.unwrap();
+    let found = store.conversation_logs().session_messages(conversation, "s", None, 100).await.unwrap();
     found.messages.into_iter().map(|message| message.log.message).collect()
 }
 
@@ -96,20 +96,20 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
         title: Some("t"),
         used: Used { rows: &usage, charges: &[] },
     };
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some(), "it is stored");
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some(), "it is stored");
     let other = RunEnd { run: &ended(&run, RunStatus::Failed), ..end.clone() };
-    assert!(store.end_conversation_run(&other).await.unwrap().is_none(), "it has one end");
-    let stored = store.conversation("ann", "c").await.unwrap().unwrap();
+    assert!(store.conversation_runs().end(&other).await.unwrap().is_none(), "it has one end");
+    let stored = store.conversations().get("ann", "c").await.unwrap().unwrap();
     assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
-    assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
-    assert_eq!(store.conversation_run("bob", "r").await.unwrap(), None);
-    let said = store.session_messages("c", "s", None, 100).await.unwrap().messages;
+    assert_eq!(store.conversation_runs().get("ann", "r").await.unwrap(), Some(run));
+    assert_eq!(store.conversation_runs().get("bob", "r").await.unwrap(), None);
+    let said = store.conversation_logs().session_messages("c", "s", None, 100).await.unwrap().messages;
     assert_eq!(
         said.iter().map(|SessionMessage { log, .. }| (&*log.message, log.incomplete)).collect::<Vec<_>>(),
         [("1", false), ("2", false)]
     );
-    assert_eq!(store.usage_of_run("r").await.unwrap(), usage);
+    assert_eq!(store.conversation_logs().usage_of_run("r").await.unwrap(), usage);
     lock(&store, "c", 101).await;
 }
 
@@ -123,10 +123,10 @@ async fn a_holder_that_lost_its_lock_stores_nothing() {
     for lock in [Some(&held), None] {
         let end =
             RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, used: Used::default() };
-        assert!(store.end_conversation_run(&end).await.unwrap().is_none());
+        assert!(store.conversation_runs().end(&end).await.unwrap().is_none());
     }
-    assert_eq!(store.conversation_messages("c", 0, 10).await.unwrap(), []);
-    assert_eq!(store.conversation_runs("c", None, 10).await.unwrap()[0].status, RunStatus::Running);
+    assert_eq!(store.conversation_runs().messages("c", 0, 10).await.unwrap(), []);
+    assert_eq!(store.conversation_runs().of_conversation("c", None, 10).await.unwrap()[0].status, RunStatus::Running);
 }
 
 #[tokio::test]
@@ -145,11 +145,11 @@ async fn the_end_of_a_run_that_a_full_disk_refuses_stores_nothing() {
         used: Used { rows: &[usage("a", "1")], charges: &[] },
     };
     fill_the_disk(&store).await;
-    store.end_conversation_run(&end).await.unwrap_err();
+    store.conversation_runs().end(&end).await.unwrap_err();
     free_disk(&store).await;
-    assert_eq!(store.conversation("ann", "c").await.unwrap().unwrap().title, None);
-    assert_eq!(store.conversation_runs("c", None, 1).await.unwrap()[0].status, RunStatus::Running);
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
+    assert_eq!(store.conversations().get("ann", "c").await.unwrap().unwrap().title, None);
+    assert_eq!(store.conversation_runs().of_conversation("c", None, 1).await.unwrap()[0].status, RunStatus::Running);
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -157,31 +157,50 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     let store = test_store().await;
     let (_run, held) = begun(&store).await;
     let turn = TurnMessage { turn: 1, message: "{}".into() };
-    assert!(store.add_turn(&held, "r", &turn).await.unwrap());
+    assert!(store.conversation_runs().add_turn(&held, "r", &turn).await.unwrap());
     for (position, id) in (0..).zip(["x", "y"]) {
         assert!(
-            store.begin_tool_execution(&held, "r", &execution(id, position), Used::default()).await.unwrap().is_some()
+            store
+                .conversation_runs()
+                .begin_tool_execution(&held, "r", &execution(id, position), Used::default())
+                .await
+                .unwrap()
+                .is_some()
         );
     }
     let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
-    store.end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
-    let calls = store.tool_executions("r").await.unwrap();
+    store.conversation_runs().end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
+    let calls = store.conversation_runs().tool_executions("r").await.unwrap();
     assert_eq!(
         calls,
         [ToolExecution { output: Some(outcome), ended: Some(at(102)), ..execution("x", 0) }, execution("y", 1)]
     );
-    assert_eq!(store.turns_of("r").await.unwrap(), [turn]);
+    assert_eq!(store.conversation_runs().turns_of("r").await.unwrap(), [turn]);
     // Sent again, its answer is not known again.
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
-    assert_eq!(store.tool_executions("r").await.unwrap()[0].output, None);
+    assert!(
+        store
+            .conversation_runs()
+            .begin_tool_execution(&held, "r", &execution("x", 0), Used::default())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(store.conversation_runs().tool_executions("r").await.unwrap()[0].output, None);
     // Without the lock nothing is added.
-    store.unlock_conversation(&held).await.unwrap();
+    store.conversations().unlock(&held).await.unwrap();
     let later = TurnMessage { turn: 2, message: "{}".into() };
-    assert!(!store.add_turn(&held, "r", &later).await.unwrap());
-    assert!(store.begin_tool_execution(&held, "r", &execution("z", 2), Used::default()).await.unwrap().is_none());
+    assert!(!store.conversation_runs().add_turn(&held, "r", &later).await.unwrap());
+    assert!(
+        store
+            .conversation_runs()
+            .begin_tool_execution(&held, "r", &execution("z", 2), Used::default())
+            .await
+            .unwrap()
+            .is_none()
+    );
     let _next = lock(&store, "c", 103).await;
-    assert!(!store.add_turn(&held, "r", &later).await.unwrap());
-    assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
+    assert!(!store.conversation_runs().add_turn(&held, "r", &later).await.unwrap());
+    assert_eq!(store.conversation_runs().tool_executions("r").await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -189,12 +208,19 @@ async fn texts_with_a_null_character_are_stored() {
     let store = test_store().await;
     let (run, held) = begun(&store).await;
     let second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
-    store.begin_conversation_run(&second).await.unwrap();
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
+    store.conversation_runs().begin(&second).await.unwrap();
+    assert!(
+        store
+            .conversation_runs()
+            .begin_tool_execution(&held, "r", &execution("x", 0), Used::default())
+            .await
+            .unwrap()
+            .is_some()
+    );
     let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
-    store.end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
-    assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b".into());
-    let stored = store.tool_executions("r").await.unwrap().remove(0).output;
+    store.conversation_runs().end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
+    assert_eq!(store.conversation_runs().get("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b".into());
+    let stored = store.conversation_runs().tool_executions("r").await.unwrap().remove(0).output;
     assert_eq!(stored.map(|outcome| outcome.text).as_deref(), Some("\u{FFFD}"));
 }
 
@@ -203,7 +229,7 @@ async fn runs_of_ended_processes_are_found_when_their_lock_is_free_or_with_it() 
     let store = test_store().await;
     let (run, held) = begun(&store).await;
     let ids = async |lock: Option<&ConversationLock>, now| {
-        let runs = store.interrupted_runs(lock, at(now)).await.unwrap();
+        let runs = store.conversation_runs().interrupted(lock, at(now)).await.unwrap();
         runs.into_iter().map(|run| run.id).collect::<Vec<_>>()
     };
     assert!(ids(None, 101).await.is_empty());
@@ -220,11 +246,11 @@ async fn runs_of_ended_processes_are_found_when_their_lock_is_free_or_with_it() 
         title: None,
         used: Used::default(),
     };
-    assert!(store.end_conversation_run(&end).await.unwrap().is_none(), "another process has the lock");
-    store.unlock_conversation(&next).await.unwrap();
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
-    assert!(store.conversation_messages("c", 0, 10).await.unwrap()[0].incomplete);
-    assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_none(), "another process has the lock");
+    store.conversations().unlock(&next).await.unwrap();
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
+    assert!(store.conversation_runs().messages("c", 0, 10).await.unwrap()[0].incomplete);
+    assert_eq!(store.conversation_runs().get("ann", "r").await.unwrap(), Some(run));
 }
 
 #[tokio::test]
@@ -241,21 +267,28 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
         title: None,
         used: Used { rows: &[usage("a", "0.1")], charges: &[] },
     };
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
-    let first = store.message_log(&filter(None, 2)).await.unwrap();
+    assert!(
+        store
+            .conversation_runs()
+            .begin_tool_execution(&held, "r", &execution("x", 0), Used::default())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
+    let first = store.conversation_logs().messages(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
-    let rest = store.message_log(&filter(Some(("r", 1)), 2)).await.unwrap();
+    let rest = store.conversation_logs().messages(&filter(Some(("r", 1)), 2)).await.unwrap();
     assert_eq!(rest.iter().map(|log| (&*log.row.message, log.row.incomplete)).collect::<Vec<_>>(), [("3", true)]);
-    assert_eq!(store.usage_log(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
-    assert_eq!(store.tool_execution_log(&filter(None, 9)).await.unwrap()[0].row, execution("x", 0));
+    assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
+    assert_eq!(store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row, execution("x", 0));
     for other in [
         LogFilter { caller_key: "bob", ..filter(None, 9) },
         LogFilter { conversation: Some("other"), ..filter(None, 9) },
     ] {
-        assert!(store.message_log(&other).await.unwrap().is_empty());
-        assert!(store.usage_log(&other).await.unwrap().is_empty());
-        assert!(store.tool_execution_log(&other).await.unwrap().is_empty());
+        assert!(store.conversation_logs().messages(&other).await.unwrap().is_empty());
+        assert!(store.conversation_logs().usage(&other).await.unwrap().is_empty());
+        assert!(store.conversation_logs().tool_executions(&other).await.unwrap().is_empty());
     }
 }
 
@@ -263,13 +296,20 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
 async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
     let store = test_store().await;
     let (_run, held) = begun(&store).await;
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
-    assert!(!store.delete_conversation("c", at(101)).await.unwrap());
-    store.unlock_conversation(&held).await.unwrap();
-    assert!(store.delete_conversation("c", at(101)).await.unwrap());
-    assert!(!store.delete_conversation("c", at(101)).await.unwrap());
-    assert!(store.conversation_runs("c", None, 10).await.unwrap().is_empty());
-    assert!(store.tool_executions("r").await.unwrap().is_empty());
+    assert!(
+        store
+            .conversation_runs()
+            .begin_tool_execution(&held, "r", &execution("x", 0), Used::default())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(!store.conversations().delete("c", at(101)).await.unwrap());
+    store.conversations().unlock(&held).await.unwrap();
+    assert!(store.conversations().delete("c", at(101)).await.unwrap());
+    assert!(!store.conversations().delete("c", at(101)).await.unwrap());
+    assert!(store.conversation_runs().of_conversation("c", None, 10).await.unwrap().is_empty());
+    assert!(store.conversation_runs().tool_executions("r").await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -286,22 +326,22 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
         title: None,
         used: Used { rows: &[usage("a", "0.1")], charges: &[] },
     };
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
     let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 200_000_000) };
     let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
     let summary = SessionSummary { text: "so far".into(), last: (1, 0) };
-    store.keep_session_summary("c", "s", &summary).await.unwrap();
-    assert!(!store.fork_conversation(&fork, std::slice::from_ref(&copied), 1).await.unwrap(), "too many");
-    assert_eq!(store.conversation("ann", "f").await.unwrap(), None);
-    assert!(store.fork_conversation(&fork, &[copied], 2).await.unwrap());
+    store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
+    assert!(!store.conversations().fork(&fork, std::slice::from_ref(&copied), 1).await.unwrap(), "too many");
+    assert_eq!(store.conversations().get("ann", "f").await.unwrap(), None);
+    assert!(store.conversations().fork(&fork, &[copied], 2).await.unwrap());
     assert_eq!(said(&store, "f").await, ["1"]);
     assert_eq!(said(&store, "c").await, ["1", "2"]);
-    assert_eq!(store.usage_log(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
+    assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
     // The first one changed at second 110, the fork at second 200.
-    store.forget_conversation_logs_before(at(150)).await.unwrap();
+    store.conversation_logs().forget_before(at(150)).await.unwrap();
     assert_eq!(said(&store, "c").await, [""; 0]);
-    assert_eq!(store.session_summary("c", "s").await.unwrap(), None);
-    assert_eq!(store.conversation_runs("c", None, 9).await.unwrap().len(), 1);
+    assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
+    assert_eq!(store.conversation_runs().of_conversation("c", None, 9).await.unwrap().len(), 1);
     assert_eq!(said(&store, "f").await, ["1"]);
 }
 
@@ -313,7 +353,7 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
     let messages = ["1111", "2222", "33333"].map(str::to_owned);
     let lock = Some(&held);
     let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, used: Used::default() };
-    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
     for (after, max, expected, left_out) in [
         (None, 100, &["1111", "2222", "33333"][..], 0),
         (None, 12, &["2222", "33333"], 1),
@@ -323,19 +363,25 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
         (Some((1, 2)), 100, &[], 0),
         (Some((0, 9)), 13, &["1111", "2222", "33333"], 0),
     ] {
-        let found = store.session_messages("c", "s", after, max).await.unwrap();
+        let found = store.conversation_logs().session_messages("c", "s", after, max).await.unwrap();
         let texts: Vec<_> = found.messages.iter().map(|message| &*message.log.message).collect();
         assert_eq!((&texts[..], found.left_out), (expected, left_out), "{after:?}, {max}");
     }
-    assert!(store.has_session("c", "s").await.unwrap() && !store.has_session("c", "other").await.unwrap());
-    assert!(store.has_message("r", 2).await.unwrap() && !store.has_message("r", 3).await.unwrap());
+    assert!(
+        store.conversation_logs().has_session("c", "s").await.unwrap()
+            && !store.conversation_logs().has_session("c", "other").await.unwrap()
+    );
+    assert!(
+        store.conversation_logs().has_message("r", 2).await.unwrap()
+            && !store.conversation_logs().has_message("r", 3).await.unwrap()
+    );
     for text in ["one", "two"] {
         let summary = SessionSummary { text: text.into(), last: (1, 1) };
-        store.keep_session_summary("c", "s", &summary).await.unwrap();
-        assert_eq!(store.session_summary("c", "s").await.unwrap(), Some(summary));
+        store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
+        assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), Some(summary));
     }
-    assert!(store.delete_conversation("c", at(200)).await.unwrap());
-    assert_eq!(store.session_summary("c", "s").await.unwrap(), None);
+    assert!(store.conversations().delete("c", at(200)).await.unwrap());
+    assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -345,12 +391,12 @@ async fn of_many_ids_those_are_found_whose_conversations_have_workspaces() {
         [("kept", true, 100), ("old", true, 10), ("without", false, 100), ("other", true, 100)]
     {
         let conversation = Conversation { workspace, changed: at(changed), ..conversation(id, "ann", 1) };
-        store.add_conversation(&conversation, 10).await.unwrap();
+        store.conversations().add(&conversation, 10).await.unwrap();
     }
     let unknown: Vec<_> = (0..MAX_IDS).map(|number| number.to_string()).collect();
     let mut ids: Vec<_> = unknown.iter().map(String::as_str).collect();
     ids.extend(["kept", "old", "without"]);
-    let found = store.conversations_with_workspaces_among(&ids, at(50)).await.unwrap();
+    let found = store.conversations().with_workspaces_among(&ids, at(50)).await.unwrap();
     assert_eq!(found, [("ann".to_owned(), "kept".to_owned())]);
-    assert_eq!(store.conversations_with_workspaces_among(&[], at(50)).await.unwrap(), []);
+    assert_eq!(store.conversations().with_workspaces_among(&[], at(50)).await.unwrap(), []);
 }

@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::{ENDED_TTL, InterpreterSessionFence, SessionImage, signed, unsigned};
 use crate::replicas::micros;
-use crate::{Store, StoreError, retried};
+use crate::{InterpreterSessionStore, StoreError, retried};
 use sekisho_outbound::blobs::BlobKey;
 
 /// An image to be stored.
@@ -19,17 +19,17 @@ pub struct NewSessionImage<'a> {
     pub releases: bool,
 }
 
-impl Store {
+impl InterpreterSessionStore {
     /// The session goes on, and its image is that of before. False when another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may still have the image.
-    pub async fn forget_session_image(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
+    pub async fn forget_image(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
         let sql = "UPDATE interpreter_sessions SET profile = NULL, interpreter = NULL, snapshot = NULL, rights = NULL,
                        programs = NULL, object = NULL, object_sha256 = NULL, object_bytes = NULL
                    WHERE caller_key = $1 AND name = $2 AND fence = $3";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        let forgotten = query.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let forgotten = query.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(forgotten.rows_affected() > 0)
     }
 
@@ -39,24 +39,24 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn keep_session_image(
+    pub async fn keep_image(
         &self,
         session: InterpreterSessionFence<'_>,
         new: NewSessionImage<'_>,
         max_bytes: u64,
     ) -> Result<Option<Vec<BlobKey>>, StoreError> {
-        retried(|| self.try_keep_session_image(session, new, max_bytes)).await
+        retried(|| self.try_keep_image(session, new, max_bytes)).await
     }
 
-    async fn try_keep_session_image(
+    async fn try_keep_image(
         &self,
         session: InterpreterSessionFence<'_>,
         new: NewSessionImage<'_>,
         max_bytes: u64,
     ) -> Result<Option<Vec<BlobKey>>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        if !self.update_session_image(&mut transaction, session, new).await.map_err(failed)? {
+        let failed = |error| self.0.failed(error);
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        if !self.update_image(&mut transaction, session, new).await.map_err(failed)? {
             return Ok(None);
         }
         let sum = "SELECT CAST(SUM(object_bytes) AS BIGINT) FROM interpreter_sessions
@@ -79,7 +79,7 @@ impl Store {
         Ok(Some(objects))
     }
 
-    async fn update_session_image(
+    async fn update_image(
         &self,
         connection: &mut AnyConnection,
         session: InterpreterSessionFence<'_>,
@@ -91,7 +91,7 @@ impl Store {
                  object_sha256 = $8, object_bytes = $9, every_call = $10, calls = $11, rights = $12, programs = $13,
                  used = {}{release}
              WHERE caller_key = $1 AND name = $2 AND fence = $3 AND ended IS NULL",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let SessionImage { profile, interpreter, snapshot, rights, programs, object } = new.image;
         let updated = sqlx::query(AssertSqlSafe(sql))
@@ -133,7 +133,7 @@ impl Store {
                          GROUP BY caller_key ORDER BY SUM(object_bytes) DESC, caller_key LIMIT 1)
                  ) AS of_largest WHERE bytes_before < $4)
              RETURNING object_bytes, object",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         sqlx::query_as(AssertSqlSafe(sql))
             .bind(new.key.tenant)
@@ -149,10 +149,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn has_session_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
+    pub async fn has_image_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE object = $1 AND ended IS NULL";
         let rows = sqlx::query_scalar(sql).bind(object.to_string());
-        let rows: i64 = rows.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let rows: i64 = rows.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(rows > 0)
     }
 
@@ -161,12 +161,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_expired_sessions(
-        &self,
-        runner: &str,
-        lost_after: Duration,
-    ) -> Result<Vec<BlobKey>, StoreError> {
-        let now = self.engine.now_expression();
+    pub async fn forget_expired(&self, runner: &str, lost_after: Duration) -> Result<Vec<BlobKey>, StoreError> {
+        let now = self.0.engine.now_expression();
         let ended = format!(
             "UPDATE interpreter_sessions SET ended = 'lifetime', runner = NULL, asked = NULL
              WHERE ends <= {now} AND ended IS NULL AND (runner IS NULL OR (runner <> $1
@@ -174,10 +170,11 @@ impl Store {
              RETURNING object"
         );
         let ended = sqlx::query_scalar(AssertSqlSafe(ended)).bind(runner).bind(micros(lost_after));
-        let ended: Vec<Option<String>> = ended.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        let ended: Vec<Option<String>> = ended.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         let removed = format!("DELETE FROM interpreter_sessions WHERE expires <= {now} RETURNING object");
         let removed = sqlx::query_scalar(AssertSqlSafe(removed));
-        let removed: Vec<Option<String>> = removed.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        let removed: Vec<Option<String>> =
+            removed.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(ended.into_iter().chain(removed).filter_map(|object| BlobKey::parse(&object?)).collect())
     }
 
@@ -185,11 +182,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn count_session_images(&self) -> Result<(u64, u64), StoreError> {
+    pub async fn count_images(&self) -> Result<(u64, u64), StoreError> {
         let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(object_bytes), 0) AS BIGINT) FROM interpreter_sessions
                    WHERE ended IS NULL AND object IS NOT NULL";
         let (images, bytes): (i64, i64) =
-            sqlx::query_as(sql).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+            sqlx::query_as(sql).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok((unsigned(images), unsigned(bytes)))
     }
 }

@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use super::{InterpreterSessionFence, InterpreterSessionKey, unsigned};
 use crate::replicas::micros;
-use crate::{Store, StoreError};
+use crate::{InterpreterSessionStore, StoreError};
 
 /// In place of a name: no session has this one.
 const ANY_NAME: &str = "";
@@ -48,23 +48,19 @@ pub struct ListedSession {
 /// Name, generation, calls, whether each call is stored, whether another process has it, bytes, began, used, left.
 type ListedRow = (String, i64, i64, i64, i64, Option<i64>, i64, i64, i64);
 
-impl Store {
+impl InterpreterSessionStore {
     /// Asks the process that has a session for it. False when that process cannot release it, as it has said.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn ask_for_session(
-        &self,
-        key: InterpreterSessionKey<'_>,
-        asked: AskedOfSession,
-    ) -> Result<bool, StoreError> {
+    pub async fn ask_for(&self, key: InterpreterSessionKey<'_>, asked: AskedOfSession) -> Result<bool, StoreError> {
         let sql = "UPDATE interpreter_sessions SET asked = $3
                    WHERE caller_key = $1 AND name = $2 AND runner IS NOT NULL AND (asked IS NULL OR $3 = 'delete')";
         let query = sqlx::query(sql).bind(key.caller_key).bind(key.name).bind(asked.as_str());
-        query.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        query.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE caller_key = $1 AND name = $2 AND asked = 'kept'";
         let query = sqlx::query_scalar(sql).bind(key.caller_key).bind(key.name);
-        let kept: i64 = query.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let kept: i64 = query.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(kept == 0)
     }
 
@@ -76,18 +72,18 @@ impl Store {
         let sql = "UPDATE interpreter_sessions SET asked = 'kept'
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND asked = 'release'";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        query.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        query.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
     /// The sessions of this process that another one wants.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn wanted_sessions(&self, runner: &str) -> Result<Vec<WantedSession>, StoreError> {
+    pub async fn wanted(&self, runner: &str) -> Result<Vec<WantedSession>, StoreError> {
         let sql = "SELECT tenant, caller_key, name, fence, asked FROM interpreter_sessions
                    WHERE runner = $1 AND asked IN ('release', 'delete') ORDER BY used LIMIT 500";
         let rows: Vec<(String, String, String, i64, String)> =
-            sqlx::query_as(sql).bind(runner).fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            sqlx::query_as(sql).bind(runner).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         let wanted = rows.into_iter().map(|(tenant, caller_key, name, fence, asked)| {
             let asked = if asked == "delete" { AskedOfSession::Delete } else { AskedOfSession::Release };
             WantedSession { tenant, caller_key, name, fence, asked }
@@ -99,35 +95,35 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn sessions_of(
+    pub async fn of_caller(
         &self,
         (tenant, caller_key): (&str, &str),
         runner: &str,
         lost_after: Duration,
     ) -> Result<Vec<ListedSession>, StoreError> {
-        self.listed_sessions(InterpreterSessionKey { tenant, caller_key, name: ANY_NAME }, runner, lost_after).await
+        self.list(InterpreterSessionKey { tenant, caller_key, name: ANY_NAME }, runner, lost_after).await
     }
 
     /// One of these, by its name.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn session_of(
+    pub async fn get(
         &self,
         key: InterpreterSessionKey<'_>,
         runner: &str,
         lost_after: Duration,
     ) -> Result<Option<ListedSession>, StoreError> {
-        Ok(self.listed_sessions(key, runner, lost_after).await?.pop())
+        Ok(self.list(key, runner, lost_after).await?.pop())
     }
 
-    async fn listed_sessions(
+    async fn list(
         &self,
         key: InterpreterSessionKey<'_>,
         runner: &str,
         lost_after: Duration,
     ) -> Result<Vec<ListedSession>, StoreError> {
-        let now = self.engine.now_expression();
+        let now = self.0.engine.now_expression();
         let sql = format!(
             "SELECT name, generation, calls, every_call,
                  CASE WHEN runner <> $3 AND runner IN (SELECT id FROM replicas WHERE heartbeat > {now} - $4)
@@ -144,9 +140,9 @@ impl Store {
             .bind(runner)
             .bind(micros(lost_after))
             .bind(key.name)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.0.failed(error))?;
         let listed = rows.into_iter().map(|row| self.listed_session(row)).collect::<Result<Vec<_>, _>>()?;
         // Without an image, one ends with its process.
         Ok(listed.into_iter().filter(|session| session.is_elsewhere || session.bytes.is_some()).collect())
@@ -156,7 +152,7 @@ impl Store {
         let (name, generation, calls, every_call, is_elsewhere, bytes, began, used, left) = row;
         let moment = |micros: i64| {
             let moment = Timestamp::from_microsecond(micros);
-            moment.map_err(|_| self.damaged(format!("the session {name} has a moment out of range")))
+            moment.map_err(|_| self.0.damaged(format!("the session {name} has a moment out of range")))
         };
         let (began, used) = (moment(began)?, moment(used)?);
         Ok(ListedSession {

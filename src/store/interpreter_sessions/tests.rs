@@ -11,20 +11,20 @@ const MAX_BYTES: u64 = 30;
 async fn beat(store: &Store, id: &str) {
     let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
     let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
-    store.beat(replica, LOST_AFTER).await.unwrap();
+    store.replicas().beat(replica, LOST_AFTER).await.unwrap();
 }
 
 const NEW: NewInterpreterSession =
     NewInterpreterSession { every_call: false, age: Duration::ZERO, lifetime: TIMES.lifetime };
 
 async fn take(store: &Store, key: InterpreterSessionKey<'_>, runner: &str) -> Option<TakenSession> {
-    store.take_session(key, runner, TIMES).await.unwrap()
+    store.interpreter_sessions().take(key, runner, TIMES).await.unwrap()
 }
 
 /// The fence of a session that has begun.
 async fn begun<'a>(store: &Store, key: InterpreterSessionKey<'a>, runner: &str) -> InterpreterSessionFence<'a> {
     let fence = InterpreterSessionFence { key, fence: take(store, key, runner).await.unwrap().fence };
-    store.begin_session(fence, NEW).await.unwrap().unwrap();
+    store.interpreter_sessions().begin(fence, NEW).await.unwrap().unwrap();
     fence
 }
 
@@ -42,7 +42,7 @@ fn image(name: &str) -> SessionImage {
 /// Stores an image of 10 bytes; the objects that went for it.
 async fn keep(store: &Store, session: InterpreterSessionFence<'_>, name: &str, releases: bool) -> Option<Vec<BlobKey>> {
     let new = NewSessionImage { image: &image(name), every_call: !releases, calls: 3, releases };
-    store.keep_session_image(session, new, MAX_BYTES).await.unwrap()
+    store.interpreter_sessions().keep_image(session, new, MAX_BYTES).await.unwrap()
 }
 
 #[tokio::test]
@@ -53,26 +53,26 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     let new = take(&store, ANN, "one").await.unwrap();
     assert_eq!((new.fence, new.generation, &new.ended, &new.image), (1, 0, &None, &None));
     let first = InterpreterSessionFence { key: ANN, fence: 1 };
-    assert_eq!(store.begin_session(first, NEW).await.unwrap(), Some(1));
+    assert_eq!(store.interpreter_sessions().begin(first, NEW).await.unwrap(), Some(1));
     assert_eq!(take(&store, ANN, "two").await, None, "its process lives");
-    assert!(store.has_interpreter_session(first).await.unwrap());
+    assert!(store.interpreter_sessions().is_held(first).await.unwrap());
     assert_eq!(keep(&store, first, "image", true).await, Some(vec![]));
-    assert!(!store.has_interpreter_session(first).await.unwrap(), "it was released");
+    assert!(!store.interpreter_sessions().is_held(first).await.unwrap(), "it was released");
     let taken = take(&store, ANN, "two").await.unwrap();
     assert_eq!((taken.fence, taken.generation, taken.calls), (2, 1, 3));
     assert_eq!((taken.image, taken.every_call), (Some(image("image")), false));
     assert!(taken.left > Duration::from_secs(3_500) && taken.age < Duration::from_secs(60));
     // What the earlier process writes is refused.
     assert_eq!(keep(&store, first, "late", true).await, None);
-    assert!(!store.forget_session_image(first).await.unwrap());
-    assert_eq!(store.end_session(first, "idle").await.unwrap(), None);
-    assert_eq!(store.begin_session(first, NEW).await.unwrap(), None);
+    assert!(!store.interpreter_sessions().forget_image(first).await.unwrap());
+    assert_eq!(store.interpreter_sessions().end(first, "idle").await.unwrap(), None);
+    assert_eq!(store.interpreter_sessions().begin(first, NEW).await.unwrap(), None);
     let second = InterpreterSessionFence { fence: 2, ..first };
-    assert!(store.forget_session_image(second).await.unwrap());
-    store.release_session(first).await.unwrap();
-    assert!(store.has_interpreter_session(second).await.unwrap(), "that is of another one");
+    assert!(store.interpreter_sessions().forget_image(second).await.unwrap());
+    store.interpreter_sessions().release(first).await.unwrap();
+    assert!(store.interpreter_sessions().is_held(second).await.unwrap(), "that is of another one");
     // Of a process that is no replica that lives.
-    store.remove_replica("two").await.unwrap();
+    store.replicas().remove("two").await.unwrap();
     let taken = take(&store, ANN, "one").await.unwrap();
     assert_eq!((taken.fence, taken.generation, taken.image, taken.ended), (3, 1, None, None));
 }
@@ -82,16 +82,22 @@ async fn a_session_that_has_ended_says_why_and_begins_anew() {
     let store = test_store().await;
     let first = begun(&store, ANN, "p").await;
     keep(&store, first, "image", false).await;
-    assert!(store.has_session_in(&image("image").object.key).await.unwrap());
-    assert_eq!(store.end_session(first, "trap").await.unwrap(), Some(image("image").object.key));
-    assert!(!store.has_session_in(&image("image").object.key).await.unwrap(), "nothing reads it any more");
-    assert_eq!(store.end_session(first, "idle").await.unwrap(), None, "the first reason counts");
+    assert!(store.interpreter_sessions().has_image_in(&image("image").object.key).await.unwrap());
+    assert_eq!(store.interpreter_sessions().end(first, "trap").await.unwrap(), Some(image("image").object.key));
+    assert!(
+        !store.interpreter_sessions().has_image_in(&image("image").object.key).await.unwrap(),
+        "nothing reads it any more"
+    );
+    assert_eq!(store.interpreter_sessions().end(first, "idle").await.unwrap(), None, "the first reason counts");
     assert_eq!(keep(&store, first, "late", true).await, None, "one that was being written as it ended");
-    assert_eq!(store.count_session_images().await.unwrap(), (0, 0));
+    assert_eq!(store.interpreter_sessions().count_images().await.unwrap(), (0, 0));
     let taken = take(&store, ANN, "q").await.unwrap();
     assert_eq!((taken.generation, taken.ended.as_deref()), (1, Some("trap")));
     let second = InterpreterSessionFence { fence: taken.fence, ..first };
-    assert_eq!(store.begin_session(second, NewInterpreterSession { every_call: true, ..NEW }).await.unwrap(), Some(2));
+    assert_eq!(
+        store.interpreter_sessions().begin(second, NewInterpreterSession { every_call: true, ..NEW }).await.unwrap(),
+        Some(2)
+    );
     let taken = take(&store, ANN, "q").await.unwrap();
     assert_eq!((taken.generation, taken.ended, taken.image, taken.every_call), (2, None, None, true));
 }
@@ -101,17 +107,17 @@ async fn a_session_is_asked_for_where_it_is() {
     let store = test_store().await;
     beat(&store, "one").await;
     let first = begun(&store, ANN, "one").await;
-    assert_eq!(store.wanted_sessions("one").await.unwrap(), []);
-    assert!(store.ask_for_session(ANN, AskedOfSession::Release).await.unwrap());
-    let wanted = store.wanted_sessions("one").await.unwrap();
+    assert_eq!(store.interpreter_sessions().wanted("one").await.unwrap(), []);
+    assert!(store.interpreter_sessions().ask_for(ANN, AskedOfSession::Release).await.unwrap());
+    let wanted = store.interpreter_sessions().wanted("one").await.unwrap();
     assert_eq!((wanted.len(), wanted[0].name.as_str(), wanted[0].asked), (1, "a", AskedOfSession::Release));
-    store.refuse_to_release(first).await.unwrap();
-    assert!(!store.ask_for_session(ANN, AskedOfSession::Release).await.unwrap(), "it has refused");
-    assert_eq!(store.wanted_sessions("one").await.unwrap(), []);
-    assert!(store.ask_for_session(ANN, AskedOfSession::Delete).await.unwrap());
-    assert_eq!(store.wanted_sessions("one").await.unwrap()[0].asked, AskedOfSession::Delete);
-    store.end_session(first, "deleted").await.unwrap();
-    assert_eq!(store.wanted_sessions("one").await.unwrap(), []);
+    store.interpreter_sessions().refuse_to_release(first).await.unwrap();
+    assert!(!store.interpreter_sessions().ask_for(ANN, AskedOfSession::Release).await.unwrap(), "it has refused");
+    assert_eq!(store.interpreter_sessions().wanted("one").await.unwrap(), []);
+    assert!(store.interpreter_sessions().ask_for(ANN, AskedOfSession::Delete).await.unwrap());
+    assert_eq!(store.interpreter_sessions().wanted("one").await.unwrap()[0].asked, AskedOfSession::Delete);
+    store.interpreter_sessions().end(first, "deleted").await.unwrap();
+    assert_eq!(store.interpreter_sessions().wanted("one").await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -129,10 +135,10 @@ async fn a_caller_sees_what_other_processes_have_and_what_can_be_resumed() {
     let checkpointed = begun(&store, key("checkpointed"), "dead").await;
     keep(&store, checkpointed, "checkpointed", false).await;
     let ended = begun(&store, key("ended"), "other").await;
-    store.end_session(ended, "trap").await.unwrap();
+    store.interpreter_sessions().end(ended, "trap").await.unwrap();
     take(&store, key("new"), "other").await;
     let whose = (ANN.tenant, ANN.caller_key);
-    let listed = store.sessions_of(whose, "me", LOST_AFTER).await.unwrap();
+    let listed = store.interpreter_sessions().of_caller(whose, "me", LOST_AFTER).await.unwrap();
     let shown = |one: &ListedSession| (one.name.clone(), one.is_elsewhere, one.bytes);
     let expected = [
         ("checkpointed", false, Some(10)),
@@ -143,8 +149,8 @@ async fn a_caller_sees_what_other_processes_have_and_what_can_be_resumed() {
     let expected = expected.map(|(name, is_elsewhere, bytes)| (name.to_owned(), is_elsewhere, bytes));
     assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), expected);
     assert!(listed[0].every_call && listed[0].calls == 3 && !listed[2].every_call);
-    assert_eq!(store.sessions_of(("other", ANN.caller_key), "me", LOST_AFTER).await.unwrap(), []);
-    assert_eq!(store.count_session_images().await.unwrap(), (3, 30));
+    assert_eq!(store.interpreter_sessions().of_caller(("other", ANN.caller_key), "me", LOST_AFTER).await.unwrap(), []);
+    assert_eq!(store.interpreter_sessions().count_images().await.unwrap(), (3, 30));
 }
 
 /// Otherwise nobody could end or copy one that is not in the list.
@@ -155,9 +161,13 @@ async fn a_session_is_found_by_its_name_however_many_there_are() {
     for number in 0..501 {
         begun(&store, InterpreterSessionKey { name: &format!("s{number:03}"), ..ANN }, "other").await;
     }
-    assert_eq!(store.sessions_of((ANN.tenant, ANN.caller_key), "me", LOST_AFTER).await.unwrap().len(), 500);
+    assert_eq!(
+        store.interpreter_sessions().of_caller((ANN.tenant, ANN.caller_key), "me", LOST_AFTER).await.unwrap().len(),
+        500
+    );
     for (name, is_there) in [("s500", true), ("s000", true), ("none", false)] {
-        let found = store.session_of(InterpreterSessionKey { name, ..ANN }, "me", LOST_AFTER).await.unwrap();
+        let found =
+            store.interpreter_sessions().get(InterpreterSessionKey { name, ..ANN }, "me", LOST_AFTER).await.unwrap();
         assert_eq!(found.map(|found| found.name), is_there.then(|| name.to_owned()));
     }
 }
@@ -167,7 +177,7 @@ async fn a_session_may_begin_with_an_age() {
     let store = test_store().await;
     let fence = InterpreterSessionFence { key: ANN, fence: take(&store, ANN, "p").await.unwrap().fence };
     let age = TIMES.lifetime - Duration::from_secs(100);
-    store.begin_session(fence, NewInterpreterSession { age, ..NEW }).await.unwrap().unwrap();
+    store.interpreter_sessions().begin(fence, NewInterpreterSession { age, ..NEW }).await.unwrap().unwrap();
     let taken = take(&store, ANN, "p").await.unwrap();
     assert!(taken.age >= age && taken.left <= Duration::from_secs(100), "{taken:?}");
 }
@@ -182,7 +192,7 @@ async fn images_of_processes_that_are_gone_end_with_their_time_too() {
         keep(&store, session, runner, false).await;
     }
     age_sessions(&store, TIMES.lifetime).await;
-    let objects = store.forget_expired_sessions("me", LOST_AFTER).await.unwrap();
+    let objects = store.interpreter_sessions().forget_expired("me", LOST_AFTER).await.unwrap();
     assert_eq!(objects, [image("gone").object.key], "each of the others ends its own");
     let taken = take(&store, InterpreterSessionKey { name: "gone", ..ANN }, "me").await.unwrap();
     assert_eq!(taken.ended.as_deref(), Some("lifetime"));
@@ -203,13 +213,13 @@ async fn images_of_a_tenant_are_bounded_and_expire() {
     assert_eq!(keep(&store, session, "b2", true).await, Some(vec![image("a1").object.key]), "ann has more");
     let gone = take(&store, key("acme\u{1f}ann", "a1"), "p").await.unwrap();
     assert_eq!(gone.ended.as_deref(), Some("evicted"));
-    assert_eq!(store.forget_expired_sessions("p", LOST_AFTER).await.unwrap(), []);
+    assert_eq!(store.interpreter_sessions().forget_expired("p", LOST_AFTER).await.unwrap(), []);
     age_sessions(&store, TIMES.lifetime).await;
-    let objects = store.forget_expired_sessions("p", LOST_AFTER).await.unwrap();
+    let objects = store.interpreter_sessions().forget_expired("p", LOST_AFTER).await.unwrap();
     assert_eq!(objects.len(), 2, "of those that no process has: {objects:?}");
     let old = take(&store, key("acme\u{1f}ann", "a2"), "p").await.unwrap();
     assert_eq!((old.ended.as_deref(), old.left), (Some("lifetime"), Duration::ZERO));
     age_sessions(&store, ENDED_TTL).await;
-    store.forget_expired_sessions("p", LOST_AFTER).await.unwrap();
+    store.interpreter_sessions().forget_expired("p", LOST_AFTER).await.unwrap();
     assert_eq!(take(&store, key("acme\u{1f}ann", "a2"), "p").await.unwrap().generation, 0, "it is forgotten");
 }

@@ -4,44 +4,40 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::{ProgramRunOwner, ProgramRunState, StoredProgramRun};
-use crate::{Store, StoreError};
+use crate::{ProgramRunStore, StoreError};
 
 const COLUMNS: &str = "id, state, approval, reason, runner, created, expires";
 
 /// In the order of the columns.
 type Row = (String, String, Option<String>, Option<String>, String, i64, i64);
 
-impl Store {
+impl ProgramRunStore {
     /// A run of that owner.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn program_run(
-        &self,
-        id: &str,
-        owner: ProgramRunOwner<'_>,
-    ) -> Result<Option<StoredProgramRun>, StoreError> {
+    pub async fn get(&self, id: &str, owner: ProgramRunOwner<'_>) -> Result<Option<StoredProgramRun>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM program_runs
              WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {}",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(id)
             .bind(owner.tenant)
             .bind(owner.caller_key)
             .bind(owner.endpoint)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
-        row.map(|row| self.program_run_of(row)).transpose()
+            .map_err(|error| self.0.failed(error))?;
+        row.map(|row| self.run_of(row)).transpose()
     }
 
     /// The run with these arguments that waits for an approval, or waited for it last.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn program_run_awaiting(
+    pub async fn awaiting(
         &self,
         owner: ProgramRunOwner<'_>,
         arguments: &str,
@@ -51,7 +47,7 @@ impl Store {
             "SELECT id FROM program_runs
              WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND arguments = $4 AND approval = $5
                AND state <> 'unusable' AND expires > {} ORDER BY created LIMIT 1",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(owner.tenant)
@@ -59,44 +55,44 @@ impl Store {
             .bind(owner.endpoint)
             .bind(arguments)
             .bind(approval)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.0.failed(error))
     }
 
     /// The runs of an owner, the latest first.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn program_runs_of(&self, owner: ProgramRunOwner<'_>) -> Result<Vec<StoredProgramRun>, StoreError> {
+    pub async fn of_owner(&self, owner: ProgramRunOwner<'_>) -> Result<Vec<StoredProgramRun>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM program_runs
              WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND expires > {}
              ORDER BY created DESC, id DESC LIMIT 500",
-            self.engine.now_expression()
+            self.0.engine.now_expression()
         );
         let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(owner.tenant)
             .bind(owner.caller_key)
             .bind(owner.endpoint)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.failed(error))?;
-        rows.into_iter().map(|row| self.program_run_of(row)).collect()
+            .map_err(|error| self.0.failed(error))?;
+        rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 
-    fn program_run_of(&self, row: Row) -> Result<StoredProgramRun, StoreError> {
+    fn run_of(&self, row: Row) -> Result<StoredProgramRun, StoreError> {
         let (id, state, approval, reason, runner, created, expires) = row;
         let moment = |micros: i64| {
             let moment = Timestamp::from_microsecond(micros);
-            moment.map_err(|_| self.damaged(format!("the run {id} of a program has a moment out of range")))
+            moment.map_err(|_| self.0.damaged(format!("the run {id} of a program has a moment out of range")))
         };
         let (created, expires) = (moment(created)?, moment(expires)?);
         let state = match state.as_str() {
             "running" => ProgramRunState::Running,
             "stopped" => ProgramRunState::Stopped,
             "unusable" => ProgramRunState::Unusable,
-            other => return Err(self.damaged(format!("the run {id} of a program has the state `{other}`"))),
+            other => return Err(self.0.damaged(format!("the run {id} of a program has the state `{other}`"))),
         };
         Ok(StoredProgramRun { id, state, approval, reason, runner, created, expires })
     }

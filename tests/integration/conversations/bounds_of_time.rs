@@ -42,7 +42,7 @@ async fn a_run_that_lost_its_lock_ends_with_an_error_that_says_so() {
     until(&mut run, |event| event.name == "system").await;
     let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
     let later = store.now().later(SignedDuration::from_secs(60));
-    let lock = store.lock_conversation(&id, &"other".into(), later, Duration::from_secs(15)).await.unwrap();
+    let lock = store.conversations().lock(&id, &"other".into(), later, Duration::from_secs(15)).await.unwrap();
     assert!(lock.is_some());
     let told = until(&mut run, |event| event.name == "error").await;
     let error = &told.last().unwrap().data;

@@ -42,32 +42,32 @@ async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() 
     let mut first = toolbox.call(call("1", "add"));
     let waiting = tokio::time::timeout(Duration::from_millis(200), &mut first).await;
     assert!(waiting.is_err());
-    let open = store.tool_executions("r").await.unwrap();
+    let open = store.conversation_runs().tool_executions("r").await.unwrap();
     assert_eq!((open.len(), &open[0].output, open[0].turn), (1, &None, 1));
-    assert_eq!(stored::read_turn(&store.turns_of("r").await.unwrap()[0].message), Ok(turn));
+    assert_eq!(stored::read_turn(&store.conversation_runs().turns_of("r").await.unwrap()[0].message), Ok(turn));
     let so_far = RunUsage { turns: 1, tool_calls: 1, ..used };
-    let rows = store.usage_of_run("r").await.unwrap();
+    let rows = store.conversation_logs().usage_of_run("r").await.unwrap();
     assert_eq!(rows, [ModelUsageRow { agent: "main".into(), model: "m".into(), used: so_far }]);
     allowed.notify_one();
     first.await;
     allowed.notify_one();
     toolbox.call(call("2", "fail")).await;
     journal.settle().await;
-    let calls = store.tool_executions("r").await.unwrap();
+    let calls = store.conversation_runs().tool_executions("r").await.unwrap();
     let texts: Vec<_> = calls.iter().map(|call| message_of(call, call.output.as_ref().unwrap()).text).collect();
     assert_eq!(texts, ["thre", "Error: thre"]);
-    assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+    assert_eq!(store.conversation_runs().turns_of("r").await.unwrap().len(), 1);
 
     // A run that lost the lock, since its process was suspended, sends nothing more.
-    store.unlock_conversation(&lock).await.unwrap();
-    let later = store.lock_conversation("c", &lock.holder, store.now(), Duration::from_secs(15)).await.unwrap();
+    store.conversations().unlock(&lock).await.unwrap();
+    let later = store.conversations().lock("c", &lock.holder, store.now(), Duration::from_secs(15)).await.unwrap();
     assert!(later.is_some());
     let refused = toolbox.call(call("3", "add")).await;
     assert!(!refused.success && refused.text.contains("another run"), "{refused:?}");
-    assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
+    assert_eq!(store.conversation_runs().tool_executions("r").await.unwrap().len(), 2);
     journal.observer().observe(AssistantTurn::new("more", []));
     assert!(!toolbox.call(call("4", "add")).await.success);
-    assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+    assert_eq!(store.conversation_runs().turns_of("r").await.unwrap().len(), 1);
 }
 
 /// Refuses a call until it is made by its approval.
@@ -100,21 +100,21 @@ async fn a_call_for_which_its_run_pauses_has_not_ended_and_a_later_run_makes_the
         toolbox.call(ToolboxCall { on_approval, ..ToolboxCall::new("1", "add", Arguments::new()) }).await
     };
     make(&journal("r"), OnApproval::Pause).await;
-    let [paused] = &store.tool_executions("r").await.unwrap()[..] else { panic!() };
+    let [paused] = &store.conversation_runs().tool_executions("r").await.unwrap()[..] else { panic!() };
     assert!(paused.output.as_ref().is_some_and(|output| output.is_error) && paused.ended.is_none(), "{paused:?}");
     let later = journal("s");
     let call =
         RequestedCall { approval: Some("p".into()), ..RequestedCall::new("1".into(), "add".into(), "{}".into()) };
     later.resume(&OpenCall { run: "r".into(), call });
     make(&later, OnApproval::Resume("p".into())).await;
-    let [made] = &store.tool_executions("r").await.unwrap()[..] else { panic!() };
+    let [made] = &store.conversation_runs().tool_executions("r").await.unwrap()[..] else { panic!() };
     assert!(made.output.as_ref().is_some_and(|output| !output.is_error) && made.ended.is_some(), "{made:?}");
-    assert!(store.tool_executions("s").await.unwrap().is_empty());
+    assert!(store.conversation_runs().tool_executions("s").await.unwrap().is_empty());
     later.settle().await;
 }
 
 async fn locked(store: &Store) -> ConversationLock {
-    store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
-    let lock = store.lock_conversation("c", &Arc::from("p"), store.now(), Duration::from_secs(15)).await;
+    store.conversations().add(&conversation("c", "ann"), 1).await.unwrap();
+    let lock = store.conversations().lock("c", &Arc::from("p"), store.now(), Duration::from_secs(15)).await;
     lock.unwrap().unwrap()
 }

@@ -142,7 +142,7 @@ async fn what_a_killed_replica_leased_stays_spent() {
 
 /// What a replica leases, whoever it is.
 async fn released(store: &Store, replica: &Running) -> Decimal {
-    match store.release_leases(replica.replica.id(), Duration::ZERO).await.unwrap() {
+    match store.budget_leases().release(replica.replica.id(), Duration::ZERO).await.unwrap() {
         Release::Done(leases) => leases.iter().map(|lease| lease.amount.cost_usd).sum(),
         other => panic!("{other:?}"),
     }
@@ -233,7 +233,7 @@ async fn without_a_limit_nothing_is_leased() {
     let replica = Running::on(&store, &BudgetConfig::default()).await;
     assert_eq!(replica.spend(5, 1).await, 5);
     replica.writes.flush().await;
-    assert!(store.leased_on(replica.budgets.today()).await.unwrap().is_empty());
+    assert!(store.budget_leases().leased_on(replica.budgets.today()).await.unwrap().is_empty());
     let spent: Decimal = replica.budgets.of_today(10).iter().map(|day| day.spent).sum();
     assert_eq!(spent, cents(10), "of the caller and of the tenant");
 }

@@ -103,7 +103,7 @@ async fn turns_of_models_count_by_rules_that_name_no_tools() {
 
 #[tokio::test]
 async fn what_was_spent_survives_a_restart_and_reaches_other_processes() {
-    let store = test_store().await;
+    let store = test_store().await.rule_usage();
     let rules = [rule("daily", |rule| rule.cost_per_day = Some(cents(25)))];
     let (one, other) = (by_rules(&rules), by_rules(&rules));
     spend(&one, &ann(), 10, 0).await.unwrap();

@@ -17,13 +17,13 @@ async fn of_several_replicas_one_resumes_a_run_and_the_former_one_writes_no_more
     let refused = other.resume(&call(), &arguments(1), &id).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ConversationLocked, "its replica lives");
     // As if its heartbeats did not arrive.
-    let taken = fixture.store.take_program_run(&id, Owner::of(&call()).of_store(), "one", Duration::ZERO).await;
+    let taken = fixture.store.program_runs().take(&id, Owner::of(&call()).of_store(), "one", Duration::ZERO).await;
     assert_eq!(taken.unwrap(), Some(2));
     ask(&journal, 1, false);
     assert_eq!(journal.write().await, Err(NotRecordedError::Taken));
     assert!(matches!(journal.write().await, Err(NotRecordedError::Failed(_))), "nothing is written after a gap");
     journal.end(RunEnd::Ended).await;
-    assert_eq!(fixture.store.program_run_parts(&id).await.unwrap().len(), 1, "it is another's");
+    assert_eq!(fixture.store.program_runs().parts(&id).await.unwrap().len(), 1, "it is another's");
 }
 
 #[tokio::test]

@@ -171,9 +171,9 @@ async fn a_run_whose_caller_has_left_is_stopped() {
     // Also one that leaves while the run is taken for it, by which its journal has one more part.
     let (id, arguments) = (first.id.to_string(), arguments(1));
     assert!(fixture.journals.resume(&call(), &arguments, &id).now_or_never().is_none());
-    let parts = async || fixture.store.program_run_parts(&id).await.unwrap().len();
+    let parts = async || fixture.store.program_runs().parts(&id).await.unwrap().len();
     until("the run is taken", async || parts().await == 2).await;
     until("the run is stopped again", &stopped).await;
-    let fence = fixture.store.take_program_run(&id, Owner::of(&call()).of_store(), "other", LOST_AFTER).await;
+    let fence = fixture.store.program_runs().take(&id, Owner::of(&call()).of_store(), "other", LOST_AFTER).await;
     assert_eq!(fence.unwrap(), Some(3), "it was taken");
 }

@@ -81,7 +81,7 @@ async fn answers_that_may_be_lost_are_written_with_the_next_and_after_a_while() 
     let first = call();
     let journal = fixture.begin(&first);
     let id = first.id.to_string();
-    let parts = async || fixture.store.program_run_parts(&id).await.unwrap().len();
+    let parts = async || fixture.store.program_runs().parts(&id).await.unwrap().len();
     ask(&journal, 0, true);
     journal.answer(0, true, "1");
     journal.write_if_due().await.unwrap();

@@ -2,8 +2,8 @@
 
 use super::*;
 use sekisho_core::slack::slack;
-use sekisho_store::ReplicaIdentity;
 use sekisho_store::test_support::test_store;
+use sekisho_store::{ReplicaIdentity, Store};
 
 /// A replica that exchanges with the store until it is stopped.
 struct Running {
@@ -23,8 +23,8 @@ impl Running {
             address: None,
             degraded: "[]",
         };
-        store.beat(identity, LOST_AFTER).await.unwrap();
-        let (permits, shutdown) = (Arc::new(GlobalPermits::new(store.clone())), CancellationToken::new());
+        store.replicas().beat(identity, LOST_AFTER).await.unwrap();
+        let (permits, shutdown) = (Arc::new(GlobalPermits::new(store.permits())), CancellationToken::new());
         let exchanging = tokio::spawn({
             let (permits, shutdown) = (Arc::clone(&permits), shutdown.clone());
             async move { permits.run(id, shutdown).await }
@@ -95,8 +95,8 @@ async fn a_slot_whose_answer_was_lost_is_given_back() {
     let replica = Running::on(&store, "one").await;
     let held = replica.take(2).await.unwrap();
     let asked = AskedPermits { tool: "slow", limit: 2, wanted: 1, replica: "one", holder: "nobody" };
-    assert_eq!(store.take_permits(asked, LOST_AFTER).await.unwrap().len(), 1);
-    store.set_permits_taken_long_ago().await;
+    assert_eq!(store.permits().take(asked, LOST_AFTER).await.unwrap().len(), 1);
+    store.permits().set_taken_long_ago().await;
     replica.permits.reconcile("one").await;
     let again = replica.take(2).await.unwrap();
     assert_ne!(held.stored.slot, again.stored.slot, "what a call has is kept");
@@ -110,5 +110,5 @@ async fn a_replica_that_stops_gives_its_slots_back() {
     drop(held);
     replica.shutdown.cancel();
     replica.exchanging.await.unwrap();
-    assert!(store.permits_of("one", Duration::ZERO).await.unwrap().is_empty());
+    assert!(store.permits().of_replica("one", Duration::ZERO).await.unwrap().is_empty());
 }

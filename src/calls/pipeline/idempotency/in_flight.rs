@@ -40,7 +40,7 @@ impl InFlightGuard {
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
         let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner };
-        let added = replies.store.start_idempotent_call(call, replies.store.now()).await;
+        let added = replies.store.idempotency().start(call, replies.store.now()).await;
         if !added.map_err(|error| unavailable(&error))? {
             drop(counts);
             return Err(self.wait_elsewhere(deadline).await);

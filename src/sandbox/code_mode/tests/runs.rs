@@ -11,7 +11,7 @@ use sekisho_store::test_support::test_store;
 async fn journals() -> (tempfile::TempDir, Arc<Journals>) {
     let state = tempfile::tempdir().unwrap();
     let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
-    (state, Arc::new(Journals::new(&config, test_store().await)))
+    (state, Arc::new(Journals::new(&config, test_store().await.program_runs())))
 }
 
 /// The reply to a call, as the JSON of its error; none when the run is to end.

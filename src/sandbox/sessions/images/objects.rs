@@ -120,7 +120,7 @@ impl SessionImages {
         let until = self.store.now().earlier(CLOCK_MARGIN);
         let listed = self.blobs.list(&BlobKey::of([FOLDER])).await?;
         for object in listed.into_iter().filter(|object| object.modified < *until) {
-            match self.store.has_session_in(&object.key).await {
+            match self.store.interpreter_sessions().has_image_in(&object.key).await {
                 Ok(true) => {}
                 Ok(false) => self.blobs.delete(&object.key).await?,
                 Err(error) => {

@@ -131,7 +131,7 @@ async fn an_image_is_named_although_nobody_waits_for_it() {
     let new = NewSessionImage { image: &image, every_call: false, calls: 1, releases: true };
     assert!(made.images.keep(&session, taken.fence, new, None).now_or_never().is_none());
     for _ in 0..500 {
-        if made.images.store.has_session_in(&image.object.key).await.unwrap() {
+        if made.images.store.interpreter_sessions().has_image_in(&image.object.key).await.unwrap() {
             return;
         }
         sleep(Duration::from_millis(10)).await;

@@ -37,7 +37,7 @@ impl Shared {
         if let Some(id) = &replica {
             let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
             let identity = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
-            self.store.beat(identity, LOST_AFTER).await.unwrap();
+            self.store.replicas().beat(identity, LOST_AFTER).await.unwrap();
         }
         let blobs = folder_storage(self.folder.path());
         let sandbox = sandbox(sessions);
@@ -359,7 +359,7 @@ async fn a_replica_that_is_asked_releases_a_session_to_another() {
     assert_eq!((places(&one).await, places(&two).await), (Vec::<String>::new(), Vec::new()));
     // A replica that counts as lost finds that another one has its session.
     turn(&one, "b", "sessions", true).await;
-    shared.store.remove_replica("one").await.unwrap();
+    shared.store.replicas().remove("one").await.unwrap();
     let (said, noted) = turn(&two, "b", "sessions", false).await;
     assert_eq!((said.as_str(), noted.is_resumed), ("Continue 1", true));
     let (said, noted) = turn(&one, "b", "sessions", false).await;

@@ -111,7 +111,7 @@ impl Shared {
     pub(super) async fn remove(&self, inner: &Arc<Inner>, name: &str) -> io::Result<()> {
         // Listed first: an object that is stored after its row is gone belongs to the next workspace of this name.
         let objects = self.blobs.list(&folder_of(name)).await.map_err(io::Error::other)?;
-        self.store.remove_workspace(name).await.map_err(io::Error::other)?;
+        self.store.workspaces().remove(name).await.map_err(io::Error::other)?;
         self.forget(inner, name).await?;
         for object in objects {
             self.blobs.delete(&object.key).await.map_err(io::Error::other)?;
@@ -122,7 +122,7 @@ impl Shared {
     /// Removes workspaces that no call has used for `idle` at any replica, except `kept`. Their objects are removed
     /// with the objects that no row names.
     pub(super) async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
-        self.store.remove_idle_workspaces(idle, kept).await
+        self.store.workspaces().remove_idle(idle, kept).await
     }
 
     /// Removes objects that no row names: objects of removed workspaces, and of calls that ended before they named
@@ -137,7 +137,7 @@ impl Shared {
         }
         for (name, keys) in objects {
             // Read after the list: objects that were named since then are in it.
-            let files = self.store.workspace_files(&name).await?;
+            let files = self.store.workspaces().files(&name).await?;
             let files = files.map_or_else(|| Ok(Files::new()), |files| parse(&files))?;
             let named: HashSet<_> = files.values().filter_map(|file| file.object.as_deref()).collect();
             for key in keys.iter().filter(|key| !named.contains(&*key.to_string())) {
@@ -151,7 +151,7 @@ impl Shared {
     async fn lock(&self, name: &str, abandoned: &CancellationToken) -> Result<WorkspaceLock, CallError> {
         let (holder, until) = (Uuid::new_v4().to_string(), Instant::now() + MAX_WAIT);
         loop {
-            if let Some(lock) = self.store.lock_workspace(name, &holder).await? {
+            if let Some(lock) = self.store.workspaces().lock(name, &holder).await? {
                 if abandoned.is_cancelled() {
                     self.unlock(&lock).await;
                     return Err(too_long());
@@ -169,7 +169,7 @@ impl Shared {
     async fn renew(&self, lock: &WorkspaceLock) -> Infallible {
         loop {
             tokio::time::sleep(WORKSPACE_LEASE / 3).await;
-            match self.store.renew_workspace(lock).await {
+            match self.store.workspaces().renew(lock).await {
                 Ok(true) => {}
                 Ok(false) => std::future::pending().await,
                 Err(error) => tracing::warn!(%error, "a workspace that is in use may be lost to another call"),
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     async fn unlock(&self, lock: &WorkspaceLock) {
-        if let Err(error) = self.store.unlock_workspace(lock).await {
+        if let Err(error) = self.store.workspaces().unlock(lock).await {
             tracing::warn!(%error, "a workspace could not be given back; others can use it when its lease ends");
         }
     }

@@ -80,7 +80,7 @@ async fn a_session_that_a_call_has_taken_is_not_released_before_it_has_begun() {
     taking.is_taken(taken.fence);
     let key = taking.key().clone();
     let wanted = InterpreterSessionKey { tenant: &key.owner.tenant, caller_key: &key.owner.caller, name: &key.name };
-    assert!(shared.store.ask_for_session(wanted, AskedOfSession::Release).await.unwrap());
+    assert!(shared.store.interpreter_sessions().ask_for(wanted, AskedOfSession::Release).await.unwrap());
     one.release_wanted(images).await;
     assert!(images.has(&key, taken.fence).await.unwrap(), "it may begin yet");
     // The call fails before it has begun.

@@ -120,7 +120,7 @@ impl SharedCall<'_> {
         let stored: Vec<_> = stream::iter(stored).buffer_unordered(AT_ONCE).try_collect().await?;
         files.extend(stored);
         let (version, text) = (Uuid::new_v4().to_string(), serde_json::to_string(&files).map_err(CallError::internal)?);
-        if !self.shared.store.store_workspace(self.lock, &version, &text).await? {
+        if !self.shared.store.workspaces().save(self.lock, &version, &text).await? {
             return Err(lost());
         }
         self.remove_replaced(before, &files);

@@ -89,7 +89,7 @@ async fn what_one_replica_writes_the_others_read() {
     assert_eq!(all(&one).await, expected);
     assert_eq!(all(&replicas.replica("third")).await, expected);
     until("replaced objects are removed", async || replicas.objects().await == 2).await;
-    assert_eq!(replicas.store.workspace_files(OURS).await.unwrap().unwrap().matches("object").count(), 3);
+    assert_eq!(replicas.store.workspaces().files(OURS).await.unwrap().unwrap().matches("object").count(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,10 +164,10 @@ async fn a_call_that_lost_its_workspace_stores_nothing() {
 async fn a_call_that_is_given_up_while_it_waits_never_runs_and_one_that_runs_is_stored() {
     let replicas = Replicas::new().await;
     let one = replicas.replica("one");
-    let lock = replicas.store.lock_workspace(OURS, "another").await.unwrap().unwrap();
+    let lock = replicas.store.workspaces().lock(OURS, "another").await.unwrap().unwrap();
     let waiting = put(&one, "a", "never", false);
     assert!(tokio::time::timeout(Duration::from_millis(200), waiting).await.is_err());
-    replicas.store.unlock_workspace(&lock).await.unwrap();
+    replicas.store.workspaces().unlock(&lock).await.unwrap();
     assert!(all(&one).await.is_empty());
 
     let (started, has_started) = tokio::sync::oneshot::channel();
@@ -223,7 +223,7 @@ async fn a_workspace_is_removed_at_all_replicas_and_when_it_is_idle_at_all() {
     assert_eq!(all(&one).await, files(&[("a", "a")]));
     other.remove(OURS).await.unwrap();
     assert_eq!(replicas.objects().await, 0);
-    assert_eq!(replicas.store.workspace_files(OURS).await.unwrap(), None);
+    assert_eq!(replicas.store.workspaces().files(OURS).await.unwrap(), None);
     assert!(all(&one).await.is_empty(), "what is in its folder is no longer shared");
     write(&other, "a", "anew").await;
     assert_eq!(all(&one).await, files(&[("a", "anew")]));
@@ -231,9 +231,9 @@ async fn a_workspace_is_removed_at_all_replicas_and_when_it_is_idle_at_all() {
 
     write(&other, "b", "b").await;
     one.remove_older_than(Duration::ZERO, HashSet::from([OURS.to_owned()])).await.unwrap();
-    assert!(replicas.store.workspace_files(OURS).await.unwrap().is_some(), "it has a conversation");
+    assert!(replicas.store.workspaces().files(OURS).await.unwrap().is_some(), "it has a conversation");
     one.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap();
-    assert_eq!(replicas.store.workspace_files(OURS).await.unwrap(), None);
+    assert_eq!(replicas.store.workspaces().files(OURS).await.unwrap(), None);
 }
 
 #[tokio::test]
