@@ -14,7 +14,7 @@ use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceSta
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, limits_of_tenant};
 
-pub use self::resources::{NewResource, Page, Resource, Shown, Viewer};
+pub use self::resources::{NewResource, Resource, ResourcePage, Shown, Viewer};
 
 /// Finds them by name. A resource of the configuration hides a stored resource of the same name.
 ///

@@ -27,7 +27,7 @@ mod work;
 mod tests;
 
 pub(super) use self::charges::charge_interrupted;
-pub use self::memory::Entry;
+pub use self::memory::{Entry, EntryKind};
 pub use self::plans::{NewPlan, Plan, Plans, StepChange};
 pub use self::state::{Node, PlanStatus, Step, StepStatus, Used};
 pub use self::step_calls::StepCall;

@@ -9,51 +9,48 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use jiff::Timestamp;
 
-use self::bodies::{ApprovalBody, ApprovalList, ApprovalQuery, ApproveBody, DenyBody};
+pub use self::bodies::{ApprovalBody, DecisionBody};
+use self::bodies::{ApprovalList, ApprovalQuery, ApproveBody, DenyBody};
 use super::admin::record_change;
 use super::body::JsonBody;
 use super::documentation::ReplyBody;
+use super::list::{Page, PageQuery};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::approval::Judgement;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_store::ApprovalFilter;
 
-/// Approvals of one page, if the request names no number, and at most.
-const PAGE: u32 = 50;
-const MAX_PAGE: u32 = 200;
-
 /// Lists approvals, the latest first: an approver sees those of its tenant, others their own. Without arguments.
-#[utoipa::path(get, path = "/approvals", operation_id = "listApprovals", tag = "approvals", params(ApprovalQuery),
+#[utoipa::path(get, path = "/approvals", operation_id = "listApprovals", tag = "approvals",
+    params(ApprovalQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = ApprovalList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(query): Parameters<ApprovalQuery>,
+    Parameters(ApprovalQuery { status, tool, caller }): Parameters<ApprovalQuery>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
-    let max = query.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&max) {
-        return Err(invalid(format!("`limit` is a number from 1 to {MAX_PAGE}")).into());
-    }
-    let before = query.before.as_deref().map(str::parse::<Timestamp>).transpose();
+    let limit = query.limit_in_store()?;
     let filter = ApprovalFilter {
-        state: query.status,
-        tool: query.tool.as_deref(),
-        caller: query.caller.as_deref(),
-        before: before.map_err(|_| invalid("`before` is `next` of another page".to_owned()))?,
-        max,
+        state: status,
+        tool: tool.as_deref(),
+        caller: caller.as_deref(),
+        before: query.after::<Timestamp>()?,
+        // One more than is shown says whether there is a next page.
+        max: limit + 1,
         ..ApprovalFilter::default()
     };
     let found = gateway.approvals().list(&origin.caller, filter).await?;
-    let is_full = u32::try_from(found.len()).is_ok_and(|found| found == max);
-    let next = is_full.then(|| found.last().map(|last| last.created.to_string())).flatten();
-    let approvals = found.iter().map(|approval| ApprovalBody::of(&gateway, approval)).collect();
-    Ok(reply::json(StatusCode::OK, &ApprovalList { approvals, next }))
+    let page = Page::from_read(found, limit as usize, |approval| approval.created.to_string());
+    let page = page.map(|approval| ApprovalBody::of(&gateway, &approval));
+    let approvals = page.items.clone();
+    Ok(reply::json(StatusCode::OK, &ApprovalList { page, approvals }))
 }
 
 /// Shows one approval; an approver sees the arguments of the call too.
@@ -122,8 +119,4 @@ async fn decide(
     let change = async move { service.approvals().decide(&approver, &id, &judgement).await };
     let decided = record_change(gateway, event, change).await?;
     Ok(reply::json(StatusCode::OK, &ApprovalBody::of(gateway, &decided)))
-}
-
-fn invalid(message: String) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

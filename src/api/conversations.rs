@@ -14,12 +14,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use uuid::Uuid;
 
+pub use self::bodies::{ConversationBody, MessageBody, RunBody, Status};
 use self::bodies::{
-    ConversationBody, ConversationChange, ConversationPage, ConversationPaging, ForkRequest, MessageBody, MessagePage,
-    MessagePaging, NewConversation, RunBody, RunPage, RunPaging,
+    ConversationChange, ConversationPage, ForkRequest, MessagePage, NewConversation, OldPaging, RunPage,
 };
 use super::body::JsonBody;
 use super::documentation::ReplyBody;
+use super::list::{Page, PageQuery};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
@@ -31,10 +32,6 @@ use sekisho_core::session::workspace_of;
 use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
 
-/// Maximum entries of one page, and those of a page whose size is not asked for.
-const MAX_PAGE: u32 = 500;
-const PAGE: u32 = 50;
-
 /// Of one caller.
 pub(super) const MAX_CONVERSATIONS: u32 = 10_000;
 
@@ -44,20 +41,21 @@ const MAX_LABEL_CHARS: usize = 256;
 
 /// The caller's conversations, the one created last first.
 #[utoipa::path(get, path = "/api/conversations", operation_id = "listConversations", tag = "conversations",
-    params(ConversationPaging),
+    params(PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = ConversationPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(paging): Parameters<ConversationPaging>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
-    let limit = page(paging.limit)?;
-    let found = gateway.store().conversations().of_caller(&origin.caller.key, paging.before.as_deref(), limit).await;
-    let found = found.map_err(CallError::from)?;
-    let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.id.clone())).flatten();
-    let conversations = found.into_iter().map(ConversationBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &ConversationPage { conversations, next }))
+    let limit = query.limit_in_store()?;
+    // One more than is shown says whether there is a next page.
+    let found = gateway.store().conversations().of_caller(&origin.caller.key, query.after.as_deref(), limit + 1).await;
+    let page = Page::from_read(found.map_err(CallError::from)?, limit as usize, |last| last.id.clone());
+    let page = page.map(ConversationBody::from);
+    let conversations = page.items.clone();
+    Ok(reply::json(StatusCode::OK, &ConversationPage { page, conversations }))
 }
 
 /// Creates a conversation.
@@ -172,25 +170,22 @@ fn locked() -> CallError {
 
 /// The runs of a conversation, the last one first.
 #[utoipa::path(get, path = "/api/conversations/{id}/runs", operation_id = "listRuns", tag = "conversations",
-    params(("id" = String, Path), RunPaging),
+    params(("id" = String, Path), PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = RunPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn runs(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    Parameters(paging): Parameters<RunPaging>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let limit = page(paging.limit)?;
+    let (limit, before) = (query.limit_in_store()?, query.after()?);
     find(&gateway, &origin, &id).await?;
-    let found = gateway
-        .store()
-        .conversation_runs()
-        .of_conversation(&id, paging.before, limit)
-        .await
-        .map_err(CallError::from)?;
-    let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.number)).flatten();
-    let runs = found.into_iter().map(|run| RunBody::of(run, None)).collect();
-    Ok(reply::json(StatusCode::OK, &RunPage { runs, next }))
+    let found =
+        gateway.store().conversation_runs().of_conversation(&id, before, limit + 1).await.map_err(CallError::from)?;
+    let page = Page::from_read(found, limit as usize, |last| last.number.to_string());
+    let page = page.map(|run| RunBody::of(run, None));
+    let runs = page.items.clone();
+    Ok(reply::json(StatusCode::OK, &RunPage { page, runs }))
 }
 
 /// A run, with what its models used.
@@ -215,20 +210,22 @@ pub(super) async fn show_run(
 
 /// The messages of a conversation, the oldest first.
 #[utoipa::path(get, path = "/api/conversations/{id}/messages", operation_id = "listMessages", tag = "conversations",
-    params(("id" = String, Path), MessagePaging),
+    params(("id" = String, Path), PageQuery,
+        ("offset" = Option<u32>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = MessagePage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn messages(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    Parameters(paging): Parameters<MessagePaging>,
+    Parameters(query): Parameters<PageQuery>,
+    Parameters(OldPaging { offset }): Parameters<OldPaging>,
 ) -> Result<Response, ErrorReply> {
-    let (limit, offset) = (page(paging.limit)?, paging.offset.unwrap_or_default());
+    let (limit, skipped) = (query.limit_in_store()?, query.after()?.or(offset).unwrap_or_default());
     find(&gateway, &origin, &id).await?;
-    let found = gateway.store().conversation_runs().messages(&id, offset, limit).await.map_err(CallError::from)?;
-    let next = is_full(found.len(), limit).then_some(offset.saturating_add(limit));
-    let messages = found.iter().map(MessageBody::of).collect::<Result<_, _>>()?;
-    Ok(reply::json(StatusCode::OK, &MessagePage { messages, next }))
+    let found = gateway.store().conversation_runs().messages(&id, skipped, limit + 1).await.map_err(CallError::from)?;
+    let Page { items, next } = Page::from_read(found, limit as usize, |_| skipped.saturating_add(limit).to_string());
+    let messages = items.iter().map(MessageBody::of).collect::<Result<Vec<_>, _>>()?;
+    Ok(reply::json(StatusCode::OK, &MessagePage { page: Page { items: messages.clone(), next }, messages }))
 }
 
 /// Creates a conversation that begins with the messages of another one, up to one of them.
@@ -313,15 +310,4 @@ fn check(title: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), C
         return Ok(());
     };
     Err(CallError::new(ErrorCode::InvalidRequest, problem))
-}
-
-fn page(limit: Option<u32>) -> Result<u32, CallError> {
-    match limit.unwrap_or(PAGE) {
-        limit @ 1..=MAX_PAGE => Ok(limit),
-        _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be between 1 and {MAX_PAGE}"))),
-    }
-}
-
-fn is_full(found: usize, limit: u32) -> bool {
-    found >= limit as usize
 }

@@ -8,6 +8,7 @@ mod body;
 mod chat;
 mod client_address;
 mod client_request;
+pub mod column;
 mod connected_client;
 mod connections;
 mod conversations;
@@ -17,6 +18,7 @@ mod forwarded_request;
 mod head_timeout;
 mod internal_routes;
 mod keyed_turn;
+pub mod list;
 mod listener;
 mod local;
 pub mod mcp;
@@ -49,19 +51,27 @@ use utoipa_axum::routes;
 use sekisho_agent::AgentService;
 use sekisho_agent::conversation::ConversationRuns;
 
+pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::mcp::not_added;
 pub use self::admin::openapi::not_registered;
 pub use self::admin::record_change;
 pub use self::admin::sign_in::begin as begin_sign_in;
 pub use self::admin::sign_in::user_addresses;
+pub use self::admin::usage::UsageOfDay;
+pub use self::approvals::{ApprovalBody, DecisionBody};
+pub use self::conversations::{ConversationBody, MessageBody, RunBody, Status as ConversationStatus};
 pub use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 pub use self::internal_routes::InternalRoutes;
 pub use self::listener::BoundListeners;
 pub use self::listener::serve_with;
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
 pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files};
+pub use self::plans::{PlanReply, PlanSummary};
 pub use self::reply::{ErrorReply, status as status_of};
+pub use self::results::ResultBody;
+pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;
+pub use sekisho_sandbox::SessionInfo;
 
 /// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
 pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {

@@ -10,12 +10,14 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::body::JsonBody;
+use super::column::{Column, Form, Listed};
 use super::documentation::ReplyBody;
 use super::event_stream::{self, LoggedFrame};
+use super::list::{Page, PageQuery};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
@@ -25,10 +27,6 @@ use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChan
 use sekisho_agent::{AgentRequest, AgentService, Message};
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
-
-/// Plans on one page of the list.
-const PAGE: u32 = 50;
-const MAX_PAGE: u32 = 200;
 
 /// The goal of a plan.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -58,67 +56,75 @@ pub(super) struct PlanChange {
     steps: Vec<StepChange>,
 }
 
-/// A page of the list of plans.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct PlanPage {
-    /// Maximum number of plans: 50 if omitted, at most 200.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<u32>,
-    /// Plans that were created before this time: `next` of the page before.
-    before: Option<String>,
-}
-
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct PlanList {
-    /// The latest first.
+    #[serde(flatten)]
+    page: Page<PlanSummary>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     plans: Vec<PlanSummary>,
-    /// `before` of the next page, if there may be one.
-    next: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-struct PlanSummary {
-    #[schema(value_type = String)]
-    id: Arc<str>,
-    goal: String,
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PlanSummary {
+    pub id: String,
+    pub goal: String,
     /// The profile of its agent.
-    profile: String,
-    status: PlanStatus,
+    pub profile: String,
+    pub status: PlanStatus,
     /// RFC 3339.
+    pub created_at: String,
+    pub changed_at: String,
+    /// Deprecated name of `created_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
     created: String,
+    /// Deprecated name of `changed_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
     changed: String,
 }
 
+impl Listed for PlanSummary {
+    const NAME: &'static str = "plans";
+    const ROUTE: &'static str = "/api/plans";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Form::Name),
+        Column::new("goal", Form::Line).titled("plan-goal"),
+        Column::new("status", Form::Text).titled("tool-state"),
+        Column::new("agent", Form::Name).at("/profile").titled("agent-name"),
+        Column::new("created", Form::Moment).at("/created_at"),
+        Column::new("changed", Form::Moment).at("/changed_at").titled("column-changed"),
+    ];
+}
+
 /// A plan as it is now.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct PlanReply {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PlanReply {
     #[serde(flatten)]
-    summary: PlanSummary,
-    session_id: Option<String>,
+    pub summary: PlanSummary,
+    pub session_id: Option<String>,
     /// `steps` or `plan_and_act`.
     #[schema(value_type = String)]
-    preset: PlanPreset,
+    pub preset: PlanPreset,
     /// The node that it comes to next.
-    node: Node,
-    plan: Vec<Step>,
-    success_criteria: String,
+    pub node: Node,
+    pub plan: Vec<Step>,
+    pub success_criteria: String,
     /// The index of the current step.
-    step_idx: usize,
+    pub step_idx: usize,
     /// Attempts at the current step, and at all steps of all plans.
-    attempts: u32,
-    max_attempts: u32,
-    total_attempts: u32,
-    last_observation: String,
-    need_replan: bool,
+    pub attempts: u32,
+    pub max_attempts: u32,
+    pub total_attempts: u32,
+    pub last_observation: String,
+    pub need_replan: bool,
     /// Whether the goal is reached.
-    finished: bool,
+    pub finished: bool,
     /// Why it is not on, or did not reach its goal.
-    reason: String,
-    answer: String,
+    pub reason: String,
+    pub answer: String,
     /// What happened, in the order of time.
-    history: Vec<Entry>,
-    usage: Used,
+    pub history: Vec<Entry>,
+    pub usage: Used,
 }
 
 /// Begins a plan. It goes on without the client.
@@ -146,29 +152,24 @@ pub(super) async fn create(
     Ok(reply::json(StatusCode::CREATED, &PlanReply::from(plan)))
 }
 
-/// Lists the caller's plans.
-#[utoipa::path(get, path = "/api/plans", operation_id = "listPlans", tag = "plans", params(PlanPage),
+/// Lists the caller's plans, the latest first.
+#[utoipa::path(get, path = "/api/plans", operation_id = "listPlans", tag = "plans",
+    params(PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = PlanList), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn list(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
-    page: Result<Parameters<PlanPage>, ErrorReply>,
+    query: Result<Parameters<PageQuery>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
-    let Parameters(PlanPage { limit, before }) = page?;
-    let limit = limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(invalid(format!("`limit` is not between 1 and {MAX_PAGE}")).into());
-    }
-    let before = match before {
-        None => Timestamp::MAX,
-        Some(text) => text.parse().map_err(|_| invalid("`before` is not a time such as 2026-11-25T08:00:00Z"))?,
-    };
-    let plans = agents.plans_of(&origin.caller, before, limit).await?;
-    let last = plans.last().filter(|_| plans.len() == limit as usize);
-    let next = last.map(|plan| plan.created.to_string());
-    let plans = plans.into_iter().map(|plan| PlanSummary::of(&plan)).collect();
-    Ok(reply::json(StatusCode::OK, &PlanList { plans, next }))
+    let Parameters(query) = query?;
+    let (limit, before) = (query.limit_in_store()?, query.after()?.unwrap_or(Timestamp::MAX));
+    // One more than is shown says whether there is a next page.
+    let found = agents.plans_of(&origin.caller, before, limit + 1).await?;
+    let page = Page::from_read(found, limit as usize, |plan| plan.created.to_string());
+    let page = page.map(|plan| PlanSummary::of(&plan));
+    let plans = page.items.clone();
+    Ok(reply::json(StatusCode::OK, &PlanList { page, plans }))
 }
 
 /// Shows a plan.
@@ -296,10 +297,12 @@ fn answer(plan: Result<Plan, CallError>) -> Result<Response, CallError> {
 impl PlanSummary {
     fn of(plan: &Plan) -> Self {
         Self {
-            id: Arc::clone(&plan.id),
+            id: plan.id.to_string(),
             goal: plan.state.goal().to_owned(),
             profile: plan.agent.clone(),
             status: plan.status,
+            created_at: plan.created.to_string(),
+            changed_at: plan.changed.to_string(),
             created: plan.created.to_string(),
             changed: plan.changed.to_string(),
         }
@@ -329,8 +332,4 @@ impl From<Plan> for PlanReply {
             usage: state.used,
         }
     }
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }

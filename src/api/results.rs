@@ -5,19 +5,19 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::admin::resources::PageQuery;
+use super::column::{Column, Form, Listed};
 use super::documentation::ReplyBody;
+use super::list::{LatestFirst, Page, PageQuery, invalid_after};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::{Incoming, RequestMeta, SessionContext};
 use crate::reply::{ErrorReply, answered_reply};
 use sekisho_core::call::{Arguments, READ_RESULT};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 use sekisho_store::ListedResult;
 
@@ -37,34 +37,38 @@ pub(crate) struct ReadParameters {
 }
 
 /// A stored result, without its content.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = StoredResult)]
-struct ResultBody {
+pub struct ResultBody {
     /// `result_handle` of its preview.
-    handle: String,
+    pub handle: String,
     /// The tool whose result it is.
-    tool: String,
-    content_type: String,
-    bytes: u64,
+    pub tool: String,
+    pub content_type: String,
+    pub bytes: u64,
     /// Whether its call was of a session, whose id is then needed to read it.
-    in_session: bool,
-    created_at: String,
-    expires_at: String,
+    pub in_session: bool,
+    pub created_at: String,
+    pub expires_at: String,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = StoredResultPage)]
-pub(crate) struct ResultPage {
-    /// The latest first.
-    items: Vec<ResultBody>,
-    /// The value of `after` for the next page; missing on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
+impl Listed for ResultBody {
+    const NAME: &'static str = "results";
+    const ROUTE: &'static str = "/results";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("handle", Form::Name).titled("result-handle").headed("handle"),
+        Column::new("tool", Form::Name).titled("tool-name").headed("tool"),
+        Column::new("content_type", Form::Text),
+        Column::new("bytes", Form::Count).titled("result-bytes").headed("bytes"),
+        Column::new("in_session", Form::Text).headed("of a session"),
+        Column::new("created_at", Form::Moment).titled("column-created").headed("created"),
+        Column::new("expires_at", Form::Moment).titled("approval-expires").headed("expires"),
+    ];
 }
 
-/// Lists the stored results that the caller may read, those of all its sessions.
+/// Lists the stored results that the caller may read, those of all its sessions, the latest first.
 #[utoipa::path(get, path = "/results", operation_id = "listResults", tag = "tools", params(PageQuery),
-    responses((status = 200, body = ResultPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+    responses((status = 200, body = Page<ResultBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
@@ -72,15 +76,15 @@ pub(crate) async fn list(
 ) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let limit = query.limit()?;
-    let before = query.after.as_deref().map(last_shown).transpose()?;
+    let after = query.after::<LatestFirst>()?;
+    if after.as_ref().is_some_and(|last| !last.key.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        return Err(invalid_after().into());
+    }
+    let before = after.as_ref().map(|last| (last.created.0, &*last.key));
     // One more than is shown says whether there is a next page.
-    let mut found = gateway.pipeline.results.list(&origin.caller, before, limit + 1).await?;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| has_more);
-    let next = last.map(|last| format!("{}-{}", last.created.as_microsecond(), last.handle));
-    let items = found.into_iter().map(ResultBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &ResultPage { items, next }))
+    let found = gateway.pipeline.results.list(&origin.caller, before, limit + 1).await?;
+    let page = Page::from_read(found, limit, |last| LatestFirst::new(last.created, &*last.handle).to_string());
+    Ok(reply::json(StatusCode::OK, &page.map(ResultBody::from)))
 }
 
 /// Reads a part of a stored result: elements of a list, lines of a text, or what a query selects. It is a call of `read_result`,
@@ -97,15 +101,6 @@ pub(crate) async fn read(
 ) -> Result<Response, ErrorReply> {
     let Incoming { call, arguments } = parameters.into_call(handle, &origin, &gateway)?;
     Ok(answered_reply(&gateway.pipeline.call(call, arguments).await))
-}
-
-/// The moment and handle of the last result of a page, as its `next` names them.
-fn last_shown(next: &str) -> Result<(Timestamp, &str), CallError> {
-    let named = next.split_once('-').and_then(|(created, handle)| {
-        let created = Timestamp::from_microsecond(created.parse().ok()?).ok()?;
-        handle.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some((created, handle))
-    });
-    named.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, "`after` is `next` of another page"))
 }
 
 impl From<ListedResult> for ResultBody {

@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 
 use super::approval_wait;
 use super::documentation::ReplyBody;
-use super::parameters::Name;
+use super::list::{LatestFirst, Page, PageQuery};
+use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::{RequestMeta, SessionContext};
 use crate::reply::ErrorReply;
@@ -22,7 +23,7 @@ use sekisho_sandbox::PYTHON;
 use sekisho_store::{ProgramRunState, StoredProgramRun};
 
 /// A run of a program that has a journal.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ProgramRun)]
 struct RunBody {
     /// The id of the call that began it.
@@ -40,18 +41,27 @@ struct RunBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProgramRunList)]
 pub(super) struct RunList {
-    /// The latest first.
+    #[serde(flatten)]
+    page: Page<RunBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All runs, the latest first, where no page is asked for.
+    #[schema(deprecated)]
     runs: Vec<RunBody>,
 }
 
-/// Lists the caller's runs of programs that have not ended.
-#[utoipa::path(get, path = "/runs", operation_id = "listProgramRuns", tag = "tools",
+/// Lists the caller's runs of programs that have not ended, the latest first.
+#[utoipa::path(get, path = "/runs", operation_id = "listProgramRuns", tag = "tools", params(PageQuery),
     responses((status = 200, body = RunList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+pub(super) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let asking = asking(&origin, &gateway)?;
-    let runs = gateway.pipeline.journals.list(&asking).await?;
-    Ok(reply::json(StatusCode::OK, &RunList { runs: runs.into_iter().map(RunBody::from).collect() }))
+    let all = gateway.pipeline.journals.list(&asking).await?;
+    let (page, runs) = Page::from_all_with_old_name(all, &query, |run| LatestFirst::new(run.created, &*run.id))?;
+    let runs = runs.into_iter().map(RunBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &RunList { page: page.map(RunBody::from), runs }))
 }
 
 /// Resumes a run: the program is executed again, and what it called before is answered as before, neither sent nor charged

@@ -12,8 +12,10 @@ use utoipa::ToSchema;
 
 use super::admin::record_change;
 use super::body::JsonBody;
+use super::column::{Column, Form, Listed};
 use super::documentation::ReplyBody;
-use super::parameters::Name;
+use super::list::{Page, PageQuery};
+use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
@@ -21,10 +23,30 @@ use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_gateway::Gateway;
 use sekisho_sandbox::{SessionDetails, SessionInfo};
 
+impl Listed for SessionInfo {
+    const NAME: &'static str = "sessions";
+    const ROUTE: &'static str = "/sessions";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("session", Form::Name).titled("result-session").headed("session"),
+        Column::new("generation", Form::Count).headed("generation"),
+        Column::new("is_used", Form::Text),
+        Column::new("calls", Form::Count).titled("session-calls").headed("calls"),
+        Column::new("memory_bytes", Form::Bytes).titled("session-memory").headed("memory"),
+        Column::new("began_at", Form::Moment),
+        Column::new("last_used_at", Form::Moment).titled("session-last-used").headed("last used"),
+        Column::new("ends_in_seconds", Form::Seconds).titled("session-ends").headed("ends in"),
+        Column::new("place", Form::Text).headed("place"),
+        Column::new("stored_bytes", Form::Bytes).headed("stored"),
+    ];
+}
+
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = InterpreterSessionList)]
 pub(super) struct SessionList {
-    /// By name.
+    #[serde(flatten)]
+    page: Page<SessionInfo>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All sessions, by name, where no page is asked for.
+    #[schema(deprecated)]
     sessions: Vec<SessionInfo>,
 }
 
@@ -37,12 +59,17 @@ pub(super) struct ForkBody {
     count: u32,
 }
 
-/// Lists the caller's sessions of interpreters.
-#[utoipa::path(get, path = "/sessions", operation_id = "listSessions", tag = "tools",
+/// Lists the caller's sessions of interpreters, by name.
+#[utoipa::path(get, path = "/sessions", operation_id = "listSessions", tag = "tools", params(PageQuery),
     responses((status = 200, body = SessionList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let sessions = gateway.sandbox().list_sessions(&origin.caller.owner).await?;
-    Ok(reply::json(StatusCode::OK, &SessionList { sessions }))
+pub(super) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
+    let all = gateway.sandbox().list_sessions(&origin.caller.owner).await?;
+    let (page, sessions) = Page::from_all_with_old_name(all, &query, |found| found.session.clone())?;
+    Ok(reply::json(StatusCode::OK, &SessionList { page, sessions }))
 }
 
 /// Shows a session of an interpreter with its global variables: name, type and size of each. They are null while a call
@@ -92,7 +119,8 @@ pub(super) async fn fork(
     let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
     let copying = async move { service.sandbox().fork_session(&owner, &id, body.count).await };
     let sessions = record_change(&gateway, event, copying).await?;
-    Ok(reply::json(StatusCode::CREATED, &SessionList { sessions }))
+    let page = Page { items: sessions.clone(), next: None };
+    Ok(reply::json(StatusCode::CREATED, &SessionList { page, sessions }))
 }
 
 fn event_of(origin: &RequestMeta, kind: EventKind, id: &str) -> AuditEvent {

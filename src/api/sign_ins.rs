@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::admin::record_change;
+use super::column::{Column, Form, Listed};
 use super::documentation::ReplyBody;
+use super::list::{LatestFirst, Page, PageQuery};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
@@ -30,26 +32,42 @@ pub(super) struct RevokedQuery {
 }
 
 /// A caller who has signed in to an upstream.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = SignIn)]
-struct SignInBody {
+pub struct SignInBody {
     /// `mcp:SERVER` or `openapi:COLLECTION`.
-    source: String,
-    caller: String,
-    tenant: String,
+    pub source: String,
+    pub caller: String,
+    pub tenant: String,
     /// What the caller has granted.
-    scopes: Vec<String>,
-    signed_in_at: String,
+    pub scopes: Vec<String>,
+    pub signed_in_at: String,
     /// When its tokens were renewed last.
-    renewed_at: String,
+    pub renewed_at: String,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SignInList {
-    /// The latest first.
+impl Listed for SignInBody {
+    const NAME: &'static str = "sign-ins";
+    const ROUTE: &'static str = "/sign-ins";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("source", Form::Name).titled("sign-ins-source").headed("source"),
+        Column::new("caller", Form::Name).titled("call-caller").headed("caller"),
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("scopes", Form::Line).titled("sign-ins-scopes").headed("scopes"),
+        Column::new("signed_in_at", Form::Moment).titled("sign-ins-since").headed("signed in"),
+        Column::new("renewed_at", Form::Moment).titled("sign-ins-renewed"),
+    ];
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct SignInList {
+    #[serde(flatten)]
+    pub page: Page<SignInBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All sign-ins, the latest first, where no page is asked for.
+    #[schema(deprecated)]
     sign_ins: Vec<SignInBody>,
     /// Upstreams that the caller can sign in to and has not, of those with a tool that it may see.
-    available: Vec<String>,
+    pub available: Vec<String>,
 }
 
 impl From<StoredUserToken> for SignInBody {
@@ -66,14 +84,22 @@ impl From<StoredUserToken> for SignInBody {
 }
 
 /// Lists the upstreams that the caller has signed in to, and those that it can sign in to; for administrators, the sign-ins of
-/// their tenant. Without tokens.
-#[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins",
+/// their tenant, the latest first. Without tokens.
+#[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins", params(PageQuery),
     responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let found = gateway.sign_ins().list(&origin.caller).await?;
+pub(super) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
+    let all = gateway.sign_ins().list(&origin.caller).await?;
+    let key = |token: &StoredUserToken| {
+        LatestFirst::new(token.created, hex::encode(format!("{} {}", token.caller_key, token.source)))
+    };
+    let (page, sign_ins) = Page::from_all_with_old_name(all, &query, key)?;
     let available = gateway.sign_ins().missing(&origin.caller).await?;
-    let sign_ins = found.into_iter().map(SignInBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &SignInList { sign_ins, available }))
+    let sign_ins = sign_ins.into_iter().map(SignInBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &SignInList { page: page.map(SignInBody::from), sign_ins, available }))
 }
 
 /// Begins the caller's sign-in to an upstream: the page to open in the caller's browser, and a one-time code for it.

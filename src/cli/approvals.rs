@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::call::parse_arguments;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
-use sekisho_api::NamedCaller;
+use sekisho_api::{ApprovalBody, NamedCaller};
 
 /// How often `watch` looks for new ones.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -112,57 +112,29 @@ fn list(remote: &Remote, options: &ListOptions, as_json: bool) -> Result<Exit, U
     let ListOptions { status, tool, caller } = options;
     let named = [("status", status), ("tool", tool), ("caller", caller)];
     let query: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
-    let found = all(remote, &query)?;
+    let found = remote.get_all(&["approvals"], &query)?;
     if as_json {
         return Ok(present::json(&found));
     }
-    let header = ["id", "status", "tool", "caller", "reasons", "expires"];
-    present::table(&header, found.iter().map(row).collect());
+    present::list::<ApprovalBody>(&found);
     Ok(Exit::Done)
-}
-
-/// Every page of the list.
-fn all(remote: &Remote, query: &[(&str, &str)]) -> Result<Vec<Value>, Unanswered> {
-    let mut found = Vec::new();
-    let mut before: Option<String> = None;
-    loop {
-        let mut query = query.to_vec();
-        query.push(("limit", "200"));
-        query.extend(before.as_deref().map(|before| ("before", before)));
-        let mut page = remote.get(&["approvals"], &query)?;
-        found.extend(page["approvals"].as_array_mut().map(std::mem::take).unwrap_or_default());
-        match page["next"].as_str() {
-            Some(next) => before = Some(next.to_owned()),
-            None => return Ok(found),
-        }
-    }
 }
 
 fn watch(remote: &Remote, as_json: bool) -> Result<Exit, Unanswered> {
     let mut seen = HashSet::new();
     loop {
-        let mut pending = all(remote, &[("status", "pending")])?;
+        let mut pending = remote.get_all(&["approvals"], &[("status", "pending")])?;
         pending.reverse();
         for approval in pending {
             if seen.insert(text(&approval, "id")) {
                 match as_json {
                     true => present::json_line(&approval),
-                    false => present::line(&row(&approval).join("  ")),
+                    false => present::line(&present::cells::<ApprovalBody>(&approval).join("  ")),
                 }
             }
         }
         sleep(WATCH_INTERVAL);
     }
-}
-
-fn row(approval: &Value) -> Vec<String> {
-    let caller = format!("{} ({})", text(&approval["caller"], "id"), text(&approval["caller"], "tenant"));
-    let reasons = texts(&approval["reasons"]).join("; ");
-    ["id", "status", "tool"]
-        .map(|name| text(approval, name))
-        .into_iter()
-        .chain([caller, reasons, text(approval, "expires_at")])
-        .collect()
 }
 
 fn show(approval: &Value, as_json: bool) -> Exit {

@@ -132,20 +132,20 @@ impl Remote {
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
-    /// All items of a list that has pages.
+    /// All items of a list.
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub(super) fn get_all(&self, path: &[&str]) -> Result<Value, Unanswered> {
-        let mut items = Vec::new();
-        let mut after = String::new();
+    pub(super) fn get_all(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Vec<Value>, Unanswered> {
+        let (mut items, mut after) = (Vec::new(), None);
         loop {
-            let query = [("limit", "200"), ("after", after.as_str())];
-            let mut page = self.get(path, &query[..if after.is_empty() { 1 } else { 2 }])?;
+            let mut query = [query, &[("limit", "500")]].concat();
+            query.extend(after.as_deref().map(|after| ("after", after)));
+            let mut page = self.get(path, &query)?;
             items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
             match page["next"].as_str() {
-                Some(next) => next.clone_into(&mut after),
-                None => return Ok(items.into()),
+                Some(next) => after = Some(next.to_owned()),
+                None => return Ok(items),
             }
         }
     }

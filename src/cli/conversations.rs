@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
+use sekisho_api::ConversationBody;
 
 #[derive(Debug, Args)]
 pub(super) struct ConversationsCommand {
@@ -81,27 +82,12 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
     shown.unwrap_or_else(Unanswered::report)
 }
 
-/// All pages, until one is the last.
 fn list(common: &Common, remote: &Remote) -> Result<Exit, Unanswered> {
-    let (mut all, mut before): (Vec<Value>, Option<String>) = (Vec::new(), None);
-    loop {
-        let after = before.as_deref().map(|before| ("before", before));
-        let query: Vec<_> = [("limit", "500")].into_iter().chain(after).collect();
-        let mut page = remote.get(&["api", "conversations"], &query)?;
-        all.extend(page["conversations"].as_array_mut().map(std::mem::take).unwrap_or_default());
-        before = page["next"].as_str().map(str::to_owned);
-        if before.is_none() {
-            break;
-        }
-    }
+    let all = remote.get_all(&["api", "conversations"], &[])?;
     if common.json {
         return Ok(present::json(&all));
     }
-    let row = |one: &Value| {
-        let cells = ["id", "status", "agent", "changed_at", "title"];
-        cells.map(|name| present::harmless(one[name].as_str().unwrap_or_default()).into_owned()).to_vec()
-    };
-    present::table(&["id", "status", "agent", "changed", "title"], all.iter().map(row).collect());
+    present::list::<ConversationBody>(&all);
     Ok(Exit::Done)
 }
 
@@ -115,13 +101,7 @@ fn created(common: &Common, conversation: &Value) -> Result<Exit, Unanswered> {
 
 fn show(common: &Common, remote: &Remote, id: &str) -> Result<Exit, Unanswered> {
     let mut conversation = remote.get(&["api", "conversations", id], &[])?;
-    let (mut messages, mut offset) = (Vec::new(), Some(0));
-    while let Some(from) = offset {
-        let from = u64::to_string(&from);
-        let mut page = remote.get(&["api", "conversations", id, "messages"], &[("limit", "500"), ("offset", &from)])?;
-        messages.extend(page["messages"].as_array_mut().map(std::mem::take).unwrap_or_default());
-        offset = page["next"].as_u64();
-    }
+    let messages = remote.get_all(&["api", "conversations", id, "messages"], &[])?;
     if common.json {
         conversation["messages"] = messages.into();
         return Ok(present::json(&conversation));

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::KeyBody;
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum KeysCommand {
@@ -59,7 +60,7 @@ pub(super) fn run(common: &Common, command: &KeysCommand) -> Exit {
 
 fn ask(remote: &Remote, command: &KeysCommand) -> Result<Value, Unanswered> {
     match command {
-        KeysCommand::List => remote.get_all(&["admin", "keys"]),
+        KeysCommand::List => remote.get_all(&["admin", "keys"], &[]).map(Value::from),
         KeysCommand::Create(key) => remote.send(Method::POST, &["admin", "keys"], Some(&key.body())),
         KeysCommand::Show { id } => remote.get(&["admin", "keys", id], &[]),
         KeysCommand::Rotate { id, overlap } => {
@@ -93,8 +94,7 @@ impl NewKey {
 fn show(command: &KeysCommand, answer: &Value) -> Exit {
     match command {
         KeysCommand::List => {
-            let header = ["id", "status", "tenant", "person", "roles", "tools", "expires", "last used", "description"];
-            present::table(&header, answer.as_array().into_iter().flatten().map(row).collect());
+            present::list::<KeyBody>(answer.as_array().map_or(&[][..], Vec::as_slice));
         }
         KeysCommand::Create(_) | KeysCommand::Rotate { .. } => {
             // The token alone on standard output, so that a script can take it.
@@ -108,16 +108,6 @@ fn show(command: &KeysCommand, answer: &Value) -> Exit {
         KeysCommand::Revoke { .. } => present::line(&format!("revoked {}", text(answer, "id"))),
     }
     Exit::Done
-}
-
-fn row(key: &Value) -> Vec<String> {
-    let list = |name: &str| {
-        let entries = key[name].as_array().map(|entries| entries.iter().filter_map(Value::as_str).collect::<Vec<_>>());
-        entries.map_or_else(|| "all".to_owned(), |entries| present::harmless(&entries.join(", ")).into_owned())
-    };
-    let [id, status, tenant, person] = ["id", "status", "tenant", "person"].map(|name| text(key, name));
-    let [expires, used, description] = ["expires_at", "last_used_at", "description"].map(|name| text(key, name));
-    vec![id, status, tenant, person, list("roles"), list("tools"), expires, used, description]
 }
 
 fn text(value: &Value, name: &str) -> String {

@@ -7,9 +7,11 @@ use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Exit;
 use sekisho_agent::prompts::beginning;
+use sekisho_api::column::Listed;
 
 /// Formatted on a terminal, one line for scripts.
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {
@@ -85,6 +87,24 @@ pub(super) fn line(text: &str) {
     {
         problem(&format!("cannot write to standard output: {error}"));
     }
+}
+
+/// Entries of a list of the API, as a table with the columns that have headings.
+pub(super) fn list<T: Listed>(entries: &[Value]) {
+    let header: Vec<_> = T::COLUMNS.iter().filter_map(|column| column.heading).collect();
+    table(&header, entries.iter().map(cells::<T>).collect());
+}
+
+/// One entry, with a heading a line.
+pub(super) fn entry<T: Listed>(entry: &Value) {
+    let headings = T::COLUMNS.iter().filter_map(|column| column.heading);
+    lines(headings.zip(cells::<T>(entry)).map(|(heading, value)| vec![heading.to_owned(), value]).collect());
+}
+
+/// The values of an entry in the columns with headings.
+pub(super) fn cells<T: Listed>(entry: &Value) -> Vec<String> {
+    let columns = T::COLUMNS.iter().filter(|column| column.heading.is_some());
+    columns.map(|column| harmless(&column.words(entry)).into_owned()).collect()
 }
 
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {

@@ -71,7 +71,7 @@ impl From<Unanswered> for Problem {
 /// One resource, or a list of all.
 fn ask(remote: &Remote, kind: &str, command: &ResourceCommand) -> Result<Value, Problem> {
     Ok(match command {
-        ResourceCommand::List => remote.get_all(&["api", kind])?,
+        ResourceCommand::List => remote.get_all(&["api", kind], &[])?.into(),
         ResourceCommand::Show { name } => remote.get(&["api", kind, name], &[])?,
         ResourceCommand::Add { name, settings } => {
             let mut body = read_settings(settings)?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::client::{Remote, Unanswered, sentence};
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::ResultBody;
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum ResultsCommand {
@@ -38,7 +39,7 @@ pub(super) struct WantedPart {
 
 pub(super) fn run(common: &Common, command: &ResultsCommand) -> Exit {
     with_remote(common, |remote| match command {
-        ResultsCommand::List => Ok(list(&remote.get_all(&["results"])?, common.json)),
+        ResultsCommand::List => Ok(list(&remote.get_all(&["results"], &[])?, common.json)),
         ResultsCommand::Show(wanted) => Ok(show(&wanted.read(remote)?, common.json)),
     })
 }
@@ -59,18 +60,11 @@ impl WantedPart {
     }
 }
 
-fn list(results: &Value, as_json: bool) -> Exit {
+fn list(results: &[Value], as_json: bool) -> Exit {
     if as_json {
         return present::json(results);
     }
-    let row = |result: &Value| {
-        let text = |name: &str| present::harmless(result[name].as_str().unwrap_or_default()).into_owned();
-        let in_session = if result["in_session"] == true { "yes" } else { "no" };
-        let [handle, tool, created, expires] = ["handle", "tool", "created_at", "expires_at"].map(text);
-        vec![handle, tool, result["bytes"].to_string(), in_session.to_owned(), created, expires]
-    };
-    let rows = results.as_array().into_iter().flatten().map(row).collect();
-    present::table(&["handle", "tool", "bytes", "of a session", "created", "expires"], rows);
+    present::list::<ResultBody>(results);
     Exit::Done
 }
 

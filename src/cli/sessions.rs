@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
+use sekisho_api::SessionInfo;
 
 #[derive(Debug, Args)]
 pub(super) struct SessionsCommand {
@@ -56,7 +57,10 @@ pub(super) fn run(common: &Common, command: SessionsCommand) -> Exit {
 
 fn ask(remote: &Remote, action: &Action) -> Result<Value, Unanswered> {
     match action {
-        Action::List => remote.get(&["sessions"], &[]),
+        Action::List => {
+            let sessions = remote.get_all(&["sessions"], &[])?;
+            Ok(json!({"items": sessions, "next": null, "sessions": sessions}))
+        }
         Action::Show { session } => remote.get(&["sessions", session], &[]),
         Action::Fork { session, count } => {
             remote.send(Method::POST, &["sessions", session, "fork"], Some(&json!({"count": count})))
@@ -65,16 +69,13 @@ fn ask(remote: &Remote, action: &Action) -> Result<Value, Unanswered> {
     }
 }
 
-const COLUMNS: [&str; 7] = ["session", "generation", "calls", "place", "size", "last used", "ends in"];
-
 fn show(action: &Action, answer: &Value) -> Exit {
     match action {
         Action::List | Action::Fork { .. } => {
-            present::table(&COLUMNS, elements(&answer["sessions"]).map(row).collect());
+            present::list::<SessionInfo>(answer["items"].as_array().map_or(&[][..], Vec::as_slice));
         }
         Action::Show { .. } => {
-            let lines = COLUMNS.into_iter().zip(row(answer)).map(|(name, value)| vec![name.to_owned(), value]);
-            present::lines(lines.collect());
+            present::entry::<SessionInfo>(answer);
             if answer["variables"].is_null() {
                 present::line("its variables can be seen when it is in memory, and no call has it");
             } else {
@@ -86,20 +87,6 @@ fn show(action: &Action, answer: &Value) -> Exit {
         }
     }
     Exit::Done
-}
-
-fn row(session: &Value) -> Vec<String> {
-    let is_stored = session["place"] == "stored";
-    let bytes = if is_stored { &session["stored_bytes"] } else { &session["memory_bytes"] };
-    vec![
-        text(session, "session"),
-        session["generation"].to_string(),
-        session["calls"].to_string(),
-        text(session, "place"),
-        format!("{} MiB", bytes.as_u64().unwrap_or_default() >> 20),
-        text(session, "last_used_at"),
-        format!("{} s", session["ends_in_seconds"]),
-    ]
 }
 
 fn variable(variable: &Value) -> Vec<String> {

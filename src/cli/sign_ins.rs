@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::SignInBody;
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum SignInsCommand {
@@ -37,7 +38,12 @@ pub(super) fn run(common: &Common, command: &SignInsCommand) -> Exit {
 
 fn ask(remote: &Remote, command: &SignInsCommand) -> Result<Value, Unanswered> {
     match command {
-        SignInsCommand::List => remote.get(&["sign-ins"], &[]),
+        SignInsCommand::List => {
+            let mut answer = remote.get(&["sign-ins"], &[])?;
+            answer["items"] = remote.get_all(&["sign-ins"], &[])?.into();
+            answer["next"] = Value::Null;
+            Ok(answer)
+        }
         SignInsCommand::Start { source } => remote.send(Method::POST, &["sign-ins", source], None),
         SignInsCommand::Revoke { source, caller } => {
             let query: Vec<_> = caller.iter().map(|caller| ("caller", caller.as_str())).collect();
@@ -50,14 +56,7 @@ fn show(command: &SignInsCommand, answer: &Value) -> Exit {
     let text = |value: &Value, name: &str| present::harmless(value[name].as_str().unwrap_or_default()).into_owned();
     match command {
         SignInsCommand::List => {
-            let row = |sign_in: &Value| {
-                let scopes = sign_in["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let scopes = present::harmless(&scopes.collect::<Vec<_>>().join(" ")).into_owned();
-                let fields = ["source", "caller", "tenant", "signed_in_at"].map(|name| text(sign_in, name));
-                fields.into_iter().chain([scopes]).collect()
-            };
-            let rows = answer["sign_ins"].as_array().into_iter().flatten().map(row).collect();
-            present::table(&["source", "caller", "tenant", "signed in", "scopes"], rows);
+            present::list::<SignInBody>(answer["items"].as_array().map_or(&[][..], Vec::as_slice));
             let available: Vec<_> =
                 answer["available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             if !available.is_empty() {

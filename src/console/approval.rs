@@ -10,13 +10,15 @@ use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
-use super::approvals::{Approval, ApprovalList, Decision, path_of, status};
+use super::approvals::{path_of, status};
 use super::conversations::encoded;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, tools, try_it};
+use sekisho_api::list::Page;
+use sekisho_api::{ApprovalBody, DecisionBody};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::APPROVER;
@@ -43,19 +45,19 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
 }
 
 /// The approval, and for approvers the id of the next one that waits.
-async fn find(console: &Console, visit: &Visit, id: &str) -> Result<(Approval, Option<String>), CallError> {
+async fn find(console: &Console, visit: &Visit, id: &str) -> Result<(ApprovalBody, Option<String>), CallError> {
     visit.require(Act::SeeApprovals)?;
-    let approval: Approval = visit.fetch(console, &route_of(id)).await?;
+    let approval: ApprovalBody = visit.fetch(console, &route_of(id)).await?;
     let next = if decides(visit) { next_waiting(console, visit, &approval).await? } else { None };
     Ok((approval, next))
 }
 
 /// The next older one that waits; after the oldest, the latest.
-async fn next_waiting(console: &Console, visit: &Visit, approval: &Approval) -> Result<Option<String>, CallError> {
-    for before in [approval.created_at.as_str(), ""] {
-        let path = with_query("/approvals", [("status", "pending"), ("limit", "1"), ("before", before)]);
-        let found: ApprovalList = visit.fetch(console, &path).await?;
-        if let Some(next) = found.approvals.into_iter().find(|other| other.id != approval.id) {
+async fn next_waiting(console: &Console, visit: &Visit, approval: &ApprovalBody) -> Result<Option<String>, CallError> {
+    for after in [approval.created_at.as_str(), ""] {
+        let path = with_query("/approvals", [("status", "pending"), ("limit", "1"), ("after", after)]);
+        let found: Page<ApprovalBody> = visit.fetch(console, &path).await?;
+        if let Some(next) = found.items.into_iter().find(|other| other.id != approval.id) {
             return Ok(Some(next.id));
         }
     }
@@ -102,7 +104,7 @@ fn route_of(id: &str) -> String {
     format!("/approvals/{}", encoded(id))
 }
 
-fn show(visit: &Visit, approval: &Approval, next: Option<&str>) -> Markup {
+fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
     let texts = visit.texts();
     let title = texts.with("call-title", [("tool", format::text(&approval.tool).into_owned().into())]);
     let given = approval.decisions.iter().filter(|decision| decision.approved).count();
@@ -133,7 +135,7 @@ fn show(visit: &Visit, approval: &Approval, next: Option<&str>) -> Markup {
 }
 
 /// Who calls what, and until when it can be decided.
-fn facts(texts: &Texts, approval: &Approval) -> Markup {
+fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
     html! {
         dl.facts {
             div { dt { (texts.get("call-caller")) } dd { code { (format::text(&approval.caller.id)) } } }
@@ -148,7 +150,7 @@ fn facts(texts: &Texts, approval: &Approval) -> Markup {
 }
 
 /// The arguments as the route shows them: all of them, since a person decides by what is there.
-fn arguments(visit: &Visit, approval: &Approval) -> Markup {
+fn arguments(visit: &Visit, approval: &ApprovalBody) -> Markup {
     let texts = visit.texts();
     html! {
         section aria-labelledby="arguments" {
@@ -174,7 +176,7 @@ fn arguments(visit: &Visit, approval: &Approval) -> Markup {
 }
 
 /// The forms for what can still be decided.
-fn forms(texts: &Texts, token: &str, approval: &Approval) -> Markup {
+fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
     let path = path_of(&approval.id);
     let can_approve = approval.status == ApprovalState::Pending && approval.arguments.is_some();
     let deny = match approval.status {
@@ -251,7 +253,7 @@ fn scope_text(scope: ApprovalScope) -> &'static str {
     }
 }
 
-fn decisions(texts: &Texts, approval: &Approval) -> Markup {
+fn decisions(texts: &Texts, approval: &ApprovalBody) -> Markup {
     html! {
         section aria-labelledby="decisions" {
             h2 #decisions { (texts.get("policies-decisions")) }
@@ -271,7 +273,7 @@ fn decisions(texts: &Texts, approval: &Approval) -> Markup {
     }
 }
 
-fn one_decision(texts: &Texts, decision: &Decision) -> Markup {
+fn one_decision(texts: &Texts, decision: &DecisionBody) -> Markup {
     html! {
         tr {
             th scope="row" { (format::name(&decision.approver)) " " span.quiet { (format::text(&decision.person)) } }
@@ -288,14 +290,14 @@ fn one_decision(texts: &Texts, decision: &Decision) -> Markup {
 }
 
 /// The rest of the record.
-fn details(texts: &Texts, approval: &Approval) -> Markup {
+fn details(texts: &Texts, approval: &ApprovalBody) -> Markup {
     let covers = approval.scope.map(|scope| texts.get(scope_text(scope)).into_owned());
     let facts = [
         ("server-kind", approval.kind.clone()),
         ("call-via", approval.via.clone()),
         ("approval-session", approval.session_id.clone().unwrap_or_else(|| "–".to_owned())),
         ("approval-scope", covers.unwrap_or_else(|| "–".to_owned())),
-        ("approval-uses", format::count(approval.uses)),
+        ("approval-uses", approval.uses.to_string()),
         ("call-policy", approval.policy_version.clone()),
         ("approval-schema", approval.schema_hash.clone()),
     ];

@@ -6,17 +6,20 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::with_query;
 use super::conversations::encoded;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
+use super::list::Table;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, list};
-use sekisho_core::approval::{ApprovalScope, ApprovalState};
+use sekisho_api::ApprovalBody;
+use sekisho_api::column::Column;
+use sekisho_api::list::Page;
+use sekisho_core::approval::ApprovalState;
 use sekisho_core::error::CallError;
 
 const PATH: &str = "/console/approvals";
@@ -31,64 +34,9 @@ pub(super) struct Wanted {
     status: String,
     tool: String,
     caller: String,
-    before: String,
+    /// `next` of the page before.
+    after: String,
     format: Format,
-}
-
-/// An approval, as its route gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Approval {
-    pub id: String,
-    pub status: ApprovalState,
-    pub tool: String,
-    pub kind: String,
-    pub target: Option<String>,
-    pub caller: ApprovalCaller,
-    pub reasons: Vec<String>,
-    /// For approvers, where they can be opened; without them in a list.
-    pub arguments: Option<Value>,
-    /// What is sent; with `arguments` where they differ.
-    pub sent: Option<Value>,
-    /// Those that an approver put in their place.
-    pub changed_arguments: Option<Value>,
-    /// Says which arguments the page shows.
-    pub arguments_sha256: Option<String>,
-    pub session_id: Option<String>,
-    pub via: String,
-    pub call_id: String,
-    pub created_at: String,
-    pub expires_at: String,
-    pub approvals_needed: u8,
-    pub decisions: Vec<Decision>,
-    pub scope: Option<ApprovalScope>,
-    pub uses: u64,
-    pub schema_hash: String,
-    pub policy_version: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ApprovalCaller {
-    pub id: String,
-    pub tenant: String,
-    pub person: String,
-}
-
-/// What one approver decided.
-#[derive(Debug, Deserialize)]
-pub(super) struct Decision {
-    pub approver: String,
-    pub person: String,
-    pub approved: bool,
-    pub reason: String,
-    pub scope: ApprovalScope,
-    pub minutes: Option<u32>,
-    pub at: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ApprovalList {
-    pub approvals: Vec<Approval>,
-    next: Option<String>,
 }
 
 /// `GET /console/approvals`.
@@ -99,7 +47,7 @@ pub(super) async fn page(
 ) -> Response {
     match fetch(&console, &visit, &wanted).await {
         Ok(found) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &found))),
-        Ok(found) => rows(&found.approvals).respond(wanted.format),
+        Ok(found) => export::listed(&found.items, wanted.format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
@@ -135,19 +83,14 @@ fn state_text(state: ApprovalState) -> &'static str {
     }
 }
 
-async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<ApprovalList, CallError> {
-    visit.require(Act::SeeApprovals)?;
-    let path = with_query(
-        "/approvals",
-        [
-            ("status", wanted.state().map_or("", ApprovalState::as_str)),
-            ("tool", wanted.tool.trim()),
-            ("caller", wanted.caller.trim()),
-            ("limit", &*list::PAGE.to_string()),
-            ("before", &*wanted.before),
-        ],
-    );
-    visit.fetch(console, &path).await
+async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Page<ApprovalBody>, CallError> {
+    let fields = [
+        ("status", wanted.state().map_or("", ApprovalState::as_str)),
+        ("tool", wanted.tool.trim()),
+        ("caller", wanted.caller.trim()),
+        ("after", &*wanted.after),
+    ];
+    list::fetch(console, visit, Act::SeeApprovals, &fields).await
 }
 
 impl Wanted {
@@ -160,55 +103,40 @@ impl Wanted {
     }
 
     /// The same filters at another place in the list.
-    fn address(&self, before: &str) -> String {
-        let fields = [("status", &*self.status), ("tool", &*self.tool), ("caller", &*self.caller), ("before", before)];
+    fn address(&self, after: &str) -> String {
+        let fields = [("status", &*self.status), ("tool", &*self.tool), ("caller", &*self.caller), ("after", after)];
         with_query(PATH, fields)
     }
 }
 
-fn rows(approvals: &[Approval]) -> Rows<'static, 9> {
-    let row = |approval: &Approval| {
-        let Approval { id, status, tool, caller, reasons, created_at, expires_at, uses, .. } = approval;
-        [
-            json!(id),
-            json!(status.as_str()),
-            json!(tool),
-            json!(caller.id),
-            json!(caller.tenant),
-            json!(reasons),
-            json!(created_at),
-            json!(expires_at),
-            json!(uses),
-        ]
-    };
-    let columns = ["id", "status", "tool", "caller", "tenant", "reasons", "created_at", "expires_at", "uses"];
-    Rows { name: "approvals", columns, rows: approvals.iter().map(row).collect() }
-}
-
-fn show(visit: &Visit, wanted: &Wanted, found: &ApprovalList) -> Markup {
+fn show(visit: &Visit, wanted: &Wanted, found: &Page<ApprovalBody>) -> Markup {
     let texts = visit.texts();
-    let waiting = found.approvals.iter().filter(|approval| approval.status == ApprovalState::Pending).count();
+    let waiting = found.items.iter().filter(|approval| approval.status == ApprovalState::Pending).count();
     let state = texts.with("approvals-state", [("waiting", waiting.into())]);
     let title = texts.get("nav-approvals");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
-    frame::page(
-        visit,
-        Some(Section::Approvals),
-        &head,
-        &html! {
-            (filters(&texts, wanted))
-            @if found.approvals.is_empty() {
-                div.empty { p { (texts.get("approvals-none")) } p { code { "sekisho approvals" } } }
-            } @else {
-                (table(&texts, &found.approvals))
-                p.help { (texts.get("approvals-keys")) }
-                (export::links(&texts, &wanted.address(&wanted.before)))
-            }
-            @if let Some(next) = &found.next {
-                (list::older(&texts, &wanted.address(next)))
-            }
-        },
-    )
+    let table = Table {
+        texts: &texts,
+        label: "nav-approvals",
+        empty: ("approvals-none", "sekisho approvals"),
+        help: Some("approvals-keys"),
+        has_row_keys: true,
+        link: Some(|approval: &ApprovalBody| path_of(&approval.id)),
+        cell,
+        action: None,
+    };
+    let content = table.show_page(found, &wanted.after, |after| wanted.address(after), list::older);
+    frame::page(visit, Some(Section::Approvals), &head, &html! { (filters(&texts, wanted)) (content) })
+}
+
+fn cell(texts: &Texts, approval: &ApprovalBody, column: &Column) -> Option<Markup> {
+    let ApprovalBody { caller, reasons, .. } = approval;
+    match column.name {
+        "status" => Some(status(texts, approval.status)),
+        "caller" => Some(html! { (format::name(&caller.id)) " " span.quiet { (format::text(&caller.tenant)) } }),
+        "reasons" => Some(html! { (format::first_line(&reasons.join("; "))) }),
+        _ => None,
+    }
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
@@ -228,33 +156,6 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
             (field("tool", "tool-name", &wanted.tool))
             (field("caller", "call-caller", &wanted.caller))
             button { (texts.get("filter-apply")) }
-        }
-    }
-}
-
-fn table(texts: &Texts, approvals: &[Approval]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-approvals")) {
-            table.list.cards data-rows {
-                thead { tr {
-                    th scope="col" { (texts.get("tool-name")) }
-                    th scope="col" { (texts.get("tool-state")) }
-                    th scope="col" { (texts.get("call-caller")) }
-                    th scope="col" { (texts.get("policies-reason")) }
-                    th scope="col" { (texts.get("approval-asked")) }
-                    th scope="col" { (texts.get("approval-expires")) }
-                } }
-                tbody { @for approval in approvals {
-                    tr {
-                        th scope="row" { a href=(path_of(&approval.id)) { (format::name(&approval.tool)) } }
-                        td { (status(texts, approval.status)) }
-                        td { (format::name(&approval.caller.id)) " " span.quiet { (format::text(&approval.caller.tenant)) } }
-                        td.text { (format::first_line(&approval.reasons.join("; "))) }
-                        td data-label=(texts.get("approval-asked")) { (format::moment(texts, &approval.created_at)) }
-                        td data-label=(texts.get("approval-expires")) { (format::moment(texts, &approval.expires_at)) }
-                    }
-                } }
-            }
         }
     }
 }

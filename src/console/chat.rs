@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::call_path::CallPath;
@@ -13,19 +12,12 @@ use super::try_it;
 use super::visit::Visit;
 use super::{Console, format};
 use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
+use sekisho_api::MessageBody;
 use sekisho_gateway::CallFilter;
 use sekisho_observe::recent_calls::RecentCall;
 
-/// A message, as its route gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Message {
-    incomplete: bool,
-    /// By role, with all parts.
-    message: Value,
-}
-
 /// The messages, oldest first.
-pub(super) fn draw(console: &Console, visit: &Visit, messages: &[Message]) -> Markup {
+pub(super) fn draw(console: &Console, visit: &Visit, messages: &[MessageBody]) -> Markup {
     let texts = visit.texts();
     let answers = answers(messages);
     html! {
@@ -43,7 +35,7 @@ pub(super) fn draw(console: &Console, visit: &Visit, messages: &[Message]) -> Ma
 }
 
 /// The answers of tools by the ids of their calls.
-fn answers(messages: &[Message]) -> HashMap<&str, &Value> {
+fn answers(messages: &[MessageBody]) -> HashMap<&str, &Value> {
     let answers = messages.iter().filter_map(|message| message.message.get("tool"));
     answers.filter_map(|answer| Some((answer["call_id"].as_str()?, answer))).collect()
 }

@@ -11,16 +11,18 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use self::runs::{RunPage, UnknownCall};
 use super::acts::Act;
-use super::chat::{self, Message};
-use super::conversations::{self, Conversation, path_of, title_of};
+use super::chat;
+use super::conversations::{self, path_of, title_of};
 use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect};
+use sekisho_agent::conversation::UnknownCall;
+use sekisho_api::list::Page;
+use sekisho_api::{ConversationBody, ConversationStatus, MessageBody, RunBody};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// Messages of a page.
@@ -43,19 +45,13 @@ pub(super) struct Wanted {
     format: Format,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct MessagePage {
-    messages: Vec<Message>,
-    next: Option<u32>,
-}
-
 /// What the page shows.
 struct Shown {
-    conversation: Conversation,
+    conversation: ConversationBody,
     /// The number of the first message.
     offset: u32,
-    page: MessagePage,
-    runs: RunPage,
+    page: Page<MessageBody>,
+    runs: Page<RunBody>,
     /// The run to follow.
     live: Option<String>,
     /// The call about which it waits for a decision.
@@ -141,32 +137,24 @@ async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String,
 async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Result<Shown, CallError> {
     visit.require(Act::SeeConversations)?;
     let route = format!("/api/conversations/{}", conversations::encoded(id));
-    let conversation: Conversation = visit.fetch(console, &route).await?;
+    let conversation: ConversationBody = visit.fetch(console, &route).await?;
     let runs = runs::fetch(console, visit, &route, wanted.runs_before).await?;
-    let (mut offset, mut page) = (wanted.offset.unwrap_or(0), MessagePage::default());
-    loop {
-        page =
-            match visit.fetch::<MessagePage>(console, &format!("{route}/messages?limit={PAGE}&offset={offset}")).await?
-            {
-                // The page before was full, and was the last one.
-                next if next.messages.is_empty() && offset > 0 && wanted.offset.is_none() => {
-                    offset -= PAGE;
-                    MessagePage { next: None, ..page }
-                }
-                found => found,
-            };
-        match page.next {
-            Some(next) if wanted.offset.is_none() => offset = next,
-            _ => break,
+    let mut offset = wanted.offset.unwrap_or(0);
+    let page = loop {
+        let path = format!("{route}/messages?limit={PAGE}&after={offset}");
+        let page: Page<MessageBody> = visit.fetch(console, &path).await?;
+        match page.next.as_deref().map(str::parse) {
+            Some(Ok(next)) if wanted.offset.is_none() => offset = next,
+            _ => break page,
         }
-    }
-    let running = runs.runs.iter().find(|run| run.status == "running").map(|run| run.id.clone());
+    };
+    let running = runs.items.iter().find(|run| run.status == "running").map(|run| run.id.clone());
     let asked = match &running {
         Some(run) => runs::waits_for(console, visit, run).await?,
         None => None,
     };
     // A run that waits for another one is not listed yet.
-    let begun = wanted.run.clone().filter(|begun| !runs.runs.iter().any(|run| run.id == *begun));
+    let begun = wanted.run.clone().filter(|begun| !runs.items.iter().any(|run| run.id == *begun));
     Ok(Shown { conversation, offset, page, live: running.or(begun), asked, runs })
 }
 
@@ -190,18 +178,18 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Mar
             @if *offset > 0 {
                 p.small { a href={ (path) "?offset=" (offset.saturating_sub(PAGE)) } { "← " (texts.get("chat-earlier")) } }
             }
-            @if page.messages.is_empty() && live.is_none() { p.quiet { (texts.get("chat-empty")) } }
-            (chat::draw(console, visit, &page.messages))
-            @if let Some(next) = page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
+            @if page.items.is_empty() && live.is_none() { p.quiet { (texts.get("chat-empty")) } }
+            (chat::draw(console, visit, &page.items))
+            @if let Some(next) = &page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
             @if let Some(run) = live { (runs::running(&texts, &path, run, asked.as_ref(), token.as_deref())) }
-            @else if let Some((run, error)) = runs.runs.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| Some((run, run.error.as_ref()?))) {
+            @else if let Some((run, error)) = runs.items.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| Some((run, run.error.as_ref()?))) {
                 div class=(if run.status == "paused" { "notice warn" } else { "notice bad" }) role="alert" {
                     p { strong { (error.code) } } p { (format::text(&error.message)) }
                 }
             }
             span #end {}
             @if let Some(token) = &token {
-                @if conversation.status == "active" { (composer(&texts, &path, token)) }
+                @if conversation.status == ConversationStatus::Active { (composer(&texts, &path, token)) }
                 (manage(&texts, &path, token, conversation))
             }
             (runs::table(&texts, &path, wanted.runs_before, runs))
@@ -222,8 +210,8 @@ fn composer(texts: &Texts, path: &str, token: &str) -> Markup {
     }
 }
 
-fn manage(texts: &Texts, path: &str, token: &str, conversation: &Conversation) -> Markup {
-    let is_active = conversation.status == "active";
+fn manage(texts: &Texts, path: &str, token: &str, conversation: &ConversationBody) -> Markup {
+    let is_active = conversation.status == ConversationStatus::Active;
     let (act, label) =
         if is_active { ("deactivate", "conversation-deactivate") } else { ("activate", "conversation-activate") };
     let token = html! { input type="hidden" name=(TOKEN_FIELD) value=(token); };

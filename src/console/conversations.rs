@@ -8,46 +8,20 @@ use axum::response::Response;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
+use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, conversation, error_page, format, list, redirect};
+use sekisho_api::list::Page;
+use sekisho_api::{ConversationBody, ConversationStatus};
 use sekisho_core::error::CallError;
-
-/// Conversations of a page.
-const PAGE: u32 = 50;
-
-/// What the address says.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Wanted {
-    before: String,
-    format: Format,
-}
-
-/// A conversation, as its route gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Conversation {
-    pub id: String,
-    pub title: Option<String>,
-    pub status: String,
-    pub agent: String,
-    pub workspace: bool,
-    pub created_at: String,
-    pub changed_at: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct ConversationPage {
-    conversations: Vec<Conversation>,
-    next: Option<String>,
-}
 
 /// The agents that there are, and the one that answers where none is chosen.
 #[derive(Debug)]
@@ -70,13 +44,11 @@ struct AgentName {
 pub(super) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
-    Address(wanted): Address<Wanted>,
+    Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit, &wanted).await {
-        Ok((found, agents)) if wanted.format == Format::Html => {
-            visit.answer(Ok(show(&visit, &wanted, &found, &agents)))
-        }
-        Ok((found, _)) => rows(&found).respond(wanted.format),
+    match fetch(&console, &visit, &after).await {
+        Ok((found, agents)) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found, &agents))),
+        Ok((found, _)) => export::listed(&found.items, format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
@@ -116,10 +88,8 @@ pub(super) fn agent_field(texts: &Texts, agents: &Agents) -> Markup {
     }
 }
 
-async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<(ConversationPage, Agents), CallError> {
-    visit.require(Act::SeeConversations)?;
-    let path = with_query("/api/conversations", [("limit", &*PAGE.to_string()), ("before", &*wanted.before)]);
-    let found = visit.fetch(console, &path).await?;
+async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<(Page<ConversationBody>, Agents), CallError> {
+    let found = list::fetch(console, visit, Act::SeeConversations, &[("after", after)]).await?;
     Ok((found, agents(console, visit, Act::TalkToAgents).await?))
 }
 
@@ -144,23 +114,25 @@ pub(super) fn encoded(id: &str) -> String {
     utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
 }
 
-fn rows(found: &ConversationPage) -> Rows<'static, 6> {
-    let row = |conversation: &Conversation| {
-        let Conversation { id, title, status, agent, created_at, changed_at, .. } = conversation;
-        [json!(id), json!(title), json!(status), json!(agent), json!(created_at), json!(changed_at)]
-    };
-    Rows {
-        name: "conversations",
-        columns: ["id", "title", "status", "agent", "created_at", "changed_at"],
-        rows: found.conversations.iter().map(row).collect::<Vec<[Value; 6]>>(),
-    }
-}
-
-fn show(visit: &Visit, wanted: &Wanted, found: &ConversationPage, agents: &Agents) -> Markup {
+fn show(visit: &Visit, after: &str, found: &Page<ConversationBody>, agents: &Agents) -> Markup {
     let texts = visit.texts();
     let title = texts.get("nav-conversations");
     let head = Head { state: Some(html! { (texts.get("conversations-state")) }), ..Head::new(&title) };
-    let address = |before: &str| with_query("/console/conversations", [("before", before)]);
+    let table = Table {
+        texts: &texts,
+        label: "nav-conversations",
+        empty: ("conversations-none", "POST /api/conversations"),
+        help: None,
+        has_row_keys: false,
+        link: Some(|conversation: &ConversationBody| path_of(&conversation.id)),
+        cell: |texts, conversation, column| match column.name {
+            "title" => Some(html! { (format::text(&title_of(texts, conversation))) }),
+            "status" => Some(status(texts, conversation)),
+            _ => None,
+        },
+        action: None,
+    };
+    let address = |after: &str| with_query("/console/conversations", [("after", after)]);
     frame::page(
         visit,
         Some(Section::Conversations),
@@ -169,15 +141,7 @@ fn show(visit: &Visit, wanted: &Wanted, found: &ConversationPage, agents: &Agent
             @if let (Some(token), true) = (visit.form_token(), visit.may(Act::TalkToAgents)) {
                 (new_form(&texts, &token, agents))
             }
-            @if found.conversations.is_empty() {
-                div.empty { p { (texts.get("conversations-none")) } p { code { "POST /api/conversations" } } }
-            } @else {
-                (table(&texts, &found.conversations))
-                (export::links(&texts, &address(&wanted.before)))
-            }
-            @if let Some(next) = &found.next {
-                (list::older(&texts, &address(next)))
-            }
+            (table.show_page(found, after, address, list::older))
         },
     )
 }
@@ -210,40 +174,15 @@ fn new_form(texts: &Texts, token: &str, agents: &Agents) -> Markup {
     }
 }
 
-fn table(texts: &Texts, conversations: &[Conversation]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-conversations")) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("conversation-title")) }
-                    th scope="col" { (texts.get("agent-name")) }
-                    th scope="col" { (texts.get("tool-state")) }
-                    th scope="col" { (texts.get("column-changed")) }
-                    th scope="col" { (texts.get("column-created")) }
-                } }
-                tbody { @for conversation in conversations {
-                    tr {
-                        th.text scope="row" { a href=(path_of(&conversation.id)) { (format::text(&title_of(texts, conversation))) } }
-                        td { code { (conversation.agent) } }
-                        td { (status(texts, conversation)) }
-                        td data-label=(texts.get("column-changed")) { (format::moment(texts, &conversation.changed_at)) }
-                        td data-label=(texts.get("column-created")) { (format::moment(texts, &conversation.created_at)) }
-                    }
-                } }
-            }
-        }
-    }
-}
-
 /// Its title, or that it has none.
-pub(super) fn title_of(texts: &Texts, conversation: &Conversation) -> String {
+pub(super) fn title_of(texts: &Texts, conversation: &ConversationBody) -> String {
     conversation.title.clone().unwrap_or_else(|| texts.get("conversation-untitled").into_owned())
 }
 
 /// In a word: whether runs begin.
-pub(super) fn status(texts: &Texts, conversation: &Conversation) -> Markup {
-    match conversation.status.as_str() {
-        "active" => html! { span.tag.good { "✓ " (texts.get("status-active")) } },
-        _ => html! { span.tag { "– " (texts.get("status-inactive")) } },
+pub(super) fn status(texts: &Texts, conversation: &ConversationBody) -> Markup {
+    match conversation.status {
+        ConversationStatus::Active => html! { span.tag.good { "✓ " (texts.get("status-active")) } },
+        ConversationStatus::Inactive => html! { span.tag { "– " (texts.get("status-inactive")) } },
     }
 }

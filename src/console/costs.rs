@@ -8,16 +8,16 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rust_decimal::Decimal;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::Page;
+use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
+use sekisho_api::UsageOfDay;
 use sekisho_core::error::CallError;
 
 /// The choices of days.
@@ -42,21 +42,6 @@ enum By {
     Tenant,
 }
 
-/// As its route gives it.
-#[derive(Debug, Deserialize)]
-struct UsageList {
-    usage: Vec<Usage>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Usage {
-    day: String,
-    tenant: String,
-    caller: Option<String>,
-    cost_usd: Decimal,
-    tokens: u64,
-}
-
 /// Of all days together.
 #[derive(Debug, Default, PartialEq)]
 struct Sum {
@@ -73,15 +58,14 @@ pub(super) async fn page(
 ) -> Response {
     match read(&console, &visit, &wanted).await {
         Ok(usage) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &usage))),
-        Ok(usage) => rows(&usage).respond(wanted.format),
+        Ok(usage) => export::listed(&usage, wanted.format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
 
-async fn read(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Vec<Usage>, CallError> {
-    visit.require(Act::SeeCosts)?;
-    let path = format!("/admin/usage?days={}", wanted.days());
-    let UsageList { mut usage } = visit.fetch(console, &path).await?;
+async fn read(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Vec<UsageOfDay>, CallError> {
+    let days = wanted.days().to_string();
+    let mut usage = list::fetch_all::<UsageOfDay>(console, visit, Act::SeeCosts, &[("days", &*days)]).await?;
     usage.retain(|usage| usage.caller.is_some() == (wanted.by == By::Caller));
     Ok(usage)
 }
@@ -97,17 +81,8 @@ impl Wanted {
     }
 }
 
-fn rows(usage: &[Usage]) -> Rows<'static, 5> {
-    let row = |usage: &Usage| {
-        let Usage { day, tenant, caller, cost_usd, tokens } = usage;
-        [json!(day), json!(tenant), json!(caller), json!(cost_usd), json!(tokens)]
-    };
-    let columns = ["day", "tenant", "caller", "cost_usd", "tokens"];
-    Rows { name: "costs", columns, rows: usage.iter().map(row).collect() }
-}
-
 /// The sums by tenant and caller, the largest first.
-fn sums(usage: &[Usage]) -> Vec<((&str, Option<&str>), Sum)> {
+fn sums(usage: &[UsageOfDay]) -> Vec<((&str, Option<&str>), Sum)> {
     let mut sums = BTreeMap::<_, Sum>::new();
     for usage in usage {
         let sum = sums.entry((usage.tenant.as_str(), usage.caller.as_deref())).or_default();
@@ -120,7 +95,7 @@ fn sums(usage: &[Usage]) -> Vec<((&str, Option<&str>), Sum)> {
     sums
 }
 
-fn show(visit: &Visit, wanted: &Wanted, usage: &[Usage]) -> Markup {
+fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
     let texts = visit.texts();
     let sums = sums(usage);
     let total: Decimal = sums.iter().map(|(_, sum)| sum.cost).sum();
@@ -210,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_days_of_a_caller_are_summed_and_the_largest_sum_is_first() {
-        let usage = |day: &str, caller: &str, cost: &str, tokens| Usage {
+        let usage = |day: &str, caller: &str, cost: &str, tokens| UsageOfDay {
             day: day.into(),
             tenant: "acme".into(),
             caller: Some(caller.into()),

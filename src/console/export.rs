@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::text::Texts;
+use sekisho_api::column::Listed;
 
 /// The form of a page: `html` is the page itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -42,33 +43,47 @@ pub(super) fn links(texts: &Texts, address: &str) -> Markup {
 
 impl<const COLUMNS: usize> Rows<'_, COLUMNS> {
     pub(super) fn respond(&self, format: Format) -> Response {
-        let (media_type, ending, text) = match format {
-            Format::Json => ("application/json", "json", self.json()),
-            Format::Csv | Format::Html => ("text/csv; charset=utf-8", "csv", self.csv()),
-        };
-        let disposition = format!("attachment; filename=\"sekisho-{}.{ending}\"", self.name);
-        let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
-        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CONTENT_DISPOSITION, disposition)];
-        (StatusCode::OK, headers, text).into_response()
+        file(self.name, &self.columns, &self.rows, format)
     }
+}
 
-    fn csv(&self) -> String {
-        let mut text = self.columns.join(",") + "\r\n";
-        for row in &self.rows {
-            let fields: Vec<_> = row.iter().map(field).collect();
-            text.push_str(&fields.join(","));
-            text.push_str("\r\n");
-        }
-        text
-    }
+/// Entries of a list of the API with all their columns.
+pub(super) fn listed<T: Listed>(entries: &[T], format: Format) -> Response {
+    let names: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
+    let row = |entry: &T| {
+        let members = entry.members();
+        T::COLUMNS.iter().map(|column| column.value(&members).clone()).collect::<Vec<_>>()
+    };
+    file(T::NAME, &names, &entries.iter().map(row).collect::<Vec<_>>(), format)
+}
 
-    fn json(&self) -> String {
-        let named = |row: &[Value; COLUMNS]| {
-            let members = self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), value.clone()));
-            Value::Object(members.collect::<Map<_, _>>())
-        };
-        Value::Array(self.rows.iter().map(named).collect()).to_string()
+fn file(name: &str, columns: &[&str], rows: &[impl AsRef<[Value]>], format: Format) -> Response {
+    let (media_type, ending, text) = match format {
+        Format::Json => ("application/json", "json", json(columns, rows)),
+        Format::Csv | Format::Html => ("text/csv; charset=utf-8", "csv", csv(columns, rows)),
+    };
+    let disposition = format!("attachment; filename=\"sekisho-{name}.{ending}\"");
+    let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CONTENT_DISPOSITION, disposition)];
+    (StatusCode::OK, headers, text).into_response()
+}
+
+fn csv(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
+    let mut text = columns.join(",") + "\r\n";
+    for row in rows {
+        let fields: Vec<_> = row.as_ref().iter().map(field).collect();
+        text.push_str(&fields.join(","));
+        text.push_str("\r\n");
     }
+    text
+}
+
+fn json(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
+    let named = |row: &[Value]| {
+        let members = columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), value.clone()));
+        Value::Object(members.collect::<Map<_, _>>())
+    };
+    Value::Array(rows.iter().map(|row| named(row.as_ref())).collect()).to_string()
 }
 
 /// Always in quotes where it is a text or JSON. One that a spreadsheet would take for a formula begins with an apostrophe.
@@ -102,9 +117,9 @@ mod tests {
         };
         let expected = "name,n\r\n\"'=HYPERLINK(\"\"http://x\"\",\"\"a\"\"),b\r\nc\",1.5\r\n\"é\",\r\n\
                         \"[\"\"a\"\",\"\"b\"\"]\",true\r\n";
-        assert_eq!(rows.csv(), expected);
+        assert_eq!(csv(&rows.columns, &rows.rows), expected);
         let expected = json!([{"name": hostile, "n": 1.5}, {"name": "é", "n": null}, {"name": ["a", "b"], "n": true}]);
-        assert_eq!(rows.json(), expected.to_string());
+        assert_eq!(super::json(&rows.columns, &rows.rows), expected.to_string());
         let response = rows.respond(Format::Csv);
         assert_eq!(response.headers()[CONTENT_DISPOSITION], "attachment; filename=\"sekisho-t.csv\"");
     }

@@ -6,7 +6,6 @@ use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
@@ -14,30 +13,13 @@ use super::address::with_query;
 use super::conversations::encoded;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
-use super::interpreter_sessions::{self, InterpreterSession, Place, Wanted, path_of};
+use super::interpreter_sessions::{self, Wanted, path_of};
 use super::list::Page;
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect};
-
-/// A session, as its route gives it.
-#[derive(Debug, Deserialize)]
-struct Details {
-    #[serde(flatten)]
-    session: InterpreterSession,
-    /// None while a call has it, and when it is not in memory here.
-    variables: Option<Vec<Variable>>,
-    truncated: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Variable {
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    size_bytes: Option<u64>,
-}
+use sekisho_sandbox::{SessionDetails, SessionInfo, SessionPlace, Variable};
 
 /// `GET /console/sessions/{name}`.
 pub(super) async fn page(
@@ -47,7 +29,7 @@ pub(super) async fn page(
     Address(wanted): Address<Wanted>,
 ) -> Response {
     let details = match visit.require(Act::SeeSessions) {
-        Ok(()) => visit.fetch::<Details>(&console, &route_of(&name)).await,
+        Ok(()) => visit.fetch::<SessionDetails>(&console, &route_of(&name)).await,
         Err(error) => Err(error),
     };
     match details {
@@ -82,10 +64,10 @@ fn rows(variables: &[Variable]) -> Rows<'static, 3> {
     Rows { name: "variables", columns: ["name", "type", "size_bytes"], rows: variables.iter().map(row).collect() }
 }
 
-fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
+fn show(visit: &Visit, wanted: &Wanted, details: &SessionDetails) -> Markup {
     let (texts, session) = (visit.texts(), &details.session);
     let title = texts.with("session-title", [("name", format::text(&session.session).into_owned().into())]);
-    let head = Head { state: session.tag(&texts), ..Head::new(&title) };
+    let head = Head { state: interpreter_sessions::tag(&texts, session), ..Head::new(&title) };
     let token = visit.form_token().filter(|_| visit.may(Act::EndSessions));
     frame::page(
         visit,
@@ -96,7 +78,7 @@ fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
             section aria-labelledby="variables" {
                 h2 #variables { (texts.get("session-variables")) }
                 @match &details.variables {
-                    None if session.place == Place::Memory => { p.quiet { (texts.get("session-busy")) } },
+                    None if session.place == SessionPlace::Memory => { p.quiet { (texts.get("session-busy")) } },
                     None => { p.quiet { (texts.get("session-away")) } },
                     Some(found) if found.is_empty() => { p.quiet { (texts.get("session-has-none")) } },
                     Some(found) => { (variables(&texts, &session.session, found, wanted.page)) },
@@ -109,18 +91,18 @@ fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
     )
 }
 
-fn facts(texts: &Texts, session: &InterpreterSession) -> Markup {
+fn facts(texts: &Texts, session: &SessionInfo) -> Markup {
     let given = [
         ("session-generation", format::count(session.generation)),
         ("session-calls", format::count(session.calls)),
-        ("session-memory", session.memory()),
+        ("session-memory", format!("{} KiB", format::count(session.memory_bytes >> 10))),
     ];
     let moments = [("column-created", &session.began_at), ("session-last-used", &session.last_used_at)];
     html! {
         dl.facts {
             @for (name, value) in given { div { dt { (texts.get(name)) } dd { (value) } } }
             @for (name, at) in moments { div { dt { (texts.get(name)) } dd { (format::moment(texts, at)) } } }
-            div { dt { (texts.get("session-ends")) } dd { (session.end(texts)) } }
+            div { dt { (texts.get("session-ends")) } dd { (interpreter_sessions::end(texts, session)) } }
         }
     }
 }

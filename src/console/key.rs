@@ -6,30 +6,23 @@ use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::conversations::encoded;
 use super::frame::{self, Head, Section};
-use super::keys::{self, Key, path_of};
+use super::keys::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, snippets};
+use sekisho_api::{KeyBody, KeyWithToken};
 use sekisho_core::error::{CallError, ErrorCode};
-
-/// A key with its token, which is in one page alone. Without `Debug`, so that it is in no log.
-#[derive(Deserialize)]
-pub(super) struct KeyWithToken {
-    pub token: String,
-    pub key: Key,
-}
 
 /// `GET /console/keys/{id}`.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
     let key = match visit.require(Act::ManageKeys) {
-        Ok(()) => visit.fetch::<Key>(&console, &route_of(&id)).await,
+        Ok(()) => visit.fetch::<KeyBody>(&console, &route_of(&id)).await,
         Err(error) => Err(error),
     };
     visit.answer(key.map(|key| show(&visit, &key, None)))
@@ -84,7 +77,7 @@ fn route_of(id: &str) -> String {
 }
 
 /// The key; after it was created or rotated with its token.
-pub(super) fn show(visit: &Visit, key: &Key, token: Option<&str>) -> Markup {
+pub(super) fn show(visit: &Visit, key: &KeyBody, token: Option<&str>) -> Markup {
     let texts = visit.texts();
     let title = texts.with("key-title", [("id", format::text(&key.id).into_owned().into())]);
     let description = format::text(&key.description);
@@ -106,7 +99,7 @@ pub(super) fn show(visit: &Visit, key: &Key, token: Option<&str>) -> Markup {
     )
 }
 
-fn facts(texts: &Texts, key: &Key) -> Markup {
+fn facts(texts: &Texts, key: &KeyBody) -> Markup {
     let all_tools = texts.get("limits-all-tools").into_owned();
     let none = || texts.get("setting-none").into_owned();
     let roles = if key.roles.is_empty() { none() } else { key.roles.join(", ") };
@@ -134,7 +127,7 @@ fn facts(texts: &Texts, key: &Key) -> Markup {
     }
 }
 
-fn forms(texts: &Texts, form_token: &str, key: &Key) -> Markup {
+fn forms(texts: &Texts, form_token: &str, key: &KeyBody) -> Markup {
     let path = path_of(&key.id);
     html! {
         section.panel aria-labelledby="rotate" {

@@ -7,18 +7,21 @@ use axum::http::Method;
 use axum::response::Response;
 use jiff::SignedDuration;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::with_query;
 use super::conversations::encoded;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
+use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, key, list};
+use sekisho_api::KeyBody;
+use sekisho_api::column::Column;
+use sekisho_api::list::Page;
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -26,39 +29,6 @@ pub(super) const PATH: &str = "/console/keys";
 
 /// Maximum days until a new key expires: ten years.
 const MAX_DAYS: u32 = 3_660;
-
-/// What the address says.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Wanted {
-    after: String,
-    format: Format,
-}
-
-/// A key, as its route gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Key {
-    pub id: String,
-    pub tenant: String,
-    pub person: String,
-    pub description: String,
-    pub roles: Vec<String>,
-    /// `None`: all tools.
-    pub tools: Option<Vec<String>>,
-    pub status: String,
-    pub created_at: String,
-    pub created_by: String,
-    pub expires_at: Option<String>,
-    pub revoked_at: Option<String>,
-    pub last_used_at: Option<String>,
-    pub previous_token_until: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct KeyList {
-    items: Vec<Key>,
-    next: Option<String>,
-}
 
 /// A field of the form for a new key.
 struct Field {
@@ -80,11 +50,11 @@ const FIELDS: [Field; 6] = [
 pub(super) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
-    Address(wanted): Address<Wanted>,
+    Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit, &wanted).await {
-        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &found, None))),
-        Ok(found) => rows(&found.items).respond(wanted.format),
+    match fetch(&console, &visit, &after).await {
+        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found, None))),
+        Ok(found) => export::listed(&found.items, format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
@@ -103,9 +73,8 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
         Ok(created) => return form.visit.answer(Ok(key::show(&form.visit, &created.key, Some(&created.token)))),
         Err(error) => error,
     };
-    let wanted = Wanted::default();
-    let found = fetch(&console, &form.visit, &wanted).await;
-    form.visit.answer(found.map(|found| show(&form.visit, &wanted, &found, Some((&form, &error)))))
+    let found = fetch(&console, &form.visit, "").await;
+    form.visit.answer(found.map(|found| show(&form.visit, "", &found, Some((&form, &error)))))
 }
 
 /// The address of a key's page.
@@ -114,7 +83,7 @@ pub(super) fn path_of(id: &str) -> String {
 }
 
 /// Whether it is accepted, in a word with a sign.
-pub(super) fn status(texts: &Texts, key: &Key) -> Markup {
+pub(super) fn status(texts: &Texts, key: &KeyBody) -> Markup {
     let (class, sign, text) = match key.status.as_str() {
         "active" => ("tag good", "✓", "status-active"),
         "expired" => ("tag", "–", "key-expired"),
@@ -123,10 +92,8 @@ pub(super) fn status(texts: &Texts, key: &Key) -> Markup {
     html! { span class=(class) { (sign) " " (texts.get(text)) } }
 }
 
-async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<KeyList, CallError> {
-    visit.require(Act::ManageKeys)?;
-    let path = with_query("/admin/keys", [("limit", &*list::PAGE.to_string()), ("after", &*wanted.after)]);
-    visit.fetch(console, &path).await
+async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<Page<KeyBody>, CallError> {
+    list::fetch(console, visit, Act::ManageKeys, &[("after", after)]).await
 }
 
 /// The body for the route: fields that are empty have their defaults.
@@ -153,89 +120,38 @@ fn new_key(form: &Submitted, now: DatabaseTime) -> Result<Value, CallError> {
     }))
 }
 
-fn rows(keys: &[Key]) -> Rows<'static, 10> {
-    let row = |key: &Key| {
-        let Key { id, tenant, person, description, roles, tools, status, created_at, .. } = key;
-        [
-            json!(id),
-            json!(tenant),
-            json!(person),
-            json!(description),
-            json!(roles),
-            json!(tools),
-            json!(status),
-            json!(created_at),
-            json!(key.expires_at),
-            json!(key.last_used_at),
-        ]
-    };
-    Rows {
-        name: "keys",
-        columns: [
-            "id",
-            "tenant",
-            "person",
-            "description",
-            "roles",
-            "tools",
-            "status",
-            "created_at",
-            "expires_at",
-            "last_used_at",
-        ],
-        rows: keys.iter().map(row).collect(),
-    }
-}
-
 /// The list, with the form for a new key and why the last one was refused.
-fn show(visit: &Visit, wanted: &Wanted, found: &KeyList, refused: Option<(&Submitted, &CallError)>) -> Markup {
+fn show(visit: &Visit, after: &str, found: &Page<KeyBody>, refused: Option<(&Submitted, &CallError)>) -> Markup {
     let texts = visit.texts();
     let title = texts.get("nav-keys");
     let head = Head { state: Some(html! { (texts.get("keys-state")) }), ..Head::new(&title) };
+    let table = Table {
+        texts: &texts,
+        label: "nav-keys",
+        empty: ("keys-none", "sekisho keys create"),
+        help: None,
+        has_row_keys: false,
+        link: Some(|key: &KeyBody| path_of(&key.id)),
+        cell,
+        action: None,
+    };
     let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(
         visit,
         Some(Section::Keys),
         &head,
         &html! {
-            @if found.items.is_empty() {
-                div.empty { p { (texts.get("keys-none")) } p { code { "sekisho keys create" } } }
-            } @else {
-                (table(&texts, &found.items))
-                (export::links(&texts, &address(&wanted.after)))
-            }
-            @if let Some(next) = &found.next { (list::next(&texts, &address(next))) }
+            (table.show_page(found, after, address, list::next))
             @if let Some(token) = visit.form_token() { (new_form(&texts, &token, refused)) }
         },
     )
 }
 
-fn table(texts: &Texts, keys: &[Key]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-keys")) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("key-id")) }
-                    th scope="col" { (texts.get("approval-person")) }
-                    th scope="col" { (texts.get("tool-description")) }
-                    th scope="col" { (texts.get("explain-roles")) }
-                    th scope="col" { (texts.get("tool-state")) }
-                    th scope="col" { (texts.get("key-last-used")) }
-                } }
-                tbody { @for key in keys {
-                    tr {
-                        th scope="row" { a href=(path_of(&key.id)) { (format::name(&key.id)) } }
-                        td { (format::name(&key.person)) " " span.quiet { (format::text(&key.tenant)) } }
-                        td.text { (format::first_line(&key.description)) }
-                        td { (format::text(&key.roles.join(", "))) }
-                        td { (status(texts, key)) }
-                        td data-label=(texts.get("key-last-used")) {
-                            @match &key.last_used_at { Some(at) => (format::moment(texts, at)), None => "–" }
-                        }
-                    }
-                } }
-            }
-        }
+fn cell(texts: &Texts, key: &KeyBody, column: &Column) -> Option<Markup> {
+    match column.name {
+        "person" => Some(html! { (format::name(&key.person)) " " span.quiet { (format::text(&key.tenant)) } }),
+        "status" => Some(status(texts, key)),
+        _ => None,
     }
 }
 

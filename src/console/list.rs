@@ -1,11 +1,185 @@
-//! What pages with lists have in common: the fields that choose their entries, and the way to further pages.
+//! What pages with lists have in common: the fields that choose their entries, their tables, and the way to further pages.
 
 use maud::{Markup, html};
+use serde::Deserialize;
 
+use super::acts::Act;
+use super::address::with_query;
+use super::export::{self, Format};
 use super::text::Texts;
+use super::visit::Visit;
+use super::{Console, format};
+use sekisho_api::column::{self, Column, Form, Listed};
+use sekisho_api::list;
+use sekisho_core::error::CallError;
 
 /// Entries of a page.
 pub(super) const PAGE: usize = 50;
+
+/// What the address of a list says that has no filters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListAddress {
+    /// `next` of the page before.
+    pub after: String,
+    pub format: Format,
+}
+
+/// A page of a list of the API, of which `fields` choose the entries.
+///
+/// # Errors
+/// `denied`, and those of the route.
+pub(super) async fn fetch<T: Listed>(
+    console: &Console,
+    visit: &Visit,
+    act: Act,
+    fields: &[(&str, &str)],
+) -> Result<list::Page<T>, CallError> {
+    visit.require(act)?;
+    visit.fetch(console, &with_query(T::ROUTE, fields.iter().copied())).await
+}
+
+/// All pages of a list of the API.
+///
+/// # Errors
+/// As [`fetch`].
+pub(super) async fn fetch_all<T: Listed>(
+    console: &Console,
+    visit: &Visit,
+    act: Act,
+    fields: &[(&str, &str)],
+) -> Result<Vec<T>, CallError> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let fields = [fields, &[("limit", "500"), ("after", &*after)]].concat();
+        let list::Page { items, next } = fetch(console, visit, act, &fields).await?;
+        all.extend(items);
+        match next {
+            Some(next) => after = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// The id of the title of a column, and its cells.
+type Action<'a, T> = (&'a str, &'a dyn Fn(&T) -> Markup);
+
+/// How a page shows a list of the API: as a table with the columns that have titles.
+pub(super) struct Table<'a, T> {
+    pub texts: &'a Texts,
+    /// The id of what it is called.
+    pub label: &'a str,
+    /// The id of the text where there are no entries, and a command or route for them.
+    pub empty: (&'a str, &'a str),
+    /// The id of a text below it.
+    pub help: Option<&'a str>,
+    /// Whether keys move from row to row.
+    pub has_row_keys: bool,
+    /// The page of an entry.
+    pub link: Option<fn(&T) -> String>,
+    /// The content of cells that show more than their value.
+    pub cell: fn(&Texts, &T, &Column) -> Option<Markup>,
+    /// A last column with what can be done with an entry.
+    pub action: Option<Action<'a, T>>,
+}
+
+impl<T: Listed> Table<'_, T> {
+    /// The table, or what says that there are no entries.
+    pub(super) fn show(&self, entries: &[T]) -> Markup {
+        html! {
+            @if entries.is_empty() {
+                div.empty { p { (self.texts.get(self.empty.0)) } p { code { (self.empty.1) } } }
+            } @else {
+                (self.table(entries))
+                @if let Some(help) = self.help { p.help { (self.texts.get(help)) } }
+            }
+        }
+    }
+
+    /// The table of a page, the links to its files, and the one to further entries. `address` is that of the page after an
+    /// entry; `after` the one that is shown.
+    pub(super) fn show_page(
+        &self,
+        found: &list::Page<T>,
+        after: &str,
+        address: impl Fn(&str) -> String,
+        further: fn(&Texts, &str) -> Markup,
+    ) -> Markup {
+        let texts = self.texts;
+        html! {
+            (self.show(&found.items))
+            @if !found.items.is_empty() { (export::links(texts, &address(after))) }
+            @if let Some(next) = &found.next { (further(texts, &address(next))) }
+        }
+    }
+
+    fn table(&self, entries: &[T]) -> Markup {
+        let texts = self.texts;
+        let columns = T::COLUMNS.iter().filter_map(|column| Some((column, texts.get(column.title?))));
+        let mut columns: Vec<_> = columns.collect();
+        columns.sort_by_key(|(column, _)| !column.leads);
+        html! {
+            div.scroll tabindex="0" role="region" aria-label=(texts.get(self.label)) {
+                table.list.cards data-rows[self.has_row_keys] {
+                    thead { tr {
+                        @for (column, title) in &columns { th class=[class_of(column.form).filter(|_| column.form.is_measured())] scope="col" { (title) } }
+                        @if let Some((title, _)) = self.action { th scope="col" { (texts.get(title)) } }
+                    } }
+                    tbody { @for entry in entries { (self.row(entry, &columns)) } }
+                }
+            }
+        }
+    }
+
+    fn row(&self, entry: &T, columns: &[(&Column, impl AsRef<str>)]) -> Markup {
+        let members = entry.members();
+        let content = |column: &Column| {
+            let special = (self.cell)(self.texts, entry, column);
+            special.unwrap_or_else(|| value_in(self.texts, column, &members))
+        };
+        html! {
+            tr {
+                @for (at, (column, title)) in columns.iter().enumerate() {
+                    @let class = class_of(column.form);
+                    @if at == 0 {
+                        th class=[class] scope="row" {
+                            @match self.link { Some(link) => a href=(link(entry)) { (content(column)) }, None => (content(column)) }
+                        }
+                    } @else if column.form.is_measured() {
+                        td class=[class] data-label=(title.as_ref()) { (content(column)) }
+                    } @else {
+                        td class=[class] { (content(column)) }
+                    }
+                }
+                @if let Some((_, action)) = self.action { td { (action(entry)) } }
+            }
+        }
+    }
+}
+
+/// The class of cells with values of this form.
+fn class_of(form: Form) -> Option<&'static str> {
+    match form {
+        Form::Line => Some("text"),
+        Form::Count | Form::Bytes => Some("number"),
+        Form::Name | Form::Text | Form::Seconds | Form::Moment => None,
+    }
+}
+
+/// The value of a column in its form.
+fn value_in(texts: &Texts, column: &Column, members: &serde_json::Value) -> Markup {
+    let value = column.value(members);
+    let text = column::text(value);
+    match column.form {
+        Form::Moment if text.is_empty() => html! { "–" },
+        Form::Moment => format::moment(texts, &text),
+        Form::Name => format::name(&text),
+        Form::Text => html! { (format::text(&text)) },
+        Form::Line => html! { (format::first_line(&text)) },
+        Form::Count | Form::Seconds => html! { (format::count(value.as_u64().unwrap_or_default())) },
+        Form::Bytes => html! { (format::count(value.as_u64().unwrap_or_default() >> 10)) " KiB" },
+    }
+}
 
 /// A field of the form that filters a list; `kind` is the type of the input.
 pub(super) fn filter_field(texts: &Texts, name: &str, label: &str, value: &str, kind: &str) -> Markup {

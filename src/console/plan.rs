@@ -6,70 +6,23 @@ use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use rust_decimal::Decimal;
-use serde::Deserialize;
 
 use super::acts::Act;
 use super::conversations::encoded;
 use super::frame::{self, Head, Section};
-use super::plans::{self, PlanSummary, path_of};
+use super::plans::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, chat, error_page, format, redirect};
+use sekisho_agent::plan::{Entry, EntryKind, PlanStatus, Step, StepCall, StepStatus, Used};
+use sekisho_api::PlanReply;
 use sekisho_core::error::{CallError, ErrorCode};
-
-/// A plan, as its route gives it.
-#[derive(Debug, Deserialize)]
-struct Plan {
-    #[serde(flatten)]
-    summary: PlanSummary,
-    plan: Vec<Step>,
-    success_criteria: String,
-    attempts: u32,
-    max_attempts: u32,
-    reason: String,
-    answer: String,
-    history: Vec<Entry>,
-    usage: Used,
-}
-
-#[derive(Debug, Deserialize)]
-struct Step {
-    instruction: String,
-    expected: String,
-    status: String,
-    result: String,
-    calls: Vec<StepCall>,
-}
-
-#[derive(Debug, Deserialize)]
-struct StepCall {
-    id: String,
-    tool: String,
-    failed: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Entry {
-    at: String,
-    kind: String,
-    text: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Used {
-    turns: u32,
-    tool_calls: u32,
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    cost_usd: Decimal,
-}
 
 /// `GET /console/plans/{id}`.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
     let plan = match visit.require(Act::SeePlans) {
-        Ok(()) => visit.fetch::<Plan>(&console, &format!("/api/plans/{}", encoded(&id))).await,
+        Ok(()) => visit.fetch::<PlanReply>(&console, &format!("/api/plans/{}", encoded(&id))).await,
         Err(error) => Err(error),
     };
     visit.answer(plan.map(|plan| show(&console, &visit, &plan)))
@@ -106,11 +59,11 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
     }
 }
 
-fn show(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
+fn show(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
     let texts = visit.texts();
     let title = format::first_line(&plan.summary.goal);
     let head = Head::new(&title);
-    let is_on = plan.summary.status == "running";
+    let is_on = plan.summary.status == PlanStatus::Running;
     let token = visit.form_token().filter(|_| visit.may(Act::RunPlans));
     frame::page(
         visit,
@@ -136,11 +89,11 @@ fn show(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
     )
 }
 
-fn state(texts: &Texts, plan: &Plan) -> Markup {
-    let done = plan.plan.iter().filter(|step| step.status == "completed").count();
+fn state(texts: &Texts, plan: &PlanReply) -> Markup {
+    let done = plan.plan.iter().filter(|step| step.status == StepStatus::Completed).count();
     let counts = [("done", done.into()), ("all", plan.plan.len().into())];
     html! {
-        p.state { (plans::status(texts, &plan.summary.status)) " " code { (plan.summary.profile) } " · " (format::moment(texts, &plan.summary.changed))
+        p.state { (plans::status(texts, plan.summary.status)) " " code { (plan.summary.profile) } " · " (format::moment(texts, &plan.summary.changed_at))
             @if plan.attempts > 1 { " · " (texts.with("plan-attempt", [("n", plan.attempts.into()), ("max", plan.max_attempts.into())])) } }
         @if !plan.plan.is_empty() {
             div.progress {
@@ -151,13 +104,13 @@ fn state(texts: &Texts, plan: &Plan) -> Markup {
     }
 }
 
-fn buttons(texts: &Texts, token: &str, plan: &Plan) -> Markup {
+fn buttons(texts: &Texts, token: &str, plan: &PlanReply) -> Markup {
     let (approve, go_on) = (("approve", "plan-act-approve"), ("continue", "plan-act-continue"));
     let (pause, cancel) = (("pause", "plan-act-pause"), ("cancel", "plan-act-cancel"));
-    let acts = match plan.summary.status.as_str() {
-        "waiting_for_approval" => &[approve, cancel][..],
-        "running" => &[pause, cancel],
-        "paused" | "failed" => &[go_on, cancel],
+    let acts = match plan.summary.status {
+        PlanStatus::WaitingForApproval => &[approve, cancel][..],
+        PlanStatus::Running => &[pause, cancel],
+        PlanStatus::Paused | PlanStatus::Failed => &[go_on, cancel],
         _ => &[],
     };
     html! {
@@ -172,7 +125,7 @@ fn buttons(texts: &Texts, token: &str, plan: &Plan) -> Markup {
     }
 }
 
-fn steps(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
+fn steps(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
     let texts = visit.texts();
     html! {
         section aria-labelledby="steps" {
@@ -186,11 +139,11 @@ fn steps(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
 
 fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
     let texts = visit.texts();
-    let (class, sign, text) = match step.status.as_str() {
-        "completed" => ("completed", "✓", "step-completed"),
-        "executing" => ("executing", "…", "step-executing"),
-        "failed" => ("failed", "✕", "step-failed"),
-        _ => ("pending", "", "step-pending"),
+    let (class, sign, text) = match step.status {
+        StepStatus::Completed => ("completed", "✓", "step-completed"),
+        StepStatus::Executing => ("executing", "…", "step-executing"),
+        StepStatus::Failed => ("failed", "✕", "step-failed"),
+        StepStatus::Pending => ("pending", "", "step-pending"),
     };
     html! {
         li class=(class) {
@@ -200,7 +153,7 @@ fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
                 @if !step.expected.is_empty() { p.small.quiet { (texts.get("step-expected")) " " (format::text(&step.expected)) } }
                 @if !step.calls.is_empty() {
                     ul.plain.calls aria-label=(texts.get("plan-calls")) {
-                        @for call in &step.calls { li { (one_call(console, visit, call)) } }
+                        @for call in step.calls.iter() { li { (one_call(console, visit, call)) } }
                     }
                 }
                 @if !step.result.is_empty() {
@@ -248,7 +201,7 @@ fn history(texts: &Texts, entries: &[Entry]) -> Markup {
             details #history {
                 summary { (texts.with("plan-history", [("n", entries.len().into())])) }
                 ol.history { @for entry in entries {
-                    li { p.small.quiet { (texts.get(kind_text(&entry.kind))) " · " (format::moment(texts, &entry.at)) } div.prose { (format::text(&entry.text)) } }
+                    li { p.small.quiet { (texts.get(kind_text(entry.kind))) " · " (format::moment(texts, &entry.at)) } div.prose { (format::text(&entry.text)) } }
                 } }
             }
         }
@@ -256,12 +209,12 @@ fn history(texts: &Texts, entries: &[Entry]) -> Markup {
 }
 
 /// The id of the text for a kind of entry.
-fn kind_text(kind: &str) -> &'static str {
+fn kind_text(kind: EntryKind) -> &'static str {
     match kind {
-        "progress" => "entry-progress",
-        "plan" => "entry-plan",
-        "action" => "entry-action",
-        "observation" => "entry-observation",
-        _ => "entry-thought",
+        EntryKind::Progress => "entry-progress",
+        EntryKind::Plan => "entry-plan",
+        EntryKind::Action => "entry-action",
+        EntryKind::Observation => "entry-observation",
+        EntryKind::Thought => "entry-thought",
     }
 }

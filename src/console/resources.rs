@@ -23,6 +23,7 @@ use super::submitted::Submitted;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, redirect};
 use sekisho_agent::skills::Skill;
+use sekisho_api::list::Page;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 
@@ -70,12 +71,6 @@ struct Resource {
     tenants: Vec<String>,
     #[serde(flatten)]
     value: Map<String, Value>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ResourcePage {
-    items: Vec<Resource>,
-    next: Option<String>,
 }
 
 /// A form that was refused.
@@ -251,7 +246,7 @@ async fn change(
     }
 }
 
-async fn list(console: &Console, visit: &Visit, kind: Kind, after: &str) -> Result<ResourcePage, CallError> {
+async fn list(console: &Console, visit: &Visit, kind: Kind, after: &str) -> Result<Page<Resource>, CallError> {
     visit.require(Act::SeeAgents)?;
     let after = if after.is_empty() { String::new() } else { format!("&after={}", encoded(after)) };
     visit.fetch(console, &format!("/api/{}?limit={}{after}", kind.word(), kind.page())).await

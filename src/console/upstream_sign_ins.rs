@@ -6,58 +6,32 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
 use super::conversations::encoded;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::Page;
+use super::list::{self, ListAddress, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, upstream_sign_in};
+use sekisho_api::column::{Column, Listed};
+use sekisho_api::{SignInBody, SignInList};
 use sekisho_core::error::{CallError, ErrorCode};
 
 pub(super) const PATH: &str = "/console/sign-ins";
-
-/// What the address says.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Wanted {
-    page: usize,
-    format: Format,
-}
-
-/// A sign-in, as its route gives it.
-#[derive(Debug, Deserialize)]
-struct SignIn {
-    source: String,
-    caller: String,
-    tenant: String,
-    scopes: Vec<String>,
-    signed_in_at: String,
-    renewed_at: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct SignInList {
-    sign_ins: Vec<SignIn>,
-    /// What the visitor can sign in to and has not.
-    available: Vec<String>,
-}
 
 /// `GET /console/sign-ins`.
 pub(super) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
-    Address(wanted): Address<Wanted>,
+    Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit).await {
-        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &found))),
-        Ok(found) => rows(&found.sign_ins).respond(wanted.format),
+    match fetch(&console, &visit, &after).await {
+        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found))),
+        Ok(found) => export::listed(&found.page.items, format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
@@ -74,9 +48,9 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     }
 }
 
-async fn fetch(console: &Console, visit: &Visit) -> Result<SignInList, CallError> {
+async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<SignInList, CallError> {
     visit.require(Act::ManageSignIns)?;
-    visit.fetch(console, "/sign-ins").await
+    visit.fetch(console, &with_query(SignInBody::ROUTE, [("after", after)])).await
 }
 
 /// Where the browser goes on: to the page of a sign-in that is begun, where its session proves that it is the caller's.
@@ -100,21 +74,25 @@ async fn change(console: &Console, form: &Submitted) -> Result<String, CallError
     }
 }
 
-fn rows(sign_ins: &[SignIn]) -> Rows<'static, 6> {
-    let row = |sign_in: &SignIn| {
-        let SignIn { source, caller, tenant, scopes, signed_in_at, renewed_at } = sign_in;
-        [json!(source), json!(caller), json!(tenant), json!(scopes), json!(signed_in_at), json!(renewed_at)]
-    };
-    let columns = ["source", "caller", "tenant", "scopes", "signed_in_at", "renewed_at"];
-    Rows { name: "sign-ins", columns, rows: sign_ins.iter().map(row).collect() }
-}
-
-fn show(visit: &Visit, wanted: &Wanted, SignInList { sign_ins, available }: &SignInList) -> Markup {
+fn show(visit: &Visit, after: &str, SignInList { page, available, .. }: &SignInList) -> Markup {
     let (texts, token) = (visit.texts(), visit.form_token());
-    let page = Page::of(sign_ins, wanted.page);
     let title = texts.get("nav-sign-ins");
     let state = texts.with("sign-ins-state", [("available", available.len().into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    let revoke = |sign_in: &SignInBody| {
+        html! { @if let Some(token) = &token { (revoke_form(&texts, token, sign_in)) } }
+    };
+    let table = Table {
+        texts: &texts,
+        label: "sign-ins-done",
+        empty: ("sign-ins-none", "sekisho sign-ins"),
+        help: Some("sign-ins-revoke-help"),
+        has_row_keys: false,
+        link: None,
+        cell,
+        action: Some(("key-revoke", &revoke)),
+    };
+    let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(
         visit,
         Some(Section::SignIns),
@@ -128,17 +106,19 @@ fn show(visit: &Visit, wanted: &Wanted, SignInList { sign_ins, available }: &Sig
             }
             section {
                 h2 { (texts.get("sign-ins-done")) }
-                @if sign_ins.is_empty() {
-                    div.empty { p { (texts.get("sign-ins-none")) } p { code { "sekisho sign-ins" } } }
-                } @else {
-                    (table(&texts, token.as_deref(), page.entries))
-                    p.help { (texts.get("sign-ins-revoke-help")) }
-                    (page.links(&texts, |page| with_query(PATH, [("page", &*page.to_string())])))
-                    (export::links(&texts, PATH))
-                }
+                (table.show_page(page, after, address, list::older))
             }
         },
     )
+}
+
+fn cell(_texts: &Texts, sign_in: &SignInBody, column: &Column) -> Option<Markup> {
+    let SignInBody { caller, tenant, scopes, .. } = sign_in;
+    match column.name {
+        "caller" => Some(html! { (format::name(caller)) " " span.quiet { (format::text(tenant)) } }),
+        "scopes" => Some(html! { (format::text(&scopes.join(" "))) }),
+        _ => None,
+    }
 }
 
 fn available_table(texts: &Texts, token: Option<&str>, available: &[String]) -> Markup {
@@ -166,34 +146,7 @@ fn available_table(texts: &Texts, token: Option<&str>, available: &[String]) -> 
     }
 }
 
-fn table(texts: &Texts, token: Option<&str>, sign_ins: &[SignIn]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("sign-ins-done")) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("sign-ins-source")) }
-                    th scope="col" { (texts.get("call-caller")) }
-                    th scope="col" { (texts.get("sign-ins-scopes")) }
-                    th scope="col" { (texts.get("sign-ins-since")) }
-                    th scope="col" { (texts.get("sign-ins-renewed")) }
-                    th scope="col" { (texts.get("key-revoke")) }
-                } }
-                tbody { @for sign_in in sign_ins {
-                    tr {
-                        th scope="row" { (format::name(&sign_in.source)) }
-                        td { (format::name(&sign_in.caller)) " " span.quiet { (format::text(&sign_in.tenant)) } }
-                        td.text { (format::text(&sign_in.scopes.join(" "))) }
-                        td data-label=(texts.get("sign-ins-since")) { (format::moment(texts, &sign_in.signed_in_at)) }
-                        td data-label=(texts.get("sign-ins-renewed")) { (format::moment(texts, &sign_in.renewed_at)) }
-                        td { @if let Some(token) = token { (revoke_form(texts, token, sign_in)) } }
-                    }
-                } }
-            }
-        }
-    }
-}
-
-fn revoke_form(texts: &Texts, token: &str, sign_in: &SignIn) -> Markup {
+fn revoke_form(texts: &Texts, token: &str, sign_in: &SignInBody) -> Markup {
     html! {
         form method="post" action=(PATH) {
             input type="hidden" name=(TOKEN_FIELD) value=(token);

@@ -57,7 +57,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
 pub use self::components::{ComponentHttp, ExaminedFile, FileToExamine, RunComponents, Unexamined};
-pub use self::sessions::{CallSession, SessionDetails, SessionImages, SessionInfo};
+pub use self::sessions::{CallSession, SessionDetails, SessionImages, SessionInfo, SessionPlace, Variable};
 
 use self::admission::Admission;
 use self::capacity::Capacity;

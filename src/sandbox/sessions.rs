@@ -40,7 +40,7 @@ mod turn;
 
 use std::sync::Arc;
 
-pub use self::describe::{SessionDetails, SessionInfo};
+pub use self::describe::{SessionDetails, SessionInfo, SessionPlace, Variable};
 pub use self::images::SessionImages;
 pub(crate) use self::images::{Packer, Unpacker};
 pub(crate) use self::table::{SessionLimits, Sessions};

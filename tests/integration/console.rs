@@ -306,7 +306,7 @@ async fn calls_of_another_tenant_are_shown_to_nobody_but_an_administrator_of_all
     }
     // Without a role in the console, a caller sees their own calls.
     let (_, list) = answer(app.get("/admin/calls").bearer_auth("key-of-nobody")).await;
-    assert_eq!(list, json!({"calls": [], "next": null}));
+    assert_eq!(list, json!({"items": [], "calls": [], "next": null}));
     let (_, list) = answer(app.get("/admin/calls?status=refused").bearer_auth("key-of-vic")).await;
     assert_eq!(list["calls"][0]["tool"], "none-of-acme", "{list}");
 }

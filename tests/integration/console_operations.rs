@@ -182,7 +182,7 @@ async fn a_server_shows_its_state_and_is_connected_again_by_an_administrator() {
         assert_eq!((&page["servers"][0]["name"], &page["next"]), (&json!(name), &next), "{query}: {page}");
         assert_eq!(page["servers"].as_array().unwrap().len(), 1, "{query}");
     }
-    for wrong in ["limit=0", "limit=201", "after=clock"] {
+    for wrong in ["limit=0", "limit=501", "after=clock"] {
         let (status, _) = answer(app.get(&format!("/admin/servers?{wrong}")).bearer_auth("key-of-root")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
     }
@@ -195,7 +195,7 @@ async fn a_server_shows_its_state_and_is_connected_again_by_an_administrator() {
     assert!(clock["since"].is_string() && list["servers"][1]["state"] == "disabled", "{list}");
     assert_eq!(zoo["fidelity"]["approximated"][0]["operation"], "loose", "{list}");
     let (_, of_ann) = answer(app.get("/admin/servers").bearer_auth("key-of-ann")).await;
-    assert_eq!(of_ann, json!({"servers": [], "next": null}), "none has a tool for them");
+    assert_eq!(of_ann, json!({"items": [], "servers": [], "next": null}), "none has a tool for them");
 
     let root = Browser::signed_in(&app, "key-of-root").await;
     let ann = Browser::signed_in(&app, "key-of-ann").await;
@@ -530,7 +530,7 @@ async fn older_calls_are_found_in_the_audit_trail() {
     assert_eq!(found(&history("key-of-vic", "").await), newest_first);
     assert_eq!(found(&history("key-of-root", "").await).len(), 4);
     let page = history("key-of-vic", "?limit=1").await;
-    let next = page["next"].as_u64().unwrap();
+    let next = page["next"].as_str().unwrap();
     assert_eq!(found(&history("key-of-vic", &format!("?limit=1&before={next}")).await), [ids[1].clone()]);
     assert_eq!(found(&history("key-of-vic", "?code=unknown_tool").await), [ids[1].clone()]);
     assert_eq!(found(&history("key-of-vic", &format!("?call_id={}", ids[0])).await), [ids[0].clone()]);

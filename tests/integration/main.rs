@@ -64,6 +64,7 @@ mod leaks;
 mod limit_rules;
 mod limits;
 mod listing;
+mod lists;
 mod lock;
 mod mcp;
 mod mcp_answers;

@@ -90,8 +90,9 @@ async fn a_plan_goes_on_by_itself_and_its_events_can_be_followed_from_any_id() {
     assert!(done["plan"].as_array().unwrap().iter().all(|step| step["status"] == "completed"), "{done}");
     let (_, list) = get(&app, "/api/plans?limit=1").await;
     assert_eq!((&list["plans"][0]["id"], &list["plans"][0]["status"]), (&json!(id), &json!("finished")));
-    let next = list["next"].as_str().unwrap();
-    assert_eq!(get(&app, &format!("/api/plans?before={next}")).await.1["plans"], json!([]));
+    assert_eq!((&list["next"], &list["items"]), (&Value::Null, &list["plans"]));
+    let created = list["items"][0]["created_at"].as_str().unwrap();
+    assert_eq!(get(&app, &format!("/api/plans?before={created}")).await.1["plans"], json!([]));
 }
 
 #[tokio::test]
@@ -274,7 +275,7 @@ async fn wrong_requests_are_named() {
         assert_eq!(status, 400, "{body}: {reply}");
         assert!(reply["error"].as_str().unwrap().contains(problem), "{body}: {reply}");
     }
-    for query in ["limit=0", "limit=201", "before=yesterday"] {
+    for query in ["limit=0", "limit=501", "before=yesterday", "after=yesterday"] {
         assert_eq!(get(&app, &format!("/api/plans?{query}")).await.0, 400, "{query}");
     }
     assert_eq!(get(&app, "/api/plans/none").await.0, 404);

@@ -56,11 +56,10 @@ pub struct Shown<T> {
 }
 
 /// A part of a list, in the order of the names.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Page<T> {
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourcePage<T> {
     pub items: Vec<Shown<T>>,
-    /// The value of `after` for the next page; missing on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The name after which the next page begins; `None` on the last one.
     pub next: Option<String>,
 }
 
@@ -135,7 +134,7 @@ impl Catalog {
         after: Option<&str>,
         max: usize,
         is_visible: impl Fn(&str, &Ownership) -> bool,
-    ) -> Result<Page<R>, CallError> {
+    ) -> Result<ResourcePage<R>, CallError> {
         let names = self.names::<R>(viewer).await?.into_iter();
         let is_later = |name: &str| after.is_none_or(|after| name > after);
         let mut rest = names.filter(|(name, owner)| is_later(name) && is_visible(name, owner)).map(|(name, _)| name);
@@ -146,7 +145,7 @@ impl Catalog {
             // Another request may have removed it.
             items.extend(self.shown(viewer, name).await?);
         }
-        Ok(Page { items, next })
+        Ok(ResourcePage { items, next })
     }
 
     /// Stores a new resource, of the owner that the proof is for.

@@ -45,7 +45,7 @@ pub enum Decision {
 }
 
 /// A call that was sent and not answered, about which a run waits for a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownCall {
     pub call_id: String,
     pub tool_name: String,

@@ -1,5 +1,7 @@
 //! The tool calls that a step made, as its page shows them: their receipts are elsewhere.
 
+use std::ops::Deref;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,6 +22,14 @@ pub struct StepCall {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct StepCalls(Vec<StepCall>);
+
+impl Deref for StepCalls {
+    type Target = [StepCall];
+
+    fn deref(&self) -> &[StepCall] {
+        &self.0
+    }
+}
 
 impl StepCalls {
     /// A call that is about to be sent.

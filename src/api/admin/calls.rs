@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery};
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -22,10 +23,6 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::Status;
 use sekisho_gateway::{CallFilter, Gateway};
 use sekisho_observe::recent_calls::RecentCall;
-
-/// Calls of a page, if the request names no number.
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 200;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -39,11 +36,6 @@ pub(crate) struct CallQuery {
     code: Option<String>,
     /// The id that an agent's run has for it.
     agent_call_id: Option<String>,
-    /// The `next` of the page before.
-    before: Option<u64>,
-    /// Calls of the page; 50 by default, 200 at most.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<usize>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -61,19 +53,16 @@ pub(crate) struct HistoryQuery {
     since: Option<String>,
     /// The moment after the last one, as RFC 3339.
     until: Option<String>,
-    /// The `next` of the page before.
-    before: Option<u64>,
-    /// Calls of the page; 50 by default, 200 at most.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<usize>,
 }
 
 /// Calls from the audit trail, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct HistoryBody {
+    #[serde(flatten)]
+    page: Page<PastCall>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     calls: Vec<PastCall>,
-    /// For `before`, where there may be older ones.
-    next: Option<u64>,
     /// The time of the oldest line that was looked at.
     searched_to: Option<String>,
 }
@@ -81,13 +70,15 @@ pub(super) struct HistoryBody {
 /// Calls, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CallPage<'a> {
+    #[serde(flatten)]
+    page: Page<CallBody<'a>>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     calls: Vec<CallBody<'a>>,
-    /// For `before`, where there are older ones.
-    next: Option<u64>,
 }
 
 /// A call that has ended.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct CallBody<'a> {
     /// Counts up.
     sequence: u64,
@@ -117,7 +108,10 @@ pub(super) struct CallBody<'a> {
     #[schema(value_type = HashMap<String, f64>)]
     stages: Map<String, Value>,
     duration_us: f64,
-    /// USD.
+    /// USD, as an exact decimal.
+    #[schema(value_type = String)]
+    cost: Decimal,
+    /// The same as a number, which is rounded; from 0.3 on as `cost`.
     #[serde(with = "rust_decimal::serde::float")]
     #[schema(value_type = f64)]
     cost_usd: Decimal,
@@ -129,33 +123,36 @@ pub(super) struct CallBody<'a> {
 }
 
 /// Lists the calls that ended last, at most 2000, without arguments: the caller's own; with a role of `console`, those of
-/// the tenant.
-#[utoipa::path(get, path = "/admin/calls", operation_id = "listRecentCalls", tag = "operation", params(CallQuery),
+/// the tenant. The newest first.
+#[utoipa::path(get, path = "/admin/calls", operation_id = "listRecentCalls", tag = "operation",
+    params(CallQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = CallPage<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(query): Parameters<CallQuery>,
-) -> Response {
-    let CallQuery { tool, caller, status, code, agent_call_id, before, limit } = query;
+    Parameters(CallQuery { tool, caller, status, code, agent_call_id }): Parameters<CallQuery>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
+    let (limit, before) = (query.limit()?, query.after()?);
     let filter = CallFilter { tool, caller, status, code, agent_call: agent_call_id, before, after: None };
     let found = gateway.history().recent_calls(&origin.caller, &filter);
-    let limit = limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let next = (found.len() > limit).then(|| found[limit - 1].sequence);
-    let calls = found.iter().take(limit).map(|call| CallBody::of(call)).collect();
-    reply::json(StatusCode::OK, &CallPage { calls, next })
+    let Page { items, next } = Page::from_read(found, limit, |call| call.sequence.to_string());
+    let calls: Vec<_> = items.iter().map(|call| CallBody::of(call)).collect();
+    Ok(reply::json(StatusCode::OK, &CallPage { page: Page { items: calls.clone(), next }, calls }))
 }
 
 /// Lists calls from the audit trail, the newest first: those of the tenant; for administrators of the tenant `default`, those of
 /// all. Needs a role of `console`. A search takes two seconds at most; `next` goes on where it ended.
-#[utoipa::path(get, path = "/admin/calls/history", operation_id = "listCalls", tag = "operation", params(HistoryQuery),
+#[utoipa::path(get, path = "/admin/calls/history", operation_id = "listCalls", tag = "operation",
+    params(HistoryQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = HistoryBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn history(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(query): Parameters<HistoryQuery>,
+    Parameters(HistoryQuery { tool, caller, status, code, call_id, since, until }): Parameters<HistoryQuery>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let HistoryQuery { tool, caller, status, code, call_id, since, until, before, limit } = query;
+    let (limit, before) = (query.limit()?, query.after()?);
     let moment = |name: &str, text: Option<String>| {
         let wrong =
             |_| CallError::new(ErrorCode::InvalidRequest, format!("`{name}` is no time such as 2026-01-31T12:00:00Z"));
@@ -164,9 +161,9 @@ pub(crate) async fn history(
     let (since, until) = (moment("since", since)?, moment("until", until)?);
     let filter =
         HistoryFilter { tool, caller, status, code, call_id, since, until, before, ..HistoryFilter::default() };
-    let page = gateway.history().search(&origin.caller, filter, limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)).await?;
-    let HistoryPage { calls, next, searched_to } = page;
-    Ok(reply::json(StatusCode::OK, &HistoryBody { calls, next, searched_to }))
+    let HistoryPage { calls, next, searched_to } = gateway.history().search(&origin.caller, filter, limit).await?;
+    let page = Page { items: calls.clone(), next: next.map(|next| next.to_string()) };
+    Ok(reply::json(StatusCode::OK, &HistoryBody { page, calls, searched_to }))
 }
 
 /// One of these calls.
@@ -202,6 +199,7 @@ impl<'a> CallBody<'a> {
             reason: call.reason.as_deref(),
             stages: call.stages.iter().map(|(stage, took)| (stage.as_str().to_owned(), micros(*took).into())).collect(),
             duration_us: micros(call.duration),
+            cost: call.cost_usd.normalize(),
             cost_usd: call.cost_usd,
             tokens: call.tokens,
             attempts: call.attempts,

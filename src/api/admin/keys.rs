@@ -1,5 +1,6 @@
 //! `/admin/keys`: keys that administrators manage. All need the role `admin`; nobody gives a key more than they have.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::recorded;
-use super::resources::PageQuery;
 use crate::body::FromAdministrator;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery};
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -59,55 +61,64 @@ pub(crate) struct Rotation {
 }
 
 /// A key, without its token.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct KeyBody {
-    id: String,
-    tenant: String,
-    person: String,
-    description: String,
-    roles: Vec<String>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct KeyBody {
+    pub id: String,
+    pub tenant: String,
+    pub person: String,
+    pub description: String,
+    pub roles: Vec<String>,
     /// Absent: all tools.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<String>>,
+    pub tools: Option<Vec<String>>,
     /// `active`, `expired` or `revoked`.
-    status: &'static str,
-    created_at: String,
+    pub status: String,
+    pub created_at: String,
     /// Tenant and id of who created it.
-    created_by: String,
+    pub created_by: String,
     /// The persons who have had a token of it, or of a key by which it was made. For approvals each of them counts as its holder.
-    creators: Vec<String>,
+    pub creators: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<String>,
+    pub expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    revoked_at: Option<String>,
+    pub revoked_at: Option<String>,
     /// At this replica to the second, at others some seconds later.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_used_at: Option<String>,
+    pub last_used_at: Option<String>,
     /// Until when the token before the last rotation is accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    previous_token_until: Option<String>,
+    pub previous_token_until: Option<String>,
+}
+
+impl Listed for KeyBody {
+    const NAME: &'static str = "keys";
+    const ROUTE: &'static str = "/admin/keys";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Form::Name).titled("key-id").headed("id"),
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("person", Form::Name).titled("approval-person").headed("person"),
+        Column::new("description", Form::Line).titled("tool-description").headed("description"),
+        Column::new("roles", Form::Text).titled("explain-roles").headed("roles"),
+        Column::new("tools", Form::Text).headed("tools").absent("all"),
+        Column::new("status", Form::Text).titled("tool-state").headed("status"),
+        Column::new("created_at", Form::Moment),
+        Column::new("expires_at", Form::Moment).headed("expires"),
+        Column::new("last_used_at", Form::Moment).titled("key-last-used").headed("last used"),
+    ];
 }
 
 /// A key with its token, which is shown this once.
-#[derive(Serialize, ToSchema)]
-pub(super) struct KeyWithToken {
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct KeyWithToken {
     /// Sent as `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`.
-    token: String,
-    key: KeyBody,
+    pub token: String,
+    pub key: KeyBody,
 }
 
-/// Keys in the order of their ids.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct KeyPage {
-    items: Vec<KeyBody>,
-    /// The value of `after` for the next page; missing on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-}
-
-/// Lists the keys of the caller's tenant; for administrators of the tenant `default`, those of all tenants.
+/// Lists the keys of the caller's tenant, in the order of their ids; for administrators of the tenant `default`, those of all
+/// tenants.
 #[utoipa::path(get, path = "/admin/keys", operation_id = "listKeys", tag = "operation", params(PageQuery),
-    responses((status = 200, body = KeyPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+    responses((status = 200, body = Page<KeyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
@@ -117,12 +128,9 @@ pub(crate) async fn list(
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
     // One more than is shown says whether there is a next page.
-    let mut keys = gateway.keys().list(administrator(&origin), after, limit + 1).await?;
-    let has_more = keys.len() > limit;
-    keys.truncate(limit);
-    let next = keys.last().filter(|_| has_more).map(|key| key.id.clone());
-    let items = keys.into_iter().map(|key| KeyBody::of(key, gateway.store().now())).collect();
-    Ok(reply::json(StatusCode::OK, &KeyPage { items, next }))
+    let keys = gateway.keys().list(administrator(&origin), after, limit + 1).await?;
+    let page = Page::from_read(keys, limit, |key| key.id.clone());
+    Ok(reply::json(StatusCode::OK, &page.map(|key| KeyBody::of(key, gateway.store().now()))))
 }
 
 /// Creates a key. Its token is in the answer, and nowhere else.
@@ -192,6 +200,13 @@ pub(crate) async fn rotate(
     Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))
 }
 
+/// Without the token, so that it is in no log.
+impl fmt::Debug for KeyWithToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("KeyWithToken").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
 fn administrator(origin: &RequestMeta) -> KeyAdministrator<'_> {
     KeyAdministrator { caller: &origin.caller, over_socket: origin.over_socket }
 }
@@ -226,7 +241,8 @@ impl KeyBody {
                 (Some(_), _) => "revoked",
                 (None, true) => "expired",
                 (None, false) => "active",
-            },
+            }
+            .to_owned(),
             created_at: text(key.created),
             expires_at: key.expires.map(text),
             revoked_at: key.revoked.map(text),

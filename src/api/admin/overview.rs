@@ -54,6 +54,10 @@ struct TotalsBody {
     outcomes: OutcomesBody,
     #[serde(flatten)]
     times: TimesBody,
+    /// USD, as an exact decimal.
+    #[schema(value_type = String)]
+    cost: Decimal,
+    /// The same as a number, which is rounded; from 0.3 on as `cost`.
     #[serde(with = "rust_decimal::serde::float")]
     #[schema(value_type = f64)]
     cost_usd: Decimal,
@@ -147,8 +151,13 @@ impl From<Overview> for OverviewBody {
 
 impl TotalsBody {
     fn of(totals: &Totals) -> Self {
-        let (cost_usd, tokens) = (totals.cost_usd, totals.tokens);
-        Self { outcomes: OutcomesBody::of(totals.outcomes), times: TimesBody::of(&totals.times), cost_usd, tokens }
+        Self {
+            outcomes: OutcomesBody::of(totals.outcomes),
+            times: TimesBody::of(&totals.times),
+            cost: totals.cost_usd.normalize(),
+            cost_usd: totals.cost_usd,
+            tokens: totals.tokens,
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 
 use super::calls::CallBody;
 use crate::documentation::ReplyBody;
-use crate::parameters::Name;
+use crate::list::{Page, PageQuery};
+use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
@@ -20,6 +21,10 @@ use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
 /// The folder of the files.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FunctionFilesBody {
+    #[serde(flatten)]
+    page: Page<FunctionFileBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All of them where no page is asked for.
+    #[schema(deprecated)]
     files: Vec<FunctionFileBody>,
     /// Names and versions of what they import besides the interpreter's packages.
     packages: Vec<String>,
@@ -28,7 +33,7 @@ pub(super) struct FunctionFilesBody {
 }
 
 /// A file of functions.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct FunctionFileBody {
     /// Its name without `.py`.
     name: String,
@@ -54,13 +59,18 @@ pub(super) struct FunctionSourceBody<'a> {
     failures: Vec<CallBody<'a>>,
 }
 
-/// The files of Python functions. Needs the role `operator` or `admin` of `console`, in the tenant `default`.
-#[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation",
+/// The files of Python functions, by name. Needs the role `operator` or `admin` of `console`, in the tenant `default`.
+#[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation", params(PageQuery),
     responses((status = 200, body = FunctionFilesBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
     let FunctionFolder { files, packages, problems } = gateway.python_functions().files(&origin.caller)?;
-    let files = files.into_iter().map(FunctionFileBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &FunctionFilesBody { files, packages, problems }))
+    let all = files.into_iter().map(FunctionFileBody::from).collect();
+    let (page, files) = Page::from_all_with_old_name(all, &query, |file| file.name.clone())?;
+    Ok(reply::json(StatusCode::OK, &FunctionFilesBody { page, files, packages, problems }))
 }
 
 /// One of these files. Needs the role `operator` or `admin` of `console`, in the tenant `default`.

@@ -8,50 +8,25 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::recorded;
 use crate::body::FromAdministrator;
 use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery};
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use sekisho_agent::AgentService;
-use sekisho_agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
+use sekisho_agent::catalog::{Catalog, NewResource, Resource, ResourcePage, Shown, Viewer};
 use sekisho_agent::skills::Skill;
 use sekisho_audit::EventKind;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::administration::{AdministratorProof, Ownership};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
-
-/// Entries of a page, if the request names no number.
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 200;
-
-/// The part of a list to return.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct PageQuery {
-    /// Entries of the page; 50 by default, 200 at most.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    pub(crate) after: Option<String>,
-}
-
-impl PageQuery {
-    /// # Errors
-    /// `invalid_request`: no page has so many entries.
-    pub(crate) fn limit(&self) -> Result<usize, CallError> {
-        match self.limit.unwrap_or(PAGE) {
-            limit @ 1..=MAX_PAGE => Ok(limit),
-            _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be 1 to {MAX_PAGE}"))),
-        }
-    }
-}
 
 /// A resource with its name.
 #[derive(Debug, Serialize, ToSchema)]
@@ -83,7 +58,7 @@ macro_rules! routes_of {
             /// Lists them, in the order of their names: all for administrators of the tenant `default`, otherwise those that the caller's tenant
             /// has.
             #[utoipa::path(get, path = $path, operation_id = $list, tag = "agents", params(PageQuery),
-                                                    responses((status = 200, body = Page<$kind>), (status = "4XX", body = ReplyBody)))]
+                                                    responses((status = 200, body = Page<Shown<$kind>>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn list(
                 origin: RequestMeta,
                 Extension(agents): Extension<Arc<AgentService>>,
@@ -190,8 +165,9 @@ async fn list_of<R: Resource>(
     let limit = query.limit()?;
     let readable = Readable::by(origin, catalog).await?;
     let is_visible = |name: &str, owner: &Ownership| readable.has::<R>(name, owner);
-    let page = catalog.list::<R>(readable.viewer(), query.after.as_deref(), limit, is_visible).await?;
-    Ok(reply::json(StatusCode::OK, &page))
+    let found = catalog.list::<R>(readable.viewer(), query.after.as_deref(), limit, is_visible).await?;
+    let ResourcePage { items, next } = found;
+    Ok(reply::json(StatusCode::OK, &Page { items, next }))
 }
 
 async fn one_of<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Response, CallError> {

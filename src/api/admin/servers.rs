@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::recorded;
-use super::resources::PageQuery;
 use crate::body::FromAdministrator;
 use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery, invalid_after};
 use crate::parameters::{Names, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -28,13 +28,15 @@ use sekisho_openapi::read::report::{Note, Report};
 /// The servers and collections, each in the order of their names.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ServerList {
+    #[serde(flatten)]
+    page: Page<ServerBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     servers: Vec<ServerBody>,
-    /// What `after` is for the next page; null on the last one.
-    next: Option<String>,
 }
 
 /// A server or collection as it is now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ServerBody {
     kind: SourceKind,
     name: String,
@@ -60,7 +62,7 @@ pub(super) struct ServerBody {
 }
 
 /// What became of each operation of a document.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct FidelityBody {
     operations: usize,
     tools: usize,
@@ -114,15 +116,12 @@ pub(crate) async fn list(
     let mut sources = gateway.sources().list(&origin.caller);
     if let Some(after) = &query.after {
         let (kind, name) = after.split_once(':').unwrap_or_default();
-        let kind = read_kind(kind)
-            .map_err(|_| CallError::new(ErrorCode::InvalidRequest, "`after` must be the `next` of the page before"))?;
+        let kind = read_kind(kind).map_err(|_| invalid_after())?;
         sources.retain(|source| (source.kind, &*source.name) > (kind, name));
     }
-    let is_last = sources.len() <= limit;
-    sources.truncate(limit);
-    let next = sources.last().filter(|_| !is_last).map(SourceStatus::source);
-    let servers = sources.into_iter().map(ServerBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &ServerList { servers, next }))
+    let page = Page::from_read(sources, limit, SourceStatus::source).map(ServerBody::from);
+    let servers = page.items.clone();
+    Ok(reply::json(StatusCode::OK, &ServerList { page, servers }))
 }
 
 /// One of these servers and collections.

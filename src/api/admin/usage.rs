@@ -10,7 +10,9 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
+use crate::list::{LatestFirst, Page, PageQuery};
 use crate::parameters::Parameters;
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -37,31 +39,48 @@ pub(crate) struct UsageQuery {
 /// Money and tokens, the latest day first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct UsageList {
+    #[serde(flatten)]
+    page: Page<UsageOfDay>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All of them where no page is asked for.
+    #[schema(deprecated)]
     usage: Vec<UsageOfDay>,
 }
 
 /// Of one caller or one tenant on one day.
-#[derive(Debug, Serialize, ToSchema)]
-struct UsageOfDay {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct UsageOfDay {
     #[schema(value_type = String, format = Date)]
-    day: String,
-    tenant: String,
+    pub day: String,
+    pub tenant: String,
     /// The id of the caller, which is that of its key; null for the sum of the tenant.
-    caller: Option<String>,
+    pub caller: Option<String>,
     /// USD.
     #[schema(value_type = String)]
-    cost_usd: Decimal,
-    tokens: u64,
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+}
+
+impl Listed for UsageOfDay {
+    const NAME: &'static str = "costs";
+    const ROUTE: &'static str = "/admin/usage";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("day", Form::Text),
+        Column::new("tenant", Form::Name),
+        Column::new("caller", Form::Name),
+        Column::new("cost_usd", Form::Text),
+        Column::new("tokens", Form::Count),
+    ];
 }
 
 /// What was spent on each day, some seconds behind: by the caller itself; with a role of `console`, by the callers of its
 /// tenant and by the tenant.
-#[utoipa::path(get, path = "/admin/usage", operation_id = "listUsage", tag = "operation", params(UsageQuery),
+#[utoipa::path(get, path = "/admin/usage", operation_id = "listUsage", tag = "operation", params(UsageQuery, PageQuery),
     responses((status = 200, body = UsageList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(UsageQuery { days }): Parameters<UsageQuery>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let days = days.unwrap_or(DAYS);
     if !(1..=MAX_DAYS).contains(&days) {
@@ -72,8 +91,16 @@ pub(crate) async fn list(
     let first = today.saturating_sub(i64::from(days - 1).days());
     let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
     let reach = gateway.configuration().reach(&origin.caller);
-    let usage = found.iter().filter(|usage| is_visible(usage, reach, &origin.caller)).map(UsageOfDay::of).collect();
-    Ok(reply::json(StatusCode::OK, &UsageList { usage }))
+    let all = found.into_iter().filter(|usage| is_visible(usage, reach, &origin.caller)).collect();
+    let (page, usage) = Page::from_all_with_old_name(all, &query, place)?;
+    let usage = usage.iter().map(UsageOfDay::of).collect();
+    Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage)), usage }))
+}
+
+/// The place of usage in its list: the latest day first, callers before tenants.
+fn place(usage: &DailyUsage) -> LatestFirst {
+    let day = usage.day.to_zoned(tz::TimeZone::UTC).map(|midnight| midnight.timestamp()).unwrap_or_default();
+    LatestFirst::new(day, hex::encode(format!("{} {}", usage.scope.as_str(), usage.key)))
 }
 
 fn is_visible(usage: &DailyUsage, reach: Reach, caller: &Caller) -> bool {

@@ -1,11 +1,11 @@
 //! The bodies of `/approvals`. Texts of callers and approvers have their control characters escaped: a person decides by them.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::column::{Column, Form, Listed};
+use crate::list::Page;
 use sekisho_calls::approval::{Approval, Decision, Judgement};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::call::Arguments;
@@ -19,38 +19,33 @@ pub(crate) struct ApprovalQuery {
     pub tool: Option<String>,
     /// The id of the caller.
     pub caller: Option<String>,
-    /// Maximum number of approvals: 50 if omitted, at most 200.
-    #[param(minimum = 1, maximum = 200)]
-    pub limit: Option<u32>,
-    /// Approvals that were asked before this time: `next` of the page before.
-    pub before: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalList {
-    /// The latest first.
+    #[serde(flatten)]
+    pub page: Page<ApprovalBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     pub approvals: Vec<ApprovalBody>,
-    /// `before` of the next page, if there may be one.
-    pub next: Option<String>,
 }
 
 /// A call that a person must approve, and what was decided.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Approval)]
-pub(crate) struct ApprovalBody {
-    #[schema(value_type = String)]
-    id: Arc<str>,
-    status: ApprovalState,
+pub struct ApprovalBody {
+    pub id: String,
+    pub status: ApprovalState,
     /// The page where it is decided.
-    url: String,
-    tool: String,
+    pub url: String,
+    pub tool: String,
     /// `tool`, `resource`, `prompt` or `completion`.
-    kind: String,
+    pub kind: String,
     /// The resource or prompt, for what is no tool.
-    target: Option<String>,
-    caller: ApprovalCaller,
+    pub target: Option<String>,
+    pub caller: ApprovalCaller,
     /// Why a person must approve it.
-    reasons: Vec<String>,
+    pub reasons: Vec<String>,
     /// For approvers. What the policies mask has its length and digest instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
@@ -69,52 +64,68 @@ pub(crate) struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub arguments_sha256: Option<String>,
-    session_id: Option<String>,
+    pub session_id: Option<String>,
     /// `rest`, `mcp`, `agent` or `sandbox`.
-    via: String,
+    pub via: String,
     /// Of the call that asked first.
-    call_id: String,
+    pub call_id: String,
     /// RFC 3339.
-    created_at: String,
+    pub created_at: String,
     /// When it can no longer be decided, or used.
-    expires_at: String,
-    changed_at: String,
+    pub expires_at: String,
+    pub changed_at: String,
     /// How many persons must approve it.
-    approvals_needed: u8,
-    decisions: Vec<DecisionBody>,
+    pub approvals_needed: u8,
+    pub decisions: Vec<DecisionBody>,
     /// What it covers, once it is approved.
-    scope: Option<ApprovalScope>,
+    pub scope: Option<ApprovalScope>,
     /// Calls that it let through.
-    uses: i64,
+    pub uses: i64,
     /// Of the tool's arguments.
-    schema_hash: String,
+    pub schema_hash: String,
     /// Of the policies that asked for it.
-    policy_version: String,
+    pub policy_version: String,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-struct ApprovalCaller {
-    id: String,
-    tenant: String,
+impl Listed for ApprovalBody {
+    const NAME: &'static str = "approvals";
+    const ROUTE: &'static str = "/approvals";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Form::Name).headed("id"),
+        Column::new("status", Form::Text).titled("tool-state").headed("status"),
+        Column::new("tool", Form::Name).titled("tool-name").leading().headed("tool"),
+        Column::new("caller", Form::Name).at("/caller/id").titled("call-caller").headed("caller"),
+        Column::new("tenant", Form::Name).at("/caller/tenant").headed("tenant"),
+        Column::new("reasons", Form::Line).titled("policies-reason").headed("reasons"),
+        Column::new("created_at", Form::Moment).titled("approval-asked"),
+        Column::new("expires_at", Form::Moment).titled("approval-expires").headed("expires"),
+        Column::new("uses", Form::Count),
+    ];
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalCaller {
+    pub id: String,
+    pub tenant: String,
     /// Who uses the caller's credentials.
-    person: String,
+    pub person: String,
 }
 
 /// What one approver decided.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = ApprovalDecision)]
-struct DecisionBody {
-    approver: String,
+pub struct DecisionBody {
+    pub approver: String,
     /// Who uses the approver's credentials.
-    person: String,
-    approved: bool,
-    reason: String,
-    scope: ApprovalScope,
-    minutes: Option<u32>,
+    pub person: String,
+    pub approved: bool,
+    pub reason: String,
+    pub scope: ApprovalScope,
+    pub minutes: Option<u32>,
     /// The approver put other arguments in place of those of the call.
-    changed_arguments: bool,
+    pub changed_arguments: bool,
     /// RFC 3339.
-    at: String,
+    pub at: String,
 }
 
 /// An approval of a call.
@@ -151,7 +162,7 @@ impl ApprovalBody {
     pub(super) fn of(gateway: &Gateway, approval: &Approval) -> Self {
         let details = &approval.details;
         Self {
-            id: Arc::clone(&approval.id),
+            id: approval.id.to_string(),
             status: approval.state,
             url: gateway.pipeline.approvals.page_of(approval),
             tool: shown(&approval.tool),

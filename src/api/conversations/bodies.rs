@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
+use crate::column::{Column, Form, Listed};
+use crate::list::Page;
 use sekisho_agent::conversation::{UnknownCall, stored};
 use sekisho_core::error::CallError;
 use sekisho_store::{
@@ -50,95 +52,114 @@ fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Re
     T::deserialize(deserializer).map(Some)
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ConversationStatus)]
-pub(crate) enum Status {
+pub enum Status {
     Active,
     /// No run begins.
     Inactive,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Conversation)]
-pub(crate) struct ConversationBody {
-    pub(super) id: String,
-    pub(super) title: Option<String>,
-    pub(super) status: Status,
+pub struct ConversationBody {
+    pub id: String,
+    pub title: Option<String>,
+    pub status: Status,
     /// The profile of its runs.
-    pub(super) agent: String,
-    pub(super) session_id: Option<String>,
-    pub(super) workspace: bool,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) created_at: String,
-    pub(super) changed_at: String,
+    pub agent: String,
+    pub session_id: Option<String>,
+    pub workspace: bool,
+    pub labels: BTreeMap<String, String>,
+    pub created_at: String,
+    pub changed_at: String,
+}
+
+impl Listed for ConversationBody {
+    const NAME: &'static str = "conversations";
+    const ROUTE: &'static str = "/api/conversations";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Form::Name).headed("id"),
+        Column::new("title", Form::Line).titled("conversation-title").headed("title"),
+        Column::new("status", Form::Text).titled("tool-state").headed("status"),
+        Column::new("agent", Form::Name).titled("agent-name").headed("agent"),
+        Column::new("created_at", Form::Moment).titled("column-created"),
+        Column::new("changed_at", Form::Moment).titled("column-changed").headed("changed"),
+    ];
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ConversationPage {
+    #[serde(flatten)]
+    pub(super) page: Page<ConversationBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     pub(super) conversations: Vec<ConversationBody>,
-    /// For `before` of the next page; `null` on the last one.
-    pub(super) next: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Run)]
-pub(crate) struct RunBody {
-    pub(super) id: String,
-    pub(super) conversation_id: String,
+pub struct RunBody {
+    pub id: String,
+    pub conversation_id: String,
     /// Of the conversation's runs, from 1.
-    pub(super) number: i64,
-    pub(super) session_id: String,
-    pub(super) agent: String,
+    pub number: i64,
+    pub session_id: String,
+    pub agent: String,
     /// As the request said; not an identity.
-    pub(super) claimed_executor: Option<String>,
-    pub(super) user_input: String,
+    pub claimed_executor: Option<String>,
+    pub user_input: String,
     /// `running`, `paused` for an approver, `succeeded`, `failed`, `cancelled`, `timed_out` or `interrupted`.
-    pub(super) status: String,
-    pub(super) error: Option<RunErrorBody>,
-    pub(super) begun_at: String,
-    pub(super) ended_at: Option<String>,
+    pub status: String,
+    pub error: Option<RunErrorBody>,
+    pub begun_at: String,
+    pub ended_at: Option<String>,
     /// The call about which it waits for `POST /api/runs/{id}/resolve`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) waits_for: Option<UnknownCall>,
+    pub waits_for: Option<UnknownCall>,
     /// Of a run that has ended, by model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
-    pub(super) usage: Option<Value>,
+    pub usage: Option<Value>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = ConversationRunError)]
-pub(crate) struct RunErrorBody {
-    pub(super) code: String,
-    pub(super) message: String,
+pub struct RunErrorBody {
+    pub code: String,
+    pub message: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
+    #[serde(flatten)]
+    pub(super) page: Page<RunBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     pub(super) runs: Vec<RunBody>,
-    /// For `before` of the next page; `null` on the last one.
-    pub(super) next: Option<i64>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = ConversationMessage)]
-pub(crate) struct MessageBody {
+pub struct MessageBody {
     /// For a fork at this message.
-    pub(super) id: String,
-    pub(super) run_id: String,
+    pub id: String,
+    pub run_id: String,
     /// Of a run that did not end with an answer.
-    pub(super) incomplete: bool,
+    pub incomplete: bool,
     /// By role, with all parts.
     #[schema(value_type = Object)]
-    pub(super) message: Value,
+    pub message: Value,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MessagePage {
+    #[serde(flatten)]
+    pub(super) page: Page<MessageBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
     pub(super) messages: Vec<MessageBody>,
-    /// For `offset` of the next page; `null` on the last one.
-    pub(super) next: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -149,29 +170,9 @@ pub(crate) struct ForkRequest {
     pub(super) title: Option<String>,
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ConversationPaging {
-    #[param(minimum = 1, maximum = 500)]
-    pub(super) limit: Option<u32>,
-    /// `next` of the page before.
-    pub(super) before: Option<String>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct RunPaging {
-    #[param(minimum = 1, maximum = 500)]
-    pub(super) limit: Option<u32>,
-    /// `next` of the page before.
-    pub(super) before: Option<i64>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct MessagePaging {
-    #[param(minimum = 1, maximum = 500)]
-    pub(super) limit: Option<u32>,
+/// What messages were asked for by in earlier versions, to be dropped in 0.3.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OldPaging {
     pub(super) offset: Option<u32>,
 }
 

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{find, is_full, page};
+use super::find;
 use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery, invalid_after};
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -30,10 +31,6 @@ const MAX_EXPORT: u32 = 10_000;
 pub(crate) struct LogQuery {
     /// Of this conversation alone.
     conversation_id: Option<String>,
-    /// At most 500 rows of a page, and 10000 of an export.
-    limit: Option<u32>,
-    /// `next` of the page before.
-    after: Option<String>,
     #[serde(default)]
     #[param(inline)]
     format: Format,
@@ -51,17 +48,24 @@ enum Format {
     Csv,
 }
 
+/// The columns of a log by their names, in their order.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = LogRow, value_type = Object)]
+struct Row(Map<String, Value>);
+
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LogPage {
-    #[schema(value_type = Vec<Object>)]
-    rows: Vec<Value>,
-    /// For `after` of the next page; `null` on the last one.
-    next: Option<String>,
+    #[serde(flatten)]
+    page: Page<Row>,
+    /// Deprecated name of `items`, to be dropped in 0.3.
+    #[schema(deprecated)]
+    rows: Vec<Row>,
 }
 
-/// Rows of a log of the caller's runs, the oldest first: `usage`, `messages` or `tool_executions`.
+/// Rows of a log of the caller's runs, the oldest first: `usage`, `messages` or `tool_executions`. An export has as many as its
+/// `limit` says: 10000 if omitted and at most.
 #[utoipa::path(get, path = "/api/logs/{log}", operation_id = "readLog", tag = "conversations",
-    params(("log" = String, Path, description = "`usage`, `messages` or `tool_executions`"), LogQuery),
+    params(("log" = String, Path, description = "`usage`, `messages` or `tool_executions`"), LogQuery, PageQuery),
     responses(
         (status = 200, description = "A page, or the rows as JSON lines or CSV.", content((LogPage = "application/json"), (String = "application/jsonl"), (String = "text/csv"))),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -69,26 +73,30 @@ pub(crate) async fn read(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(log): Name,
-    Parameters(query): Parameters<LogQuery>,
+    Parameters(LogQuery { conversation_id, format }): Parameters<LogQuery>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    match &query.conversation_id {
+    match &conversation_id {
         Some(id) => drop(find(&gateway, &origin, id).await?),
         None => origin.require_list_of_own()?,
     }
-    let max = match (query.format, query.limit) {
-        (Format::Json, limit) => page(limit)?,
-        (_, limit) => limit.unwrap_or(MAX_EXPORT).clamp(1, MAX_EXPORT),
+    let max = match format {
+        // One more than is shown says whether there is a next page.
+        Format::Json => query.limit_in_store()? + 1,
+        Format::Jsonl | Format::Csv => {
+            query.limit.map_or(MAX_EXPORT, |limit| u32::try_from(limit).unwrap_or(u32::MAX).clamp(1, MAX_EXPORT))
+        }
     };
     let after = query.after.as_deref().map(position_of).transpose()?;
-    let conversation = query.conversation_id.as_deref();
+    let conversation = conversation_id.as_deref();
     let filter = LogFilter { caller_key: &origin.caller.key, conversation, after, max };
     let rows = rows(&gateway.store().conversation_logs(), &log, &filter).await?;
-    Ok(match query.format {
+    Ok(match format {
         Format::Json => {
-            let last = rows.last().map(|row| format!("{}:{}", text(&row["run_id"]), row["position"]));
-            let next = last.filter(|_| is_full(rows.len(), max));
-            let rows = rows.into_iter().map(Value::Object).collect();
-            reply::json(StatusCode::OK, &LogPage { rows, next })
+            let key = |row: &Map<String, Value>| format!("{}:{}", text(&row["run_id"]), row["position"]);
+            let page = Page::from_read(rows, query.limit()?, key).map(Row);
+            let rows = page.items.clone();
+            reply::json(StatusCode::OK, &LogPage { page, rows })
         }
         Format::Jsonl => {
             let lines = rows.into_iter().map(|row| format!("{}\n", Value::Object(row)));
@@ -171,7 +179,7 @@ fn execution(execution: &ToolExecution) -> Value {
 
 fn position_of(text: &str) -> Result<(&str, i64), CallError> {
     let parts = text.split_once(':').and_then(|(run, position)| Some((run, position.parse().ok()?)));
-    parts.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, "`after` is not a `next` of an earlier page"))
+    parts.ok_or_else(invalid_after)
 }
 
 /// All rows of a log have the same columns.

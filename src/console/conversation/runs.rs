@@ -1,7 +1,6 @@
 //! The runs of a conversation: those that ended, the one that is on, and the call about which that one waits for a decision.
 
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::Console;
@@ -12,45 +11,13 @@ use crate::format;
 use crate::list;
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
+use sekisho_agent::conversation::UnknownCall;
+use sekisho_api::RunBody;
+use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
 
 /// Runs that are listed.
 const PAGE: u32 = 20;
-
-/// A run, as its route gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Run {
-    pub id: String,
-    number: i64,
-    agent: String,
-    pub status: String,
-    pub error: Option<RunError>,
-    begun_at: String,
-    ended_at: Option<String>,
-    waits_for: Option<UnknownCall>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct RunError {
-    pub code: String,
-    pub message: String,
-}
-
-/// A call that was sent and not answered.
-#[derive(Debug, Deserialize)]
-pub(super) struct UnknownCall {
-    call_id: String,
-    tool_name: String,
-    tool_input: String,
-    reason: String,
-}
-
-/// Runs, the last one first.
-#[derive(Debug, Deserialize)]
-pub(super) struct RunPage {
-    pub runs: Vec<Run>,
-    next: Option<i64>,
-}
 
 /// Runs of a conversation, before the one with this number.
 ///
@@ -61,9 +28,9 @@ pub(super) async fn fetch(
     visit: &Visit,
     route: &str,
     before: Option<i64>,
-) -> Result<RunPage, CallError> {
-    let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-    visit.fetch(console, &format!("{route}/runs?limit={PAGE}{before}")).await
+) -> Result<Page<RunBody>, CallError> {
+    let after = before.map(|before| format!("&after={before}")).unwrap_or_default();
+    visit.fetch(console, &format!("{route}/runs?limit={PAGE}{after}")).await
 }
 
 /// The call about which a run waits for a decision.
@@ -71,19 +38,19 @@ pub(super) async fn fetch(
 /// # Errors
 /// That of the route.
 pub(super) async fn waits_for(console: &Console, visit: &Visit, run: &str) -> Result<Option<UnknownCall>, CallError> {
-    let run: Run = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
+    let run: RunBody = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
     Ok(run.waits_for)
 }
 
-pub(super) fn rows(page: &RunPage) -> Rows<'static, 6> {
-    let row = |run: &Run| {
+pub(super) fn rows(page: &Page<RunBody>) -> Rows<'static, 6> {
+    let row = |run: &RunBody| {
         let error = run.error.as_ref().map(|error| error.code.as_str());
         [json!(run.number), json!(run.status), json!(error), json!(run.agent), json!(run.begun_at), json!(run.ended_at)]
     };
     Rows {
         name: "runs",
         columns: ["number", "status", "code", "agent", "begun_at", "ended_at"],
-        rows: page.runs.iter().map(row).collect(),
+        rows: page.items.iter().map(row).collect(),
     }
 }
 
@@ -136,13 +103,13 @@ fn decision(texts: &Texts, path: &str, run: &str, call: &UnknownCall, token: Opt
 }
 
 /// The runs before the one with this number. `path` is that of the conversation.
-pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &RunPage) -> Markup {
-    let address = |before: Option<i64>| match before {
+pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<RunBody>) -> Markup {
+    let address = |before: Option<&str>| match before {
         Some(before) => format!("{path}?runs_before={before}"),
         None => path.to_owned(),
     };
     html! {
-        @if !page.runs.is_empty() {
+        @if !page.items.is_empty() {
             section aria-labelledby="runs" {
                 h2 #runs { (texts.get("runs-title")) }
                 div.scroll tabindex="0" role="group" aria-labelledby="runs" {
@@ -154,7 +121,7 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &RunPa
                             th scope="col" { (texts.get("run-begun")) }
                             th scope="col" { (texts.get("run-ended")) }
                         } }
-                        tbody { @for run in &page.runs {
+                        tbody { @for run in &page.items {
                             tr {
                                 td.number { (run.number) }
                                 td { (outcome(texts, run)) }
@@ -165,14 +132,14 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &RunPa
                         } }
                     }
                 }
-                (export::links(texts, &address(before)))
-                @if let Some(next) = page.next { (list::older(texts, &format!("{}#runs", address(Some(next))))) }
+                (export::links(texts, &address(before.map(|before| before.to_string()).as_deref())))
+                @if let Some(next) = &page.next { (list::older(texts, &format!("{}#runs", address(Some(next))))) }
             }
         }
     }
 }
 
-fn outcome(texts: &Texts, run: &Run) -> Markup {
+fn outcome(texts: &Texts, run: &RunBody) -> Markup {
     let (class, sign, text) = match run.status.as_str() {
         "running" => ("tag", "…", "run-running"),
         "succeeded" => ("tag good", "✓", "status-success"),

@@ -3,20 +3,21 @@
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{Attempt, Kind, Resource, ResourcePage, Wanted, skills};
+use super::{Attempt, Kind, Resource, Wanted, skills};
 use crate::conversations::encoded;
 use crate::export::{self, Rows};
 use crate::frame::{self, Head};
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use crate::{format, list, owner, schema_form};
+use sekisho_api::list::Page;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 
 /// Bytes of a text that stays in one line of the list.
 const MAX_IN_CELL: usize = 40;
 
 /// The rows of the list, for a file.
-pub(super) fn rows(kind: Kind, found: &ResourcePage) -> Rows<'static, 5> {
+pub(super) fn rows(kind: Kind, found: &Page<Resource>) -> Rows<'static, 5> {
     let [(one, _), (other, _)] = kind.words().columns;
     let row = |resource: &Resource| {
         let value = |name: &str| match resource.value.get(name) {
@@ -34,7 +35,13 @@ pub(super) fn rows(kind: Kind, found: &ResourcePage) -> Rows<'static, 5> {
 }
 
 /// The list, and the form for a further one.
-pub(super) fn show_list(visit: &Visit, kind: Kind, found: &ResourcePage, wanted: &Wanted, attempt: &Attempt) -> Markup {
+pub(super) fn show_list(
+    visit: &Visit,
+    kind: Kind,
+    found: &Page<Resource>,
+    wanted: &Wanted,
+    attempt: &Attempt,
+) -> Markup {
     let (words, texts) = (kind.words(), visit.texts());
     let title = texts.get(words.title);
     let head = Head { state: Some(html! { (texts.get(words.state)) }), ..Head::new(&title) };

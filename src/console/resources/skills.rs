@@ -6,10 +6,11 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Kind, Resource, ResourcePage};
+use super::{Kind, Resource};
 use crate::text::Texts;
 use crate::visit::Visit;
 use crate::{Console, format};
+use sekisho_api::list::Page;
 use sekisho_config::TenantConfig;
 use sekisho_core::error::CallError;
 
@@ -34,7 +35,7 @@ struct Skill {
 pub(super) async fn tenants_with(console: &Console, visit: &Visit, skill: &str) -> Result<Vec<String>, CallError> {
     let (mut tenants, mut after) = (Vec::new(), String::new());
     for _ in 0..MAX_PAGES {
-        let ResourcePage { items, next } = super::list(console, visit, Kind::Tenants, &after).await?;
+        let Page { items, next } = super::list(console, visit, Kind::Tenants, &after).await?;
         let having = items.into_iter().filter(|tenant| {
             let settings = serde_json::from_value::<TenantConfig>(Value::Object(tenant.value.clone()));
             settings.is_ok_and(|settings| settings.has_skill(skill))

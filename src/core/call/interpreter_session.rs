@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A session of an interpreter, after a call in it.
@@ -33,7 +33,7 @@ pub struct InterpreterSession {
 }
 
 /// Why a session cannot be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotStored {
     /// Its image would be larger than `sandbox.sessions.max_image_bytes`.

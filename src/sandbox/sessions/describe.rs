@@ -18,53 +18,53 @@ use sekisho_guest_protocol::{Job, JobLimits, Outcome, SessionEntry};
 use sekisho_store::ListedSession;
 
 /// A session of an interpreter.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = InterpreterSessionInfo)]
 pub struct SessionInfo {
     /// As calls name it.
-    session: String,
-    generation: u64,
+    pub session: String,
+    pub generation: u64,
     /// Whether a call has it now.
-    pub(super) is_used: bool,
+    pub is_used: bool,
     /// `memory` of this gateway; `stored`, from where the next call resumes it; or `elsewhere`, in the memory of
     /// another replica.
-    place: SessionPlace,
+    pub place: SessionPlace,
     /// Whether it is stored after each call.
-    is_stored_each_call: bool,
+    pub is_stored_each_call: bool,
     /// Why it could not be stored since its last call.
-    not_stored: Option<NotStored>,
+    pub not_stored: Option<NotStored>,
     /// Calls that have ended; of one that is elsewhere, when it was last stored.
-    calls: u64,
+    pub calls: u64,
     /// What it holds between calls.
-    memory_bytes: u64,
+    pub memory_bytes: u64,
     /// Of the image that is stored.
-    stored_bytes: Option<u64>,
-    began_at: String,
-    last_used_at: String,
+    pub stored_bytes: Option<u64>,
+    pub began_at: String,
+    pub last_used_at: String,
     /// When it ends without a further call, in seconds from now.
-    ends_in_seconds: u64,
+    pub ends_in_seconds: u64,
 }
 
 /// Where a session is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = InterpreterSessionPlace)]
-pub(super) enum SessionPlace {
+pub enum SessionPlace {
     Memory,
     Stored,
     Elsewhere,
 }
 
 /// A session, and what its programs have defined.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = InterpreterSessionDetails)]
 pub struct SessionDetails {
     #[serde(flatten)]
-    session: SessionInfo,
+    pub session: SessionInfo,
     /// Null while a call has it, and when it is not in this gateway's memory.
-    pub(super) variables: Option<Vec<Variable>>,
+    pub variables: Option<Vec<Variable>>,
     /// Whether there are more variables.
-    truncated: bool,
+    pub truncated: bool,
 }
 
 /// As our own code in the interpreter lists them: a program can forge the list of its own session.
@@ -77,13 +77,13 @@ pub(super) struct Variables {
 /// One global variable.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = InterpreterVariable)]
-pub(super) struct Variable {
-    name: String,
+pub struct Variable {
+    pub name: String,
     /// The name of its class.
     #[serde(rename = "type")]
-    kind: String,
+    pub kind: String,
     /// What the object itself takes, without what it refers to.
-    size_bytes: Option<u64>,
+    pub size_bytes: Option<u64>,
 }
 
 /// Longest wait for capacity, and then for the list; the list itself takes at most 50 ms of processor time.

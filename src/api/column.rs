@@ -1,0 +1,140 @@
+//! The columns of lists: described once, for exports, the tables of the console and those of the command line.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// An entry of a list.
+pub trait Listed: Serialize + DeserializeOwned {
+    /// Of the list, in the names of files.
+    const NAME: &'static str;
+    /// The route that lists them.
+    const ROUTE: &'static str;
+    /// In the order of exports and tables.
+    const COLUMNS: &'static [Column];
+
+    /// Its members, from which columns take their values.
+    fn members(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// How values of a column are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// An id or a name.
+    Name,
+    Text,
+    /// A text that may be long: its first line.
+    Line,
+    Count,
+    Bytes,
+    Seconds,
+    /// RFC 3339.
+    Moment,
+}
+
+impl Form {
+    /// Whether it is a number or a moment, which says nothing without the title of its column.
+    pub fn is_measured(self) -> bool {
+        matches!(self, Self::Count | Self::Bytes | Self::Seconds | Self::Moment)
+    }
+}
+
+/// A column of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// In exports; the name of a member where `pointer` is empty.
+    pub name: &'static str,
+    pub form: Form,
+    /// The id of its title among the texts of the console; `None` where the table of the console lacks it.
+    pub title: Option<&'static str>,
+    /// Its title on the command line; `None` where that lacks it.
+    pub heading: Option<&'static str>,
+    /// First in the table of the console, and what is linked there.
+    pub leads: bool,
+    /// On the command line for an entry without a value.
+    absent: &'static str,
+    /// RFC 6901.
+    pointer: &'static str,
+}
+
+impl Column {
+    pub const fn new(name: &'static str, form: Form) -> Self {
+        Self { name, form, title: None, heading: None, leads: false, absent: "", pointer: "" }
+    }
+
+    /// The same, of the member of entries that a JSON pointer names.
+    pub const fn at(self, pointer: &'static str) -> Self {
+        Self { pointer, ..self }
+    }
+
+    /// The same, in the table of the console.
+    pub const fn titled(self, title: &'static str) -> Self {
+        Self { title: Some(title), ..self }
+    }
+
+    /// The same, first in the table of the console.
+    pub const fn leading(self) -> Self {
+        Self { leads: true, ..self }
+    }
+
+    /// The same, on the command line.
+    pub const fn headed(self, heading: &'static str) -> Self {
+        Self { heading: Some(heading), ..self }
+    }
+
+    /// The same, with a text on the command line where an entry has no value.
+    pub const fn absent(self, absent: &'static str) -> Self {
+        Self { absent, ..self }
+    }
+
+    /// The value of an entry with these members.
+    pub fn value<'a>(&self, members: &'a Value) -> &'a Value {
+        let found = if self.pointer.is_empty() { members.get(self.name) } else { members.pointer(self.pointer) };
+        found.unwrap_or(&Value::Null)
+    }
+
+    /// The value as a text of one line for the command line.
+    pub fn words(&self, members: &Value) -> String {
+        match (self.value(members), self.form) {
+            (Value::Null, _) => self.absent.to_owned(),
+            (value, Form::Bytes) => format!("{} MiB", value.as_u64().unwrap_or_default() >> 20),
+            (value, Form::Seconds) => format!("{value} s"),
+            (value, _) => text(value),
+        }
+    }
+}
+
+/// A value as a text: of a list, its elements.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(elements) => elements.iter().map(text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_column_takes_its_value_from_a_member() {
+        let members =
+            json!({"roles": ["a", "b"], "caller": {"id": "ann"}, "bytes": 3 << 20, "ends": 4, "expires": null});
+        for (column, words) in [
+            (Column::new("roles", Form::Text), "a, b"),
+            (Column::new("caller", Form::Name).at("/caller/id"), "ann"),
+            (Column::new("bytes", Form::Bytes), "3 MiB"),
+            (Column::new("ends", Form::Seconds), "4 s"),
+            (Column::new("expires", Form::Moment), ""),
+            (Column::new("tools", Form::Text).absent("all"), "all"),
+        ] {
+            assert_eq!(column.words(&members), words);
+        }
+    }
+}
