@@ -27,15 +27,15 @@ use sekisho_gateway::Gateway;
 /// Makes a change that a request of the API asks for, and writes its line.
 async fn recorded<T: Send + 'static>(
     gateway: &Gateway,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     kind: EventKind,
     subject: &str,
     change: impl Future<Output = Result<T, CallError>> + Send + 'static,
 ) -> Result<T, CallError> {
     let event = AuditEvent {
         subject: Some(subject.to_owned()),
-        caller: Some(Arc::clone(&origin.caller)),
-        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+        caller: Some(Arc::clone(&meta.caller)),
+        ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
     };
     record_change(gateway, event, change).await
 }

@@ -35,17 +35,17 @@ use sekisho_gateway::Gateway;
     responses((status = 200, description = "A message, or with `stream` server-sent events of one", body = MessageBody),
         (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
 pub(super) async fn create(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
 ) -> Result<Response, AnthropicError> {
-    let origin = origin?;
+    let meta = meta?;
     let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
+    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
     let (streams, shows_thinking) = (request.streams(), request.shows_thinking());
-    let session = session_of_thread(&origin, &gateway);
-    let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
+    let session = session_of_thread(&meta, &gateway);
+    let events = request.into_run()?.begin(&agent, &meta, &agents, session).await?;
     if streams {
         let shown = shown(event_stream::first(events).await?, shows_thinking);
         let encoder = EventEncoder { message: MessageBody::begun(&agent.name) };
@@ -60,16 +60,16 @@ pub(super) async fn create(
     responses((status = 200, body = TokenCount),
         (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
 pub(super) async fn count_tokens(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
 ) -> Result<Response, AnthropicError> {
-    let origin = origin?;
+    let meta = meta?;
     let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
-    let session = session_of_thread(&origin, &gateway);
+    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
+    let session = session_of_thread(&meta, &gateway);
     let run = request.into_run()?.without_file_contents();
-    let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await?;
+    let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &meta, &gateway, session)).await?;
     Ok(reply::json(StatusCode::OK, &TokenCount { input_tokens }))
 }

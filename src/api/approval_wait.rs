@@ -10,9 +10,9 @@ use super::request::{Incoming, RequestMeta};
 use sekisho_gateway::Gateway;
 
 /// Makes the call of a request, and again when it is approved, if the request prefers to wait.
-pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: Incoming) -> Response {
+pub(super) async fn answer(gateway: &Gateway, meta: &RequestMeta, incoming: Incoming) -> Response {
     let Incoming { call, arguments } = incoming;
-    let answered = match origin.preferences.wait {
+    let answered = match meta.preferences.wait {
         None => gateway.pipeline.call(call, arguments).await,
         Some(wait) => {
             let deadline = Instant::now() + wait;
@@ -21,5 +21,5 @@ pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: In
             Box::pin(gateway.approvals().call_when_approved(call, arguments, max_wait)).await.answered
         }
     };
-    origin.preferences.respond(&answered)
+    meta.preferences.respond(&answered)
 }

@@ -30,12 +30,12 @@ use sekisho_store::ApprovalFilter;
     params(ApprovalQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = ApprovalList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(ApprovalQuery { status, tool, caller }): Parameters<ApprovalQuery>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    origin.require_list_of_own()?;
+    meta.require_list_of_own()?;
     let limit = query.limit_in_store()?;
     let filter = ApprovalFilter {
         state: status,
@@ -46,7 +46,7 @@ pub(super) async fn list(
         max: limit + 1,
         ..ApprovalFilter::default()
     };
-    let found = gateway.approvals().list(&origin.caller, filter).await?;
+    let found = gateway.approvals().list(&meta.caller, filter).await?;
     let page = Page::from_read(found, limit as usize, |approval| approval.created.to_string());
     let page = page.map(|approval| ApprovalBody::of(&gateway, &approval));
     let approvals = page.items.clone();
@@ -57,11 +57,11 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/approvals/{id}", operation_id = "getApproval", tag = "approvals", params(("id" = String, Path)),
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let (approval, sees_arguments) = gateway.approvals().find(&origin.caller, &id).await?;
+    let (approval, sees_arguments) = gateway.approvals().find(&meta.caller, &id).await?;
     let mut body = ApprovalBody::of(&gateway, &approval);
     if sees_arguments {
         let approvals = &gateway.pipeline.approvals;
@@ -80,12 +80,12 @@ pub(super) async fn show(
     params(("id" = String, Path)), request_body = ApproveBody,
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn approve(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<ApproveBody>,
 ) -> Result<Response, ErrorReply> {
-    Ok(decide(&origin, &gateway, id, body.into(), EventKind::ApprovalGiven).await?)
+    Ok(decide(&meta, &gateway, id, body.into(), EventKind::ApprovalGiven).await?)
 }
 
 /// Denies a call, or takes back an approval that is not used up. Needs the role `approver`.
@@ -93,29 +93,29 @@ pub(super) async fn approve(
     params(("id" = String, Path)), request_body = DenyBody,
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn deny(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<DenyBody>,
 ) -> Result<Response, ErrorReply> {
-    Ok(decide(&origin, &gateway, id, body.into(), EventKind::ApprovalDenied).await?)
+    Ok(decide(&meta, &gateway, id, body.into(), EventKind::ApprovalDenied).await?)
 }
 
 async fn decide(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     gateway: &Arc<Gateway>,
     id: String,
     judgement: Judgement,
     kind: EventKind,
 ) -> Result<Response, CallError> {
-    origin.require_role(APPROVER)?;
+    meta.require_role(APPROVER)?;
     let event = AuditEvent {
         subject: Some(id.clone()),
         detail: judgement.arguments.is_some().then(|| "with arguments that the approver wrote".to_owned()),
-        caller: Some(Arc::clone(&origin.caller)),
-        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+        caller: Some(Arc::clone(&meta.caller)),
+        ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
     };
-    let (service, approver) = (Arc::clone(gateway), Arc::clone(&origin.caller));
+    let (service, approver) = (Arc::clone(gateway), Arc::clone(&meta.caller));
     let change = async move { service.approvals().decide(&approver, &id, &judgement).await };
     let decided = record_change(gateway, event, change).await?;
     Ok(reply::json(StatusCode::OK, &ApprovalBody::of(gateway, &decided)))

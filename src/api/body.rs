@@ -67,7 +67,7 @@ pub(super) type HeldMemory = Option<Arc<Lease>>;
 #[derive(Debug)]
 pub(super) struct FromAdministrator<T, P = Administrator> {
     pub by: P,
-    pub origin: RequestMeta,
+    pub meta: RequestMeta,
     pub body: T,
     _memory: HeldMemory,
 }
@@ -207,14 +207,14 @@ impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for F
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let (mut parts, body) = request.into_parts();
-        let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
-        let by = P::of(&origin.caller)?;
+        let meta = RequestMeta::from_request_parts(&mut parts, gateway).await?;
+        let by = P::of(&meta.caller)?;
         let limits = BodyLimits::of(&gateway.configuration().current().server);
         let (bytes, values) = (limits.bytes.max(MAX_OF_ADMINISTRATORS), limits.values.max(MAX_VALUES));
         let limits = BodyLimits { bytes, values, ..limits };
         let connection = Connection::of(&parts)?;
-        let (body, memory, _) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
-        Ok(Self { by, origin, body, _memory: memory })
+        let (body, memory, _) = connection.memory.json(&parts.headers, body, &meta.caller.owner, limits).await?;
+        Ok(Self { by, meta, body, _memory: memory })
     }
 }
 

@@ -61,27 +61,27 @@ pub(super) struct ToolSettings {
 #[utoipa::path(post, path = "/api/chat", operation_id = "chat", tag = "agents", request_body = ChatRequest,
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     DigestedBody(request, memory, body): DigestedBody<ChatRequest>,
 ) -> Result<Response, ErrorReply> {
     let turn = Turn { route: "/api/chat".to_owned(), body };
-    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        Ok(answer(&origin, &runs, request, &progress).await?)
+        Ok(answer(&meta, &runs, request, &progress).await?)
     })
     .await
 }
 
 async fn answer(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     runs: &Arc<ConversationRuns>,
     request: ChatRequest,
     progress: &Progress,
 ) -> Result<Response, CallError> {
     let question = request.message.clone();
-    let run = ChatRun::begin(request, origin, runs, false).await?;
+    let run = ChatRun::begin(request, meta, runs, false).await?;
     progress.is_run(&run.run_id);
     let mut reply = ChatReply::of(run.session_id, run.events.collect().await)?;
     let calls: Vec<_> = reply
@@ -89,7 +89,7 @@ async fn answer(
         .iter()
         .map(|call| CompletedCall { tool: &call.name, success: call.success, text: &call.text })
         .collect();
-    let payer = (&origin.caller, &run.scopes);
+    let payer = (&meta.caller, &run.scopes);
     reply.summary = runs.agents().sum_up(payer, &run.profile, &question, &calls).await;
     Ok(with_run_id(super::reply::json(StatusCode::OK, &reply), &run.run_id))
 }
@@ -100,12 +100,12 @@ async fn answer(
     responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn stream(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
-    Ok(stream_run(&origin, &runs, &parts, request.map_err(CallError::from), false).await?)
+    Ok(stream_run(&meta, &runs, &parts, request.map_err(CallError::from), false).await?)
 }
 
 /// The same with a plan: the goal is divided into steps, which the agent runs one after the other. Older than `/api/plans`,
@@ -114,17 +114,17 @@ pub(super) async fn stream(
     responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn plan_stream(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
-    Ok(stream_run(&origin, &runs, &parts, request.map_err(CallError::from), true).await?)
+    Ok(stream_run(&meta, &runs, &parts, request.map_err(CallError::from), true).await?)
 }
 
 /// `plans`: whether an agent without a planner gets one.
 async fn stream_run(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     runs: &Arc<ConversationRuns>,
     parts: &Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
@@ -132,7 +132,7 @@ async fn stream_run(
 ) -> Result<Response, CallError> {
     forbid_other_sites(parts)?;
     let Parameters(request) = request?;
-    let run = ChatRun::begin(request, origin, runs, plans).await?;
+    let run = ChatRun::begin(request, meta, runs, plans).await?;
     let events = event_stream::first(run.events).await?;
     let session = json!({"type": "session", "session_id": run.session_id}).to_string();
     // Never fails: an event has no map with keys that are not strings.
@@ -153,18 +153,18 @@ fn with_run_id(mut response: Response, run_id: &str) -> Response {
 #[utoipa::path(post, path = "/api/tools/settings", operation_id = "setToolSettings", tag = "agents", request_body = ToolSettings,
     responses((status = 200, body = ToolSettings), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn tool_settings(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(ToolSettings { session_id, tools }, _memory): JsonBody<ToolSettings>,
 ) -> Result<Response, ErrorReply> {
     for name in tools.keys() {
-        gateway.pipeline.registry.find(name, &origin.caller)?;
+        gateway.pipeline.registry.find(name, &meta.caller)?;
     }
     let sessions = &gateway.pipeline.sessions;
-    let session = sessions.prepare(&origin.caller, &session_id)?;
-    sessions.open(&origin.caller, &session)?;
+    let session = sessions.prepare(&meta.caller, &session_id)?;
+    sessions.open(&meta.caller, &session)?;
     let off = session.switch_tools(&tools);
-    let known = gateway.pipeline.tools_for(&origin.caller);
+    let known = gateway.pipeline.tools_for(&meta.caller);
     let tools = known.visible().map(|(tool, _)| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
     Ok(super::reply::json(StatusCode::OK, &ToolSettings { session_id, tools }))
 }

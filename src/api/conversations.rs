@@ -44,14 +44,14 @@ const MAX_LABEL_CHARS: usize = 256;
     params(PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = ConversationPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    origin.require_list_of_own()?;
+    meta.require_list_of_own()?;
     let limit = query.limit_in_store()?;
     // One more than is shown says whether there is a next page.
-    let found = gateway.store().conversations().of_caller(&origin.caller.key, query.after.as_deref(), limit + 1).await;
+    let found = gateway.store().conversations().of_caller(&meta.caller.key, query.after.as_deref(), limit + 1).await;
     let page = Page::from_read(found.map_err(CallError::from)?, limit as usize, |last| last.id.clone());
     let page = page.map(ConversationBody::from);
     let conversations = page.items.clone();
@@ -63,16 +63,16 @@ pub(super) async fn list(
     request_body = NewConversation,
     responses((status = 201, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn create(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(new, _memory): JsonBody<NewConversation>,
 ) -> Result<Response, ErrorReply> {
-    let agent = agents.catalog().model(&origin.caller.tenant, new.agent.as_deref()).await?.name.to_string();
+    let agent = agents.catalog().model(&meta.caller.tenant, new.agent.as_deref()).await?.name.to_string();
     let now = gateway.store().now();
     let conversation = Conversation {
         id: Uuid::now_v7().to_string(),
-        caller_key: Arc::clone(&origin.caller.key),
+        caller_key: Arc::clone(&meta.caller.key),
         title: new.title,
         status: ConversationStatus::Active,
         agent,
@@ -94,11 +94,11 @@ pub(super) async fn create(
     params(("id" = String, Path)),
     responses((status = 200, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let conversation = find(&gateway, &origin, &id).await?;
+    let conversation = find(&gateway, &meta, &id).await?;
     Ok(reply::json(StatusCode::OK, &ConversationBody::from(conversation)))
 }
 
@@ -107,26 +107,26 @@ pub(super) async fn show(
     params(("id" = String, Path)), request_body = ConversationChange,
     responses((status = 200, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn change(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     JsonBody(change, _memory): JsonBody<ConversationChange>,
 ) -> Result<Response, ErrorReply> {
-    let before = find(&gateway, &origin, &id).await?;
+    let before = find(&gateway, &meta, &id).await?;
     if let Some(Some(session)) = &change.session_id
         && !gateway.store().conversation_logs().has_session(&id, session).await.map_err(CallError::from)?
     {
         return Err(unknown_session(session).into());
     }
     if let Some(agent) = &change.agent {
-        agents.catalog().model(&origin.caller.tenant, Some(agent)).await?;
+        agents.catalog().model(&meta.caller.tenant, Some(agent)).await?;
     }
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
     let now = gateway.store().now();
     let is_changed = gateway.store().conversations().change(&id, &change, now).await.map_err(CallError::from)?;
-    let after = find(&gateway, &origin, &id).await?;
+    let after = find(&gateway, &meta, &id).await?;
     match is_changed {
         true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),
         false => Err(locked().into()),
@@ -138,11 +138,11 @@ pub(super) async fn change(
     params(("id" = String, Path)),
     responses((status = 204, description = "It is deleted."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn delete(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<StatusCode, ErrorReply> {
-    let conversation = find(&gateway, &origin, &id).await?;
+    let conversation = find(&gateway, &meta, &id).await?;
     if !gateway.store().conversations().delete(&id, gateway.store().now()).await.map_err(CallError::from)? {
         return Err(locked().into());
     }
@@ -173,13 +173,13 @@ fn locked() -> CallError {
     params(("id" = String, Path), PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = RunPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn runs(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let (limit, before) = (query.limit_in_store()?, query.after()?);
-    find(&gateway, &origin, &id).await?;
+    find(&gateway, &meta, &id).await?;
     let found =
         gateway.store().conversation_runs().of_conversation(&id, before, limit + 1).await.map_err(CallError::from)?;
     let page = Page::from_read(found, limit as usize, |last| last.number.to_string());
@@ -193,18 +193,18 @@ pub(super) async fn runs(
     params(("id" = String, Path)),
     responses((status = 200, body = RunBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show_run(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let found = gateway.store().conversation_runs().get(&origin.caller.key, &id).await.map_err(CallError::from)?;
+    let found = gateway.store().conversation_runs().get(&meta.caller.key, &id).await.map_err(CallError::from)?;
     let run = found.ok_or_else(|| unknown_run(&id))?;
     let usage = match run.status {
         RunStatus::Running => None,
         _ => Some(gateway.store().conversation_logs().usage_of_run(&id).await.map_err(CallError::from)?),
     };
-    let waits_for = runs.asks_about(&origin.caller.key, &id);
+    let waits_for = runs.asks_about(&meta.caller.key, &id);
     Ok(reply::json(StatusCode::OK, &RunBody { waits_for, ..RunBody::of(run, usage) }))
 }
 
@@ -214,14 +214,14 @@ pub(super) async fn show_run(
         ("offset" = Option<u32>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = MessagePage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn messages(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     Parameters(query): Parameters<PageQuery>,
     Parameters(OldPaging { offset }): Parameters<OldPaging>,
 ) -> Result<Response, ErrorReply> {
     let (limit, skipped) = (query.limit_in_store()?, query.after()?.or(offset).unwrap_or_default());
-    find(&gateway, &origin, &id).await?;
+    find(&gateway, &meta, &id).await?;
     let found = gateway.store().conversation_runs().messages(&id, skipped, limit + 1).await.map_err(CallError::from)?;
     let Page { items, next } = Page::from_read(found, limit as usize, |_| skipped.saturating_add(limit).to_string());
     let messages = items.iter().map(MessageBody::of).collect::<Result<Vec<_>, _>>()?;
@@ -233,12 +233,12 @@ pub(super) async fn messages(
     params(("id" = String, Path)), request_body = ForkRequest,
     responses((status = 201, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn fork(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ForkRequest>,
 ) -> Result<Response, ErrorReply> {
-    let original = find(&gateway, &origin, &id).await?;
+    let original = find(&gateway, &meta, &id).await?;
     let (copied, session_id) = copied_runs(&gateway, &id, request.message_id.as_deref()).await?;
     let now = gateway.store().now();
     let fork = Conversation {
@@ -293,8 +293,8 @@ async fn copied_runs(
 
 /// # Errors
 /// `unknown_session`: the caller has none with that id.
-async fn find(gateway: &Gateway, origin: &RequestMeta, id: &str) -> Result<Conversation, CallError> {
-    let found = gateway.store().conversations().get(&origin.caller.key, id).await.map_err(CallError::from)?;
+async fn find(gateway: &Gateway, meta: &RequestMeta, id: &str) -> Result<Conversation, CallError> {
+    let found = gateway.store().conversations().get(&meta.caller.key, id).await.map_err(CallError::from)?;
     found.ok_or_else(|| unknown_conversation(id))
 }
 

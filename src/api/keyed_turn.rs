@@ -119,7 +119,7 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
 /// Those of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key those of `run`.
 pub(super) async fn answer<F, E>(
     gateway: &Arc<Gateway>,
-    origin: RequestMeta,
+    meta: RequestMeta,
     turn: Turn,
     run: impl FnOnce(RequestMeta, Progress) -> F,
 ) -> Result<Response, E>
@@ -128,10 +128,10 @@ where
     E: From<CallError> + IntoResponse,
 {
     let progress = Progress::default();
-    let Some(key) = origin.turn_key() else { return run(origin, progress).await };
+    let Some(key) = meta.turn_key() else { return run(meta, progress).await };
     let keyed = KeyedTurn { route: &turn.route, key, body: &turn.body };
     let replies = &gateway.pipeline.replies;
-    let guard = match replies.enter_turn(&origin.caller, keyed, Deadline::after(MAX_WAIT)).await? {
+    let guard = match replies.enter_turn(&meta.caller, keyed, Deadline::after(MAX_WAIT)).await? {
         EnteredTurn::Answered(answer) => {
             gateway.pipeline.settlement.metrics.idempotent_replay();
             return Ok(replayed(&answer)?);
@@ -139,8 +139,8 @@ where
         EnteredTurn::First(guard) => guard,
     };
     let (head, answered) = oneshot::channel();
-    let task = Task { gateway: Arc::clone(gateway), caller: Arc::clone(&origin.caller), guard, progress };
-    let running = run(origin, task.progress.clone());
+    let task = Task { gateway: Arc::clone(gateway), caller: Arc::clone(&meta.caller), guard, progress };
+    let running = run(meta, task.progress.clone());
     let closing = gateway.background().closing().clone();
     gateway.background().spawn_in_span(async move {
         let mut work = Box::pin(task.carry_out(running, head));

@@ -59,12 +59,12 @@ impl ClientRun {
     pub(super) async fn begin(
         mut self,
         agent: &NamedAgent,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         agents: &Arc<AgentService>,
         session: Option<Arc<Session>>,
     ) -> Result<BoxStream<'static, Event>, CallError> {
-        self.place_files(agent, origin, agents.gateway(), session.as_ref()).await?;
-        let request = self.into_agent_request(agent, origin, agents.gateway(), session);
+        self.place_files(agent, meta, agents.gateway(), session.as_ref()).await?;
+        let request = self.into_agent_request(agent, meta, agents.gateway(), session);
         Ok(agents.begin(request).await?.boxed())
     }
 
@@ -75,11 +75,11 @@ impl ClientRun {
     pub(super) async fn place_files(
         &mut self,
         agent: &NamedAgent,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         gateway: &Arc<Gateway>,
         session: Option<&Arc<Session>>,
     ) -> Result<(), CallError> {
-        files::place(&mut self.messages, origin, gateway, session, reads_documents(&agent.profile)).await
+        files::place(&mut self.messages, meta, gateway, session, reads_documents(&agent.profile)).await
     }
 
     /// The same with files that the model is told of, and nobody reads.
@@ -92,27 +92,27 @@ impl ClientRun {
     pub(super) fn into_agent_request(
         self,
         agent: &NamedAgent,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         gateway: &Arc<Gateway>,
         session: Option<Arc<Session>>,
     ) -> AgentRequest {
         let Self { messages, client_tools, options } = self;
         let session_id = session.as_ref().map(|session| Arc::clone(&session.id));
-        let toolbox = Arc::new(origin.toolbox(gateway, session));
+        let toolbox = Arc::new(meta.toolbox(gateway, session));
         AgentRequest {
             client_tools,
             options,
             session: session_id,
             pauses: Pauses::ForClient,
-            ..origin.agent_request(&agent.name, Arc::clone(&agent.profile), toolbox, messages)
+            ..meta.agent_request(&agent.name, Arc::clone(&agent.profile), toolbox, messages)
         }
     }
 }
 
 /// The session of the client's thread, which has its own files and settings.
-pub(super) fn session_of_thread(origin: &RequestMeta, gateway: &Gateway) -> Option<Arc<Session>> {
+pub(super) fn session_of_thread(meta: &RequestMeta, gateway: &Gateway) -> Option<Arc<Session>> {
     let sessions = &gateway.pipeline.sessions;
-    origin.thread.as_deref().and_then(|thread| sessions.prepare(&origin.caller, thread).ok())
+    meta.thread.as_deref().and_then(|thread| sessions.prepare(&meta.caller, thread).ok())
 }
 
 /// # Errors

@@ -53,10 +53,10 @@ pub(super) struct ModelEntry<'a> {
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
-    let names = agents.usable_models(&origin?.caller).await?;
+    let names = agents.usable_models(&meta?.caller).await?;
     let data = names.iter().map(|name| entry(name)).collect();
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
@@ -65,13 +65,13 @@ pub(super) async fn models(
 #[utoipa::path(get, path = "/v1/models/{name}", operation_id = "getModel", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
     name: Result<Name, ErrorReply>,
 ) -> Result<Response, OpenAiError> {
-    let origin = origin?;
+    let meta = meta?;
     let Name(name) = name?;
-    agents.check_model(&origin.caller, &name).await.map_err(OpenAiError::of_model)?;
+    agents.check_model(&meta.caller, &name).await.map_err(OpenAiError::of_model)?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 
@@ -80,17 +80,17 @@ pub(super) async fn model(
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn complete(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
 ) -> Result<Response, OpenAiError> {
-    let origin = origin?;
+    let meta = meta?;
     let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage) = (request.streams(), request.includes_usage());
-    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
-    let session = session_of_thread(&origin, &gateway);
-    let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
+    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
+    let session = session_of_thread(&meta, &gateway);
+    let events = request.into_run()?.begin(&agent, &meta, &agents, session).await?;
     if streams {
         let encoder = ChunkEncoder::new(&agent.name, includes_usage);
         let keep_alive = text_of(&encoder.keep_alive());

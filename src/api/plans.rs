@@ -131,7 +131,7 @@ pub struct PlanReply {
 #[utoipa::path(post, path = "/api/plans", operation_id = "createPlan", tag = "plans", request_body = PlanRequest,
     responses((status = 201, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn create(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<PlanRequest>,
 ) -> Result<Response, ErrorReply> {
@@ -145,7 +145,7 @@ pub(super) async fn create(
     };
     let session = session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
     let goal = vec![Message::User(goal.into())];
-    let request = agent_request(&origin, &agents, name.as_deref(), Some(&session), goal).await?;
+    let request = agent_request(&meta, &agents, name.as_deref(), Some(&session), goal).await?;
     let planner = request.profile.planner.clone().unwrap_or_default();
     let planner = PlannerConfig { preset: preset.unwrap_or(planner.preset), ..planner };
     let plan = agents.start_plan(NewPlan { request, planner, approve }).await?;
@@ -157,15 +157,15 @@ pub(super) async fn create(
     params(PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = PlanList), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     query: Result<Parameters<PageQuery>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
-    origin.require_list_of_own()?;
+    meta.require_list_of_own()?;
     let Parameters(query) = query?;
     let (limit, before) = (query.limit_in_store()?, query.after()?.unwrap_or(Timestamp::MAX));
     // One more than is shown says whether there is a next page.
-    let found = agents.plans_of(&origin.caller, before, limit + 1).await?;
+    let found = agents.plans_of(&meta.caller, before, limit + 1).await?;
     let page = Page::from_read(found, limit as usize, |plan| plan.created.to_string());
     let page = page.map(|plan| PlanSummary::of(&plan));
     let plans = page.items.clone();
@@ -176,67 +176,67 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/api/plans/{id}", operation_id = "getPlan", tag = "plans", params(("id" = String, Path)),
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    Ok(answer(agents.plan(&origin.caller, &id).await)?)
+    Ok(answer(agents.plan(&meta.caller, &id).await)?)
 }
 
 /// Replaces the open steps of a plan that is paused or waits for approval.
 #[utoipa::path(patch, path = "/api/plans/{id}", operation_id = "changePlan", tag = "plans", params(("id" = String, Path)),
     request_body = PlanChange, responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn change(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     JsonBody(change, _memory): JsonBody<PlanChange>,
 ) -> Result<Response, ErrorReply> {
-    Ok(answer(agents.change_plan(&origin.caller, &id, change.steps).await)?)
+    Ok(answer(agents.change_plan(&meta.caller, &id, change.steps).await)?)
 }
 
 /// Pauses a plan after the node that it is at.
 #[utoipa::path(post, path = "/api/plans/{id}/pause", operation_id = "pausePlan", tag = "plans", params(("id" = String, Path)),
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn pause(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    Ok(answer(agents.pause_plan(&origin.caller, &id).await)?)
+    Ok(answer(agents.pause_plan(&meta.caller, &id).await)?)
 }
 
 /// Ends a plan at once.
 #[utoipa::path(post, path = "/api/plans/{id}/cancel", operation_id = "cancelPlan", tag = "plans", params(("id" = String, Path)),
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn cancel(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    Ok(answer(agents.cancel_plan(&origin.caller, &id).await)?)
+    Ok(answer(agents.cancel_plan(&meta.caller, &id).await)?)
 }
 
 /// Goes on with a plan that was paused, interrupted or failed, at its last node.
 #[utoipa::path(post, path = "/api/plans/{id}/continue", operation_id = "continuePlan", tag = "plans", params(("id" = String, Path)),
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn resume(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    Ok(go_on(&origin, &agents, &id, false).await?)
+    Ok(go_on(&meta, &agents, &id, false).await?)
 }
 
 /// Approves a plan that waits for it, and begins with its first step.
 #[utoipa::path(post, path = "/api/plans/{id}/approve", operation_id = "approvePlan", tag = "plans", params(("id" = String, Path)),
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn approve(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    Ok(go_on(&origin, &agents, &id, true).await?)
+    Ok(go_on(&meta, &agents, &id, true).await?)
 }
 
 /// The events of a plan: those so far and those to come. With `Last-Event-ID`, those after that event. Events are kept until
@@ -246,17 +246,17 @@ pub(super) async fn approve(
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody)))]
 pub(super) async fn events(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     parts: Parts,
 ) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&parts.headers)?;
-    if let Some(events) = agents.plan_events(&origin.caller, &id, after).await? {
-        let events = events.take_until(agents.gateway().keys().ended(&origin.caller));
+    if let Some(events) = agents.plan_events(&meta.caller, &id, after).await? {
+        let events = events.take_until(agents.gateway().keys().ended(&meta.caller));
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
-    let plan = agents.plan(&origin.caller, &id).await?;
+    let plan = agents.plan(&meta.caller, &id).await?;
     let status = json!({"type": "status", "status": plan.status, "message": ""}).to_string();
     let now = serde_json::to_string(&PlanReply::from(plan)).map_err(CallError::internal)?;
     let frames = [("plan", now), ("status", status)].map(|(name, data)| LoggedFrame { id: None, name, data });
@@ -264,30 +264,30 @@ pub(super) async fn events(
 }
 
 async fn go_on(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     agents: &Arc<AgentService>,
     id: &str,
     is_approval: bool,
 ) -> Result<Response, CallError> {
-    let plan = agents.plan(&origin.caller, id).await?;
-    let request = agent_request(origin, agents, Some(&plan.agent), plan.session.as_deref(), Vec::new()).await?;
+    let plan = agents.plan(&meta.caller, id).await?;
+    let request = agent_request(meta, agents, Some(&plan.agent), plan.session.as_deref(), Vec::new()).await?;
     answer(agents.continue_plan(id, request, is_approval).await)
 }
 
 /// The agent of a plan, as this caller may use it now.
 async fn agent_request(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     agents: &AgentService,
     name: Option<&str>,
     session: Option<&str>,
     messages: Vec<Message>,
 ) -> Result<AgentRequest, CallError> {
     let gateway = agents.gateway();
-    let ResolvedModel { name, profile } = agents.catalog().model(&origin.caller.tenant, name).await?;
-    let session = session.map(|id| gateway.pipeline.sessions.prepare(&origin.caller, id)).transpose()?;
+    let ResolvedModel { name, profile } = agents.catalog().model(&meta.caller.tenant, name).await?;
+    let session = session.map(|id| gateway.pipeline.sessions.prepare(&meta.caller, id)).transpose()?;
     let id = session.as_ref().map(|session| Arc::clone(&session.id));
-    let toolbox = Arc::new(origin.toolbox(gateway, session));
-    Ok(AgentRequest { session: id, ..origin.agent_request(&name, profile, toolbox, messages) })
+    let toolbox = Arc::new(meta.toolbox(gateway, session));
+    Ok(AgentRequest { session: id, ..meta.agent_request(&name, profile, toolbox, messages) })
 }
 
 fn answer(plan: Result<Plan, CallError>) -> Result<Response, CallError> {

@@ -125,14 +125,9 @@ impl Incoming {
 impl ExecuteRequest {
     /// # Errors
     /// `invalid_request` for contradictory fields or headers, and the errors of opening the session.
-    pub(super) fn into_call(
-        self,
-        tool: String,
-        origin: &RequestMeta,
-        gateway: &Gateway,
-    ) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(self, tool: String, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
-        origin.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
+        meta.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
     }
 }
 
@@ -145,9 +140,9 @@ impl ExecuteNamedRequest {
 
     /// # Errors
     /// As [`ExecuteRequest::into_call`].
-    pub(super) fn into_call(self, origin: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(self, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let arguments = either(self.arguments, self.parameters)?;
-        origin.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
+        meta.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
     }
 }
 

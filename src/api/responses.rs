@@ -39,48 +39,46 @@ pub(super) use self::kept::KeptResponses;
     responses((status = 200, description = "A response, or with `stream` server-sent events of one", body = ResponseBody),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn create(
-    origin: Result<RequestMeta, ErrorReply>,
+    meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Extension(kept): Extension<Arc<KeptResponses>>,
     request: Request,
 ) -> Result<Response, OpenAiError> {
-    let origin = origin?;
+    let meta = meta?;
     let DigestedBody(request, memory, body) = DigestedBody::<ResponseRequest>::from_request(request, &gateway).await?;
     let turn = Turn { route: "/v1/responses".to_owned(), body };
     let serving = (Arc::clone(&gateway), agents, kept);
-    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        answer(&origin, serving, request, &progress).await
+        answer(&meta, serving, request, &progress).await
     })
     .await
 }
 
 async fn answer(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     (gateway, agents, kept): (Arc<Gateway>, Arc<AgentService>, Arc<KeptResponses>),
     request: ResponseRequest,
     progress: &Progress,
 ) -> Result<Response, OpenAiError> {
-    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
+    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
     let streams = request.streams();
     let begun = ResponseBody::begun(&agent.name, request.asked.clone());
     let is_kept = request.asked.is_kept();
-    let ReadRequest { mut run, continued, own_messages } = request.read(&kept, &origin.caller)?;
+    let ReadRequest { mut run, continued, own_messages } = request.read(&kept, &meta.caller)?;
     let conversation = match is_kept {
         true => Some(continued.unwrap_or_else(|| Conversation::new(&begun.id))),
         false => continued,
     };
-    let session = match (session_of_thread(origin, &gateway), &conversation) {
-        (None, Some(conversation)) => {
-            Some(gateway.pipeline.sessions.prepare(&origin.caller, &conversation.session_id)?)
-        }
+    let session = match (session_of_thread(meta, &gateway), &conversation) {
+        (None, Some(conversation)) => Some(gateway.pipeline.sessions.prepare(&meta.caller, &conversation.session_id)?),
         (session, _) => session,
     };
-    run.place_files(&agent, origin, &gateway, session.as_ref()).await?;
+    run.place_files(&agent, meta, &gateway, session.as_ref()).await?;
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
-    let events = progress.watch(run.begin(&agent, origin, &agents, session).await?).boxed();
-    let (caller, id) = (Arc::clone(&origin.caller), begun.id.clone());
+    let events = progress.watch(run.begin(&agent, meta, &agents, session).await?).boxed();
+    let (caller, id) = (Arc::clone(&meta.caller), begun.id.clone());
     // For another response that continues this one.
     let keep = move |output: Output| {
         let is_kept = is_kept && output.finish != FinishReason::Error;

@@ -70,11 +70,11 @@ impl Listed for ResultBody {
 #[utoipa::path(get, path = "/results", operation_id = "listResults", tag = "tools", params(PageQuery),
     responses((status = 200, body = Page<ResultBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    origin.require_list_of_own()?;
+    meta.require_list_of_own()?;
     let limit = query.limit()?;
     let after = query.after::<LatestFirst>()?;
     if after.as_ref().is_some_and(|last| !last.key.bytes().all(|byte| byte.is_ascii_hexdigit())) {
@@ -82,7 +82,7 @@ pub(crate) async fn list(
     }
     let before = after.as_ref().map(|last| (last.created.0, &*last.key));
     // One more than is shown says whether there is a next page.
-    let found = gateway.pipeline.results.list(&origin.caller, before, limit + 1).await?;
+    let found = gateway.pipeline.results.list(&meta.caller, before, limit + 1).await?;
     let page = Page::from_read(found, limit, |last| LatestFirst::new(last.created, &*last.handle).to_string());
     Ok(reply::json(StatusCode::OK, &page.map(ResultBody::from)))
 }
@@ -94,12 +94,12 @@ pub(crate) async fn list(
     params(("handle" = String, Path, description = "`result_handle` of a preview."), ReadParameters),
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn read(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(handle): Name,
     Parameters(parameters): Parameters<ReadParameters>,
 ) -> Result<Response, ErrorReply> {
-    let Incoming { call, arguments } = parameters.into_call(handle, &origin, &gateway)?;
+    let Incoming { call, arguments } = parameters.into_call(handle, &meta, &gateway)?;
     Ok(answered_reply(&gateway.pipeline.call(call, arguments).await))
 }
 
@@ -112,7 +112,7 @@ impl From<ListedResult> for ResultBody {
 }
 
 impl ReadParameters {
-    fn into_call(self, handle: String, origin: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
+    fn into_call(self, handle: String, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let Self { offset, limit, query, grep, session_id } = self;
         let given: [(&str, Option<Value>); 5] = [
             ("handle", Some(handle.into())),
@@ -124,6 +124,6 @@ impl ReadParameters {
         let given = given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let arguments = given.collect::<Arguments>();
         let context = session_id.map(SessionContext::of_session).unwrap_or_default();
-        origin.call(READ_RESULT.to_owned(), arguments, context, false, gateway)
+        meta.call(READ_RESULT.to_owned(), arguments, context, false, gateway)
     }
 }

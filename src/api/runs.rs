@@ -52,12 +52,12 @@ pub(super) struct RunList {
 #[utoipa::path(get, path = "/runs", operation_id = "listProgramRuns", tag = "tools", params(PageQuery),
     responses((status = 200, body = RunList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    origin.require_list_of_own()?;
-    let asking = asking(&origin, &gateway)?;
+    meta.require_list_of_own()?;
+    let asking = asking(&meta, &gateway)?;
     let all = gateway.pipeline.journals.list(&asking).await?;
     let (page, runs) = Page::from_all_with_old_name(all, &query, |run| LatestFirst::new(run.created, &*run.id))?;
     let runs = runs.into_iter().map(RunBody::from).collect();
@@ -70,16 +70,16 @@ pub(super) async fn list(
     params(("id" = String, Path, description = "`error_info.run` of the call that stopped, or an id of the list.")),
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn resume(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let asking = asking(&origin, &gateway)?;
+    let asking = asking(&meta, &gateway)?;
     let RecordedCall { arguments, context } = gateway.pipeline.journals.recorded_call(&asking, &id).await?;
-    let mut incoming = origin.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;
+    let mut incoming = meta.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;
     check_still_runs_code(&gateway, &incoming.call)?;
     incoming.call.resumption.run = Some(id.into());
-    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+    Ok(approval_wait::answer(&gateway, &meta, incoming).await)
 }
 
 /// Refuses to resume a run by a tool of another kind, which would run anew: it may have the name of the one that began it.
@@ -93,8 +93,8 @@ fn check_still_runs_code(gateway: &Gateway, call: &CallContext) -> Result<(), Ca
 }
 
 /// A call of the same caller, which says whose runs are meant.
-fn asking(origin: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallError> {
-    Ok(origin.call(PYTHON.to_owned(), Arguments::new(), SessionContext::default(), false, gateway)?.call)
+fn asking(meta: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallError> {
+    Ok(meta.call(PYTHON.to_owned(), Arguments::new(), SessionContext::default(), false, gateway)?.call)
 }
 
 impl From<StoredProgramRun> for RunBody {

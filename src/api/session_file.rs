@@ -31,10 +31,10 @@ impl SessionFile {
     pub(super) fn into_call(
         self,
         content: String,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
-        self.write(content, "base64", origin, gateway)
+        self.write(content, "base64", meta, gateway)
     }
 
     /// A call of `file_write` with the file that is the request's body.
@@ -44,10 +44,10 @@ impl SessionFile {
     pub(super) fn into_upload(
         self,
         upload: Upload,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
-        let mut incoming = self.write(upload.sha256.clone(), "upload", origin, gateway)?;
+        let mut incoming = self.write(upload.sha256.clone(), "upload", meta, gateway)?;
         incoming.call.body.upload = Some(Arc::new(upload));
         Ok(incoming)
     }
@@ -56,7 +56,7 @@ impl SessionFile {
         self,
         content: String,
         encoding: &str,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
         let mut arguments = Arguments::new();
@@ -64,7 +64,7 @@ impl SessionFile {
         arguments.insert("content".to_owned(), content.into());
         arguments.insert("encoding".to_owned(), encoding.into());
         let context = SessionContext::of_session(self.session);
-        origin.call("file_write".to_owned(), arguments, context, false, gateway)
+        meta.call("file_write".to_owned(), arguments, context, false, gateway)
     }
 }
 

@@ -63,11 +63,11 @@ pub(super) struct ForkBody {
 #[utoipa::path(get, path = "/sessions", operation_id = "listSessions", tag = "tools", params(PageQuery),
     responses((status = 200, body = SessionList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let all = gateway.sandbox().list_sessions(&origin.caller.owner).await?;
+    let all = gateway.sandbox().list_sessions(&meta.caller.owner).await?;
     let (page, sessions) = Page::from_all_with_old_name(all, &query, |found| found.session.clone())?;
     Ok(reply::json(StatusCode::OK, &SessionList { page, sessions }))
 }
@@ -78,11 +78,11 @@ pub(super) async fn list(
     params(("id" = String, Path, description = "The argument `session` of the calls.")),
     responses((status = 200, body = SessionDetails), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
+    let (service, owner) = (Arc::clone(&gateway), meta.caller.owner.clone());
     // To its end, even if the client disconnects: the session would end with it.
     let look = async move { service.sandbox().show_session(&owner, &id).await };
     let details = gateway.background().run_to_end(look).await?;
@@ -94,12 +94,12 @@ pub(super) async fn show(
     params(("id" = String, Path, description = "The argument `session` of the calls.")),
     responses((status = 204, description = "It has ended."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn delete(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let event = event_of(&origin, EventKind::InterpreterSessionDeleted, &id);
-    let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
+    let event = event_of(&meta, EventKind::InterpreterSessionDeleted, &id);
+    let (service, owner) = (Arc::clone(&gateway), meta.caller.owner.clone());
     record_change(&gateway, event, async move { service.sandbox().delete_session(&owner, &id).await }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -110,23 +110,23 @@ pub(super) async fn delete(
     params(("id" = String, Path, description = "The argument `session` of the calls.")), request_body = ForkBody,
     responses((status = 201, body = SessionList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn fork(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<ForkBody>,
 ) -> Result<Response, ErrorReply> {
-    let event = event_of(&origin, EventKind::InterpreterSessionForked, &id);
-    let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
+    let event = event_of(&meta, EventKind::InterpreterSessionForked, &id);
+    let (service, owner) = (Arc::clone(&gateway), meta.caller.owner.clone());
     let copying = async move { service.sandbox().fork_session(&owner, &id, body.count).await };
     let sessions = record_change(&gateway, event, copying).await?;
     let page = Page { items: sessions.clone(), next: None };
     Ok(reply::json(StatusCode::CREATED, &SessionList { page, sessions }))
 }
 
-fn event_of(origin: &RequestMeta, kind: EventKind, id: &str) -> AuditEvent {
+fn event_of(meta: &RequestMeta, kind: EventKind, id: &str) -> AuditEvent {
     AuditEvent {
         subject: Some(id.to_owned()),
-        caller: Some(Arc::clone(&origin.caller)),
-        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+        caller: Some(Arc::clone(&meta.caller)),
+        ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
     }
 }

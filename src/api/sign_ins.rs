@@ -88,16 +88,16 @@ impl From<StoredUserToken> for SignInBody {
 #[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins", params(PageQuery),
     responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let all = gateway.sign_ins().list(&origin.caller).await?;
+    let all = gateway.sign_ins().list(&meta.caller).await?;
     let key = |token: &StoredUserToken| {
         LatestFirst::new(token.created, hex::encode(format!("{} {}", token.caller_key, token.source)))
     };
     let (page, sign_ins) = Page::from_all_with_old_name(all, &query, key)?;
-    let available = gateway.sign_ins().missing(&origin.caller).await?;
+    let available = gateway.sign_ins().missing(&meta.caller).await?;
     let sign_ins = sign_ins.into_iter().map(SignInBody::from).collect();
     Ok(reply::json(StatusCode::OK, &SignInList { page: page.map(SignInBody::from), sign_ins, available }))
 }
@@ -107,12 +107,12 @@ pub(super) async fn list(
     params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`.")),
     responses((status = 200, body = NeededSignIn), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub async fn begin(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(source): Name,
 ) -> Result<Response, ErrorReply> {
     let (service, caller, event) =
-        (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInStarted, &source));
+        (Arc::clone(&gateway), Arc::clone(&meta.caller), event(&meta, EventKind::SignInStarted, &source));
     let change = async move { service.sign_ins().offer(&caller, &source).await };
     let needed = record_change(&gateway, event, change).await?;
     Ok(([(CACHE_CONTROL, "no-store")], reply::json(StatusCode::OK, &needed)).into_response())
@@ -124,13 +124,13 @@ pub async fn begin(
     params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`."), RevokedQuery),
     responses((status = 204, description = "It is revoked."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn revoke(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(source): Name,
     Parameters(query): Parameters<RevokedQuery>,
 ) -> Result<Response, ErrorReply> {
     let (service, caller, event) =
-        (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInRevoked, &source));
+        (Arc::clone(&gateway), Arc::clone(&meta.caller), event(&meta, EventKind::SignInRevoked, &source));
     let change = async move {
         let RevokedQuery { caller: id, tenant } = &query;
         let of = id.as_deref().map(|id| SignedInCaller { id, tenant: tenant.as_deref() });
@@ -140,10 +140,10 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn event(origin: &RequestMeta, kind: EventKind, source: &str) -> AuditEvent {
+fn event(meta: &RequestMeta, kind: EventKind, source: &str) -> AuditEvent {
     AuditEvent {
         subject: Some(source.to_owned()),
-        caller: Some(Arc::clone(&origin.caller)),
-        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+        caller: Some(Arc::clone(&meta.caller)),
+        ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
     }
 }

@@ -128,14 +128,14 @@ pub(super) struct CallBody<'a> {
     params(CallQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = CallPage<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(CallQuery { tool, caller, status, code, agent_call_id }): Parameters<CallQuery>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let (limit, before) = (query.limit()?, query.after()?);
     let filter = CallFilter { tool, caller, status, code, agent_call: agent_call_id, before, after: None };
-    let found = gateway.history().recent_calls(&origin.caller, &filter);
+    let found = gateway.history().recent_calls(&meta.caller, &filter);
     let Page { items, next } = Page::from_read(found, limit, |call| call.sequence.to_string());
     let calls: Vec<_> = items.iter().map(|call| CallBody::of(call)).collect();
     Ok(reply::json(StatusCode::OK, &CallPage { page: Page { items: calls.clone(), next }, calls }))
@@ -147,7 +147,7 @@ pub(crate) async fn list(
     params(HistoryQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = HistoryBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn history(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(HistoryQuery { tool, caller, status, code, call_id, since, until }): Parameters<HistoryQuery>,
     Parameters(query): Parameters<PageQuery>,
@@ -161,7 +161,7 @@ pub(crate) async fn history(
     let (since, until) = (moment("since", since)?, moment("until", until)?);
     let filter =
         HistoryFilter { tool, caller, status, code, call_id, since, until, before, ..HistoryFilter::default() };
-    let HistoryPage { calls, next, searched_to } = gateway.history().search(&origin.caller, filter, limit).await?;
+    let HistoryPage { calls, next, searched_to } = gateway.history().search(&meta.caller, filter, limit).await?;
     let page = Page { items: calls.clone(), next: next.map(|next| next.to_string()) };
     Ok(reply::json(StatusCode::OK, &HistoryBody { page, calls, searched_to }))
 }
@@ -170,11 +170,11 @@ pub(crate) async fn history(
 #[utoipa::path(get, path = "/admin/calls/{id}", operation_id = "getRecentCall", tag = "operation", params(("id" = String, Path)),
     responses((status = 200, body = CallBody<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let call = gateway.history().recent_call(&origin.caller, &id)?;
+    let call = gateway.history().recent_call(&meta.caller, &id)?;
     Ok(reply::json(StatusCode::OK, &CallBody::of(&call)))
 }
 

@@ -89,8 +89,8 @@ pub(super) struct ReleasedLeaseBody {
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation",
     responses((status = 200, body = ClusterBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let (own, replicas) = gateway.cluster().list(&origin.caller).await?;
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    let (own, replicas) = gateway.cluster().list(&meta.caller).await?;
     let replicas = replicas.into_iter().map(ReplicaBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
 }
@@ -102,14 +102,14 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
     params(("id" = String, Path)),
     responses((status = 200, body = ReleasedBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn release(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(replica): Name,
 ) -> Result<Response, ErrorReply> {
-    gateway.cluster().require_administrator(&origin.caller)?;
+    gateway.cluster().require_administrator(&meta.caller)?;
     let (service, of) = (Arc::clone(&gateway), replica.clone());
     let change = async move { service.cluster().release(&of).await };
-    let released = recorded(&gateway, &origin, EventKind::LeasesReleased, &replica, change).await?;
+    let released = recorded(&gateway, &meta, EventKind::LeasesReleased, &replica, change).await?;
     let released = released.into_iter().map(ReleasedLeaseBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ReleasedBody { success: true, replica, released }))
 }

@@ -60,8 +60,8 @@ pub(super) struct ChangeBody {
 /// Each setting in force, with its source; secrets have no value. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/configuration", operation_id = "getConfiguration", tag = "operation",
     responses((status = 200, body = ConfigurationBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let settings = gateway.configuration().settings(&origin.caller)?;
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    let settings = gateway.configuration().settings(&meta.caller)?;
     Ok(reply::json(
         StatusCode::OK,
         &ConfigurationBody { settings, waiting: gateway.configuration().waiting_openings() },
@@ -74,9 +74,9 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
     responses((status = 200, body = CheckBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn check(
     State(gateway): State<Arc<Gateway>>,
-    FromSharedAdministrator { origin, body, .. }: FromSharedAdministrator<CheckRequest>,
+    FromSharedAdministrator { meta, body, .. }: FromSharedAdministrator<CheckRequest>,
 ) -> Result<Response, ErrorReply> {
-    let check = gateway.configuration_notes().check(&origin.caller, body.text).await?;
+    let check = gateway.configuration_notes().check(&meta.caller, body.text).await?;
     Ok(reply::json(StatusCode::OK, &CheckBody::from(check)))
 }
 

@@ -120,15 +120,15 @@ pub struct KeyWithToken {
 #[utoipa::path(get, path = "/admin/keys", operation_id = "listKeys", tag = "operation", params(PageQuery),
     responses((status = 200, body = Page<KeyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    origin.caller.require_administrator()?;
+    meta.caller.require_administrator()?;
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
     // One more than is shown says whether there is a next page.
-    let keys = gateway.keys().list(administrator(&origin), after, limit + 1).await?;
+    let keys = gateway.keys().list(administrator(&meta), after, limit + 1).await?;
     let page = Page::from_read(keys, limit, |key| key.id.clone());
     Ok(reply::json(StatusCode::OK, &page.map(|key| KeyBody::of(key, gateway.store().now()))))
 }
@@ -138,13 +138,13 @@ pub(crate) async fn list(
     responses((status = 201, body = KeyWithToken), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<NewKey>,
+    FromAdministrator { meta, body, .. }: FromAdministrator<NewKey>,
 ) -> Result<Response, ErrorReply> {
     let (id, service) = (new_key_id(), Arc::clone(&gateway));
-    let checked = gateway.keys().check(administrator(&origin), &id, body.wanted()?);
+    let checked = gateway.keys().check(administrator(&meta), &id, body.wanted()?);
     // A refusal is in the trail too.
     let change = async move { service.keys().create(checked?).await };
-    let created = recorded(&gateway, &origin, EventKind::KeyCreated, &id, change).await?;
+    let created = recorded(&gateway, &meta, EventKind::KeyCreated, &id, change).await?;
     Ok(reply::json(StatusCode::CREATED, &KeyWithToken::of(created, gateway.store().now())))
 }
 
@@ -152,12 +152,12 @@ pub(crate) async fn create(
 #[utoipa::path(get, path = "/admin/keys/{id}", operation_id = "getKey", tag = "operation", params(("id" = String, Path)),
     responses((status = 200, body = KeyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    origin.caller.require_administrator()?;
-    let key = gateway.keys().find(administrator(&origin), &id).await?;
+    meta.caller.require_administrator()?;
+    let key = gateway.keys().find(administrator(&meta), &id).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(key, gateway.store().now())))
 }
 
@@ -165,15 +165,15 @@ pub(crate) async fn show(
 #[utoipa::path(delete, path = "/admin/keys/{id}", operation_id = "revokeKey", tag = "operation", params(("id" = String, Path)),
     responses((status = 200, body = KeyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn revoke(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    origin.caller.require_administrator()?;
-    let id = gateway.keys().find(administrator(&origin), &id).await?.id;
+    meta.caller.require_administrator()?;
+    let id = gateway.keys().find(administrator(&meta), &id).await?.id;
     let (service, subject) = (Arc::clone(&gateway), id.clone());
     let change = async move { service.keys().revoke(&id).await };
-    let revoked = recorded(&gateway, &origin, EventKind::KeyRevoked, &subject, change).await?;
+    let revoked = recorded(&gateway, &meta, EventKind::KeyRevoked, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(revoked, gateway.store().now())))
 }
 
@@ -185,18 +185,18 @@ pub(crate) async fn revoke(
 pub(crate) async fn rotate(
     Name(id): Name,
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<Rotation>,
+    FromAdministrator { meta, body, .. }: FromAdministrator<Rotation>,
 ) -> Result<Response, ErrorReply> {
     let overlap = body.overlap()?;
-    let by = administrator(&origin);
+    let by = administrator(&meta);
     let key = gateway.keys().find(by, &id).await?;
     let (checked, service, subject) = (gateway.keys().check_rotation(by, &key), Arc::clone(&gateway), key.id.clone());
-    let (caller, over_socket) = (Arc::clone(&origin.caller), origin.over_socket);
+    let (caller, over_socket) = (Arc::clone(&meta.caller), meta.over_socket);
     let change = async move {
         checked?;
         service.keys().rotate(KeyAdministrator { caller: &caller, over_socket }, &key, overlap).await
     };
-    let rotated = recorded(&gateway, &origin, EventKind::KeyRotated, &subject, change).await?;
+    let rotated = recorded(&gateway, &meta, EventKind::KeyRotated, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))
 }
 
@@ -207,8 +207,8 @@ impl fmt::Debug for KeyWithToken {
     }
 }
 
-fn administrator(origin: &RequestMeta) -> KeyAdministrator<'_> {
-    KeyAdministrator { caller: &origin.caller, over_socket: origin.over_socket }
+fn administrator(meta: &RequestMeta) -> KeyAdministrator<'_> {
+    KeyAdministrator { caller: &meta.caller, over_socket: meta.over_socket }
 }
 
 impl NewKey {

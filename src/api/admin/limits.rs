@@ -102,9 +102,9 @@ pub(super) struct RuleBody {
 /// administrators of the tenant `default`, of all tenants.
 #[utoipa::path(get, path = "/limits", operation_id = "getOwnLimits", tag = "operation",
     responses((status = 200, body = LeftBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn left(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let rules = gateway.status().rule_levels(&origin.caller).into_iter().map(RuleBody::from).collect();
-    let levels = gateway.status().levels(&origin.caller, &LevelFilter::default());
+pub(crate) async fn left(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let rules = gateway.status().rule_levels(&meta.caller).into_iter().map(RuleBody::from).collect();
+    let levels = gateway.status().levels(&meta.caller, &LevelFilter::default());
     reply::json(StatusCode::OK, &LeftBody { rules, rates: levels.into_iter().map(LevelBody::from).collect() })
 }
 
@@ -113,12 +113,12 @@ pub(crate) async fn left(origin: RequestMeta, State(gateway): State<Arc<Gateway>
 #[utoipa::path(get, path = "/admin/limits", operation_id = "getLimits", tag = "operation", params(LevelQuery),
     responses((status = 200, body = LimitsBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<LevelQuery>,
 ) -> Response {
     let LevelQuery { tool, caller, tenant } = query;
-    let levels = gateway.status().levels(&origin.caller, &LevelFilter { tool, caller, tenant });
+    let levels = gateway.status().levels(&meta.caller, &LevelFilter { tool, caller, tenant });
     let limits = gateway.configuration().current().limits.clone();
     let body = LimitsBody {
         tenant_rate_limit: limits.tenant_rate_limit,
@@ -127,7 +127,7 @@ pub(crate) async fn show(
         max_concurrent_per_tool: limits.max_concurrent_per_tool,
         running: gateway.pipeline.limits.in_flight(),
         rates: levels.into_iter().map(LevelBody::from).collect(),
-        budgets: gateway.status().budgets(&origin.caller).into_iter().map(BudgetBody::from).collect(),
+        budgets: gateway.status().budgets(&meta.caller).into_iter().map(BudgetBody::from).collect(),
     };
     reply::json(StatusCode::OK, &body)
 }

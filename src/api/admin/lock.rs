@@ -63,8 +63,8 @@ pub(super) struct Approved {
 /// Shows what differs from `tools.lock`. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/lock", operation_id = "reviewLock", tag = "operation",
     responses((status = 200, body = LockBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    SharedAdministrator::of(&origin.caller)?;
+pub(crate) async fn review(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    SharedAdministrator::of(&meta.caller)?;
     let review = gateway.tool_offer().review_lock().await?.ok_or_else(no_lock)?;
     Ok(reply::json(StatusCode::OK, &LockBody::from(review)))
 }
@@ -75,13 +75,13 @@ pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gatewa
     responses((status = 200, body = Approved), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn approve(
     State(gateway): State<Arc<Gateway>>,
-    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<ApproveRequest>,
+    FromSharedAdministrator { by, meta, body, .. }: FromSharedAdministrator<ApproveRequest>,
 ) -> Result<Response, ErrorReply> {
     let approvals: Vec<_> = body.approvals.into_iter().map(Approval::from).collect();
     let subject = subject_of(&approvals);
     let service = Arc::clone(&gateway);
     let change = Box::pin(async move { service.tool_offer().approve(by, &approvals).await });
-    recorded(&gateway, &origin, EventKind::LockApproved, &subject, change).await?;
+    recorded(&gateway, &meta, EventKind::LockApproved, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Approved { success: true }))
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Added {
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { by, origin, body, .. }: FromAdministrator<McpRegistration>,
+    FromAdministrator { by, meta, body, .. }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, ErrorReply> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
@@ -45,8 +45,8 @@ pub(crate) async fn register(
         Box::pin(
             async move { service.mcp_registrations().register(by, body).await.map_err(|error| not_added(&error)) },
         );
-    let tools = recorded(&gateway, &origin, EventKind::McpServerRegistered, &name, register).await?;
-    tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
+    let tools = recorded(&gateway, &meta, EventKind::McpServerRegistered, &name, register).await?;
+    tracing::info!(server = name, caller = &*meta.caller.id, "an MCP server was registered");
     let mut message = match tools.len() {
         1 => "1 tool is offered".to_owned(),
         count => format!("{count} tools are offered"),

@@ -147,15 +147,15 @@ pub(super) struct Registered<'a> {
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { by, origin, body, .. }: FromAdministrator<Registration>,
+    FromAdministrator { by, meta, body, .. }: FromAdministrator<Registration>,
 ) -> Result<Response, ErrorReply> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
     let register =
         Box::pin(async move { service.collections().register(by, body).await.map_err(|error| not_registered(&error)) });
-    let collection = recorded(&gateway, &origin, EventKind::CollectionRegistered, &name, register).await?;
-    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
+    let collection = recorded(&gateway, &meta, EventKind::CollectionRegistered, &name, register).await?;
+    tracing::info!(collection = name, caller = &*meta.caller.id, "a collection was registered");
     let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
     Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &quarantine_note)))
 }
@@ -165,13 +165,13 @@ pub(crate) async fn register(
 #[utoipa::path(delete, path = "/tools/openapi/{name}", operation_id = "removeOpenApi", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
-    Administrator::of(&origin.caller)?;
-    let status = gateway.sources().find(&origin.caller, SourceKind::Openapi, &name)?;
-    let by = Administrator::for_owner(&origin.caller, &status.owner)?;
+    Administrator::of(&meta.caller)?;
+    let status = gateway.sources().find(&meta.caller, SourceKind::Openapi, &name)?;
+    let by = Administrator::for_owner(&meta.caller, &status.owner)?;
     let (service, removed) = (Arc::clone(&gateway), name.clone());
     let remove = async move {
         if service.collections().unregister(by, &removed).await.map_err(|error| not_registered(&error))? {
@@ -180,8 +180,8 @@ pub(crate) async fn unregister(
         let message = "no collection of that name is registered; remove a configured collection from the configuration";
         Err(CallError::new(ErrorCode::InvalidRequest, message))
     };
-    recorded(&gateway, &origin, EventKind::CollectionRemoved, &name, remove).await?;
-    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was removed");
+    recorded(&gateway, &meta, EventKind::CollectionRemoved, &name, remove).await?;
+    tracing::info!(collection = name, caller = &*meta.caller.id, "a collection was removed");
     Ok(reply::json(StatusCode::OK, &Removed { success: true, collection_name: name }))
 }
 

@@ -114,8 +114,8 @@ pub(super) struct BudgetBody {
 /// `console`, of the tenant's last hour; for administrators of the tenant `default`, of all tenants'.
 #[utoipa::path(get, path = "/admin/overview", operation_id = "getOverview", tag = "operation",
     responses((status = 200, body = OverviewBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let overview = gateway.status().overview(&origin.caller, SystemTime::now());
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let overview = gateway.status().overview(&meta.caller, SystemTime::now());
     reply::json(StatusCode::OK, &OverviewBody::from(overview))
 }
 

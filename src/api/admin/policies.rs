@@ -83,13 +83,13 @@ pub(super) struct VerdictBody {
 /// The rules that are in force, and how often they decided what about the calls that the caller may see.
 #[utoipa::path(get, path = "/admin/policies", operation_id = "getPolicies", tag = "operation",
     responses((status = 200, body = PolicyBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
     let summary = gateway.pipeline.policy.summary();
     let body = PolicyBody {
         version: summary.version.to_string(),
         rules: summary.rules,
         dangerous_roles: summary.dangerous_roles,
-        decisions: gateway.history().decisions(&origin.caller).into_iter().map(DecisionBody::from).collect(),
+        decisions: gateway.history().decisions(&meta.caller).into_iter().map(DecisionBody::from).collect(),
     };
     reply::json(StatusCode::OK, &body)
 }
@@ -99,13 +99,13 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
 #[utoipa::path(post, path = "/admin/explain", operation_id = "explainCall", tag = "operation", request_body = ExplainRequest,
     responses((status = 200, body = ExplainBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn explain(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(body, _memory): JsonBody<ExplainRequest>,
 ) -> Result<Response, ErrorReply> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
     let explained = Explained { tool: body.tool, arguments: body.arguments, caller, result: body.result };
-    let verdicts = gateway.history().explain(&origin.caller, explained).await?;
+    let verdicts = gateway.history().explain(&meta.caller, explained).await?;
     let stages = verdicts.into_iter().map(VerdictBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))
 }

@@ -63,11 +63,11 @@ pub(super) struct FunctionSourceBody<'a> {
 #[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation", params(PageQuery),
     responses((status = 200, body = FunctionFilesBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let FunctionFolder { files, packages, problems } = gateway.python_functions().files(&origin.caller)?;
+    let FunctionFolder { files, packages, problems } = gateway.python_functions().files(&meta.caller)?;
     let all = files.into_iter().map(FunctionFileBody::from).collect();
     let (page, files) = Page::from_all_with_old_name(all, &query, |file| file.name.clone())?;
     Ok(reply::json(StatusCode::OK, &FunctionFilesBody { page, files, packages, problems }))
@@ -78,12 +78,12 @@ pub(crate) async fn list(
     params(("name" = String, Path)),
     responses((status = 200, body = FunctionSourceBody<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
     let FunctionSource { file, text, cases, cases_problem, failures } =
-        gateway.python_functions().source(&origin.caller, &name).await?;
+        gateway.python_functions().source(&meta.caller, &name).await?;
     let body = FunctionSourceBody {
         file: file.into(),
         source: text,

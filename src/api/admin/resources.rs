@@ -60,11 +60,11 @@ macro_rules! routes_of {
             #[utoipa::path(get, path = $path, operation_id = $list, tag = "agents", params(PageQuery),
                                                     responses((status = 200, body = Page<Shown<$kind>>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn list(
-                origin: RequestMeta,
+                meta: RequestMeta,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Parameters(query): Parameters<PageQuery>,
             ) -> Result<Response, ErrorReply> {
-                Ok(list_of::<$kind>(&origin, agents.catalog(), query).await?)
+                Ok(list_of::<$kind>(&meta, agents.catalog(), query).await?)
             }
 
             /// Adds one. For administrators: what those of the tenant `default` add is shared, and a model or skill that others add is of
@@ -74,23 +74,23 @@ macro_rules! routes_of {
             pub(crate) async fn create(
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromAdministrator { by, origin, body, .. }: FromAdministrator<
+                FromAdministrator { by, meta, body, .. }: FromAdministrator<
                     NewResource<$kind>,
                     <$kind as Resource>::Proof,
                 >,
             ) -> Result<Response, ErrorReply> {
-                Ok(add::<$kind>(by, &gateway, agents, &origin, body).await?)
+                Ok(add::<$kind>(by, &gateway, agents, &meta, body).await?)
             }
 
             /// Reads one: any for administrators of the tenant `default`, otherwise one of the caller's tenant.
             #[utoipa::path(get, path = $one, operation_id = $read, tag = "agents", params(("name" = String, Path)),
                                                     responses((status = 200, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn read(
-                origin: RequestMeta,
+                meta: RequestMeta,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Name(name): Name,
             ) -> Result<Response, ErrorReply> {
-                Ok(one_of::<$kind>(&origin, agents.catalog(), &name).await?)
+                Ok(one_of::<$kind>(&meta, agents.catalog(), &name).await?)
             }
 
             /// Replaces one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
@@ -102,9 +102,9 @@ macro_rules! routes_of {
                 Name(name): Name,
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromAdministrator { origin, body, .. }: FromAdministrator<$kind, <$kind as Resource>::Proof>,
+                FromAdministrator { meta, body, .. }: FromAdministrator<$kind, <$kind as Resource>::Proof>,
             ) -> Result<Response, ErrorReply> {
-                Ok(replace(&gateway, agents, &origin, (name, body)).await?)
+                Ok(replace(&gateway, agents, &meta, (name, body)).await?)
             }
 
             /// Removes one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
@@ -112,12 +112,12 @@ macro_rules! routes_of {
             #[utoipa::path(delete, path = $one, operation_id = $remove, tag = "agents", params(("name" = String, Path)),
                                                     responses((status = 200, body = RemovedResource), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn remove(
-                origin: RequestMeta,
+                meta: RequestMeta,
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Name(name): Name,
             ) -> Result<Response, ErrorReply> {
-                Ok(remove_one::<$kind>(&gateway, agents, &origin, name).await?)
+                Ok(remove_one::<$kind>(&gateway, agents, &meta, name).await?)
             }
         }
     };
@@ -157,29 +157,25 @@ routes_of!(
     "removeSkill"
 );
 
-async fn list_of<R: Resource>(
-    origin: &RequestMeta,
-    catalog: &Catalog,
-    query: PageQuery,
-) -> Result<Response, CallError> {
+async fn list_of<R: Resource>(meta: &RequestMeta, catalog: &Catalog, query: PageQuery) -> Result<Response, CallError> {
     let limit = query.limit()?;
-    let readable = Readable::by(origin, catalog).await?;
+    let readable = Readable::by(meta, catalog).await?;
     let is_visible = |name: &str, owner: &Ownership| readable.has::<R>(name, owner);
     let found = catalog.list::<R>(readable.viewer(), query.after.as_deref(), limit, is_visible).await?;
     let ResourcePage { items, next } = found;
     Ok(reply::json(StatusCode::OK, &Page { items, next }))
 }
 
-async fn one_of<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Response, CallError> {
-    Ok(reply::json(StatusCode::OK, &found::<R>(origin, catalog, name).await?))
+async fn one_of<R: Resource>(meta: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Response, CallError> {
+    Ok(reply::json(StatusCode::OK, &found::<R>(meta, catalog, name).await?))
 }
 
 /// The resource of that name, if the caller may read it.
 ///
 /// # Errors
 /// `not_found`.
-async fn found<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Shown<R>, CallError> {
-    let readable = Readable::by(origin, catalog).await?;
+async fn found<R: Resource>(meta: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Shown<R>, CallError> {
+    let readable = Readable::by(meta, catalog).await?;
     let found = catalog.shown::<R>(readable.viewer(), name).await?;
     found.filter(|shown| readable.has::<R>(name, &shown.owner())).ok_or_else(|| Catalog::unknown::<R>(name))
 }
@@ -188,7 +184,7 @@ async fn add<R: Resource>(
     by: R::Proof,
     gateway: &Gateway,
     agents: Arc<AgentService>,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     NewResource { name, value }: NewResource<R>,
 ) -> Result<Response, CallError> {
     let subject = subject::<R>(&name);
@@ -196,43 +192,43 @@ async fn add<R: Resource>(
         agents.catalog().add(&by, &name, &value).await?;
         Ok(Shown::new(&name, by.owner(), value))
     };
-    let added = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
+    let added = recorded(gateway, meta, EventKind::ResourceChanged, &subject, change).await?;
     Ok(reply::json(StatusCode::CREATED, &added))
 }
 
 async fn replace<R: Resource>(
     gateway: &Gateway,
     agents: Arc<AgentService>,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     (name, value): (String, R),
 ) -> Result<Response, CallError> {
-    let known = found::<R>(origin, agents.catalog(), &name).await?;
-    let by = R::Proof::for_owner(&origin.caller, &known.owner())?;
+    let known = found::<R>(meta, agents.catalog(), &name).await?;
+    let by = R::Proof::for_owner(&meta.caller, &known.owner())?;
     let subject = subject::<R>(&name);
     let change = async move {
         agents.catalog().change(&by, &name, &value).await?;
         Ok(Shown::new(&name, by.owner(), value))
     };
-    let changed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
+    let changed = recorded(gateway, meta, EventKind::ResourceChanged, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &changed))
 }
 
 async fn remove_one<R: Resource>(
     gateway: &Gateway,
     agents: Arc<AgentService>,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     name: String,
 ) -> Result<Response, CallError> {
     // Who is no administrator learns nothing of what there is.
-    R::Proof::of(&origin.caller)?;
-    let known = found::<R>(origin, agents.catalog(), &name).await?;
-    let by = R::Proof::for_owner(&origin.caller, &known.owner())?;
+    R::Proof::of(&meta.caller)?;
+    let known = found::<R>(meta, agents.catalog(), &name).await?;
+    let by = R::Proof::for_owner(&meta.caller, &known.owner())?;
     let subject = subject::<R>(&name);
     let change = async move {
         agents.catalog().remove::<R>(&by, &name).await?;
         Ok(RemovedResource { success: true, name })
     };
-    let removed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
+    let removed = recorded(gateway, meta, EventKind::ResourceChanged, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &removed))
 }
 
@@ -242,11 +238,11 @@ fn subject<R: Resource>(name: &str) -> String {
 }
 
 impl Readable {
-    async fn by(origin: &RequestMeta, catalog: &Catalog) -> Result<Self, CallError> {
-        if origin.caller.administers_shared() {
+    async fn by(meta: &RequestMeta, catalog: &Catalog) -> Result<Self, CallError> {
+        if meta.caller.administers_shared() {
             return Ok(Self::All);
         }
-        let id = Arc::clone(&origin.caller.tenant);
+        let id = Arc::clone(&meta.caller.tenant);
         let settings = Box::new(catalog.tenant(&id).await?);
         Ok(Self::Tenants { id, settings })
     }

@@ -108,12 +108,12 @@ pub(super) struct RemovedServer {
 #[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation", params(PageQuery),
     responses((status = 200, body = ServerList), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let limit = query.limit()?;
-    let mut sources = gateway.sources().list(&origin.caller);
+    let mut sources = gateway.sources().list(&meta.caller);
     if let Some(after) = &query.after {
         let (kind, name) = after.split_once(':').unwrap_or_default();
         let kind = read_kind(kind).map_err(|_| invalid_after())?;
@@ -129,11 +129,11 @@ pub(crate) async fn list(
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = ServerBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
-    let status = gateway.sources().find(&origin.caller, read_kind(&kind)?, &name)?;
+    let status = gateway.sources().find(&meta.caller, read_kind(&kind)?, &name)?;
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
 
@@ -164,15 +164,15 @@ pub(crate) async fn test(
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = Reconnected), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn reconnect(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
     let kind = read_kind(&kind)?;
-    let (by, status) = administered(&gateway, &origin, kind, &name)?;
+    let (by, status) = administered(&gateway, &meta, kind, &name)?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
     let change = async move { Ok(service.sources().reconnect(&by, kind, &name)) };
-    let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
+    let success = recorded(&gateway, &meta, EventKind::ServerReconnected, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Reconnected { success }))
 }
 
@@ -182,11 +182,11 @@ pub(crate) async fn reconnect(
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = RemovedServer), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn remove(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
-    let (by, status) = administered(&gateway, &origin, read_kind(&kind)?, &name)?;
+    let (by, status) = administered(&gateway, &meta, read_kind(&kind)?, &name)?;
     let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
     let change = async move {
         let SourceStatus { kind, name, .. } = &status;
@@ -207,8 +207,8 @@ pub(crate) async fn remove(
             false => Err(CallError::new(ErrorCode::NotFound, format!("another request has removed {name}"))),
         }
     };
-    recorded(&gateway, &origin, event, &name, change).await?;
-    tracing::info!(kind, name, caller = &*origin.caller.id, "a server was removed");
+    recorded(&gateway, &meta, event, &name, change).await?;
+    tracing::info!(kind, name, caller = &*meta.caller.id, "a server was removed");
     Ok(reply::json(StatusCode::OK, &RemovedServer { success: true }))
 }
 
@@ -218,14 +218,14 @@ pub(crate) async fn remove(
 /// `denied`; `not_found`: there is none, or none that the caller sees.
 fn administered(
     gateway: &Gateway,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     kind: SourceKind,
     name: &str,
 ) -> Result<(Administrator, SourceStatus), CallError> {
     // Who is no administrator learns nothing of what there is.
-    Administrator::of(&origin.caller)?;
-    let status = gateway.sources().find(&origin.caller, kind, name)?;
-    Ok((Administrator::for_owner(&origin.caller, &status.owner)?, status))
+    Administrator::of(&meta.caller)?;
+    let status = gateway.sources().find(&meta.caller, kind, name)?;
+    Ok((Administrator::for_owner(&meta.caller, &status.owner)?, status))
 }
 
 fn removal_event(kind: SourceKind) -> EventKind {

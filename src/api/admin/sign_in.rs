@@ -63,17 +63,17 @@ pub(crate) struct CallbackParameters {
 #[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", operation_id = "startSignIn", tag = "mcp", params(("name" = String, Path)),
     responses((status = 200, body = SignInStarted), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn start(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     parts: Parts,
 ) -> Result<Response, ErrorReply> {
-    Administrator::of(&origin.caller)?;
-    let status = gateway.sources().find(&origin.caller, SourceKind::Mcp, &name)?;
-    let by = Administrator::for_owner(&origin.caller, &status.owner)?;
+    Administrator::of(&meta.caller)?;
+    let status = gateway.sources().find(&meta.caller, SourceKind::Mcp, &name)?;
+    let by = Administrator::for_owner(&meta.caller, &status.owner)?;
     let start = begin(&by, &gateway, &name, &parts)?;
-    let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
-    tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
+    let started = recorded(&gateway, &meta, EventKind::SignInStarted, &name, start).await?;
+    tracing::info!(server = name, caller = &*meta.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;
     let body =
         SignInStarted { success: true, authorization_url: authorization_url.into(), expires_in: expires_in.as_secs() };

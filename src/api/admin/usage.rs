@@ -77,7 +77,7 @@ impl Listed for UsageOfDay {
 #[utoipa::path(get, path = "/admin/usage", operation_id = "listUsage", tag = "operation", params(UsageQuery, PageQuery),
     responses((status = 200, body = UsageList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(UsageQuery { days }): Parameters<UsageQuery>,
     Parameters(query): Parameters<PageQuery>,
@@ -90,8 +90,8 @@ pub(crate) async fn list(
     let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
     let first = today.saturating_sub(i64::from(days - 1).days());
     let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
-    let reach = gateway.configuration().reach(&origin.caller);
-    let all = found.into_iter().filter(|usage| is_visible(usage, reach, &origin.caller)).collect();
+    let reach = gateway.configuration().reach(&meta.caller);
+    let all = found.into_iter().filter(|usage| is_visible(usage, reach, &meta.caller)).collect();
     let (page, usage) = Page::from_all_with_old_name(all, &query, place)?;
     let usage = usage.iter().map(UsageOfDay::of).collect();
     Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage)), usage }))

@@ -45,7 +45,7 @@ impl ChatRun {
     /// such conversation; and those of [`ConversationRuns::start`].
     pub(super) async fn begin(
         request: ChatRequest,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         runs: &Arc<ConversationRuns>,
         plans: bool,
     ) -> Result<Self, CallError> {
@@ -55,10 +55,10 @@ impl ChatRun {
         }
         let agents = runs.agents();
         let conversation = match &session_id {
-            Some(id) => find(origin, agents.gateway(), id).await?,
-            None => new(origin, agents, model.as_deref(), &message).await?,
+            Some(id) => find(meta, agents.gateway(), id).await?,
+            None => new(meta, agents, model.as_deref(), &message).await?,
         };
-        let mut run = ExecuteConversation::message(message, model).into_run(origin, agents, conversation).await?;
+        let mut run = ExecuteConversation::message(message, model).into_run(meta, agents, conversation).await?;
         if plans && run.profile.planner.is_none() {
             let planner = Some(PlannerConfig::default());
             run.profile = Arc::new(AgentProfile { planner, ..(*run.profile).clone() });
@@ -75,9 +75,9 @@ impl ChatRun {
     }
 }
 
-async fn find(origin: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Conversation, CallError> {
-    gateway.pipeline.sessions.prepare(&origin.caller, id)?;
-    let found = gateway.store().conversations().get(&origin.caller.key, id).await.map_err(CallError::from)?;
+async fn find(meta: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Conversation, CallError> {
+    gateway.pipeline.sessions.prepare(&meta.caller, id)?;
+    let found = gateway.store().conversations().get(&meta.caller.key, id).await.map_err(CallError::from)?;
     found.ok_or_else(|| {
         let shown: String = id.chars().take(100).collect();
         let message =
@@ -87,16 +87,16 @@ async fn find(origin: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Conve
 }
 
 async fn new(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     agents: &AgentService,
     model: Option<&str>,
     message: &str,
 ) -> Result<Conversation, CallError> {
-    let agent = agents.catalog().model(&origin.caller.tenant, model).await?.name.to_string();
+    let agent = agents.catalog().model(&meta.caller.tenant, model).await?.name.to_string();
     let now = agents.gateway().store().now();
     Ok(Conversation {
         id: Uuid::now_v7().to_string(),
-        caller_key: Arc::clone(&origin.caller.key),
+        caller_key: Arc::clone(&meta.caller.key),
         title: first_line(message),
         status: ConversationStatus::Active,
         agent,

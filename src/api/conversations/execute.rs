@@ -93,7 +93,7 @@ pub(crate) struct EventsAfter {
         (status = 200, description = "The result, or server-sent events; the data of each is a `RunEvent`.", content((RunReply = "application/json"), (RunEvent = "text/event-stream"))),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
-    origin: RequestMeta,
+    meta: RequestMeta,
     headers: HeaderMap,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
@@ -101,25 +101,25 @@ pub(crate) async fn execute(
     DigestedBody(request, memory, body): DigestedBody<ExecuteConversation>,
 ) -> Result<Response, ErrorReply> {
     failpoint::reach("run.received");
-    let conversation = find(&gateway, &origin, &id).await?;
+    let conversation = find(&gateway, &meta, &id).await?;
     let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
     let turn = Turn { route: format!("/api/conversations/{id}/execute"), body };
-    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        Ok(run(&origin, &runs, (request, conversation), is_stream, &progress).await?)
+        Ok(run(&meta, &runs, (request, conversation), is_stream, &progress).await?)
     })
     .await
 }
 
 async fn run(
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     runs: &Arc<ConversationRuns>,
     (request, conversation): (ExecuteConversation, Conversation),
     is_stream: bool,
     progress: &Progress,
 ) -> Result<Response, CallError> {
     let on_disconnect = request.on_disconnect;
-    let started = runs.start(request.into_run(origin, runs.agents(), conversation).await?)?;
+    let started = runs.start(request.into_run(meta, runs.agents(), conversation).await?)?;
     let run_id = started.id();
     progress.is_run(&run_id);
     let client = ConnectedClient::new(&started.run, on_disconnect);
@@ -144,7 +144,7 @@ async fn run(
         (status = 200, description = "Server-sent events; the data of each is a `RunEvent`.", body = RunEvent, content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn events(
-    origin: RequestMeta,
+    meta: RequestMeta,
     headers: HeaderMap,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
@@ -152,11 +152,11 @@ pub(crate) async fn events(
     Parameters(EventsAfter { after }): Parameters<EventsAfter>,
 ) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&headers)?.or(after);
-    if let Some(log) = runs.events(&origin.caller.key, &id) {
-        let events = log.follow(after).take_until(gateway.keys().ended(&origin.caller));
+    if let Some(log) = runs.events(&meta.caller.key, &id) {
+        let events = log.follow(after).take_until(gateway.keys().ended(&meta.caller));
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
-    let run = gateway.store().conversation_runs().get(&origin.caller.key, &id).await.map_err(CallError::from)?;
+    let run = gateway.store().conversation_runs().get(&meta.caller.key, &id).await.map_err(CallError::from)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;
     let message = format!(
         "the events of this run are no longer kept, or are in another process; its status is `{}`: see \
@@ -171,11 +171,11 @@ pub(crate) async fn events(
     params(("id" = String, Path)),
     responses((status = 202, description = "It is asked to end, or has ended."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn cancel(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
 ) -> Result<StatusCode, ErrorReply> {
-    runs.cancel(&origin.caller.key, &id).await?;
+    runs.cancel(&meta.caller.key, &id).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -184,12 +184,12 @@ pub(crate) async fn cancel(
     params(("id" = String, Path)), request_body = ResolveRequest,
     responses((status = 202, description = "The run goes on."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn resolve(
-    origin: RequestMeta,
+    meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ResolveRequest>,
 ) -> Result<StatusCode, ErrorReply> {
-    runs.resolve(&origin.caller.key, &id, &request.call_id, request.decision)?;
+    runs.resolve(&meta.caller.key, &id, &request.call_id, request.decision)?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -212,7 +212,7 @@ impl ExecuteConversation {
     /// The check of what the request names (C3): the tenant, the model and the skills.
     pub(crate) async fn into_run(
         self,
-        origin: &RequestMeta,
+        meta: &RequestMeta,
         agents: &AgentService,
         conversation: Conversation,
     ) -> Result<RunRequest, CallError> {
@@ -223,19 +223,19 @@ impl ExecuteConversation {
             return Err(invalid(format!("`preferred_skills` has more than {MAX_SKILLS} names")));
         }
         let (gateway, catalog) = (agents.gateway(), agents.catalog());
-        let tenant = catalog.active_tenant(&origin.caller.tenant).await?;
+        let tenant = catalog.active_tenant(&meta.caller.tenant).await?;
         let model = self.model.as_deref().unwrap_or(&conversation.agent);
         let ResolvedModel { name, profile } = catalog.model_of(&tenant, Some(model)).await?;
         let skills = catalog.skills(&tenant, &self.preferred_skills).await?;
         let sessions = &gateway.pipeline.sessions;
-        let session = conversation.workspace.then(|| sessions.prepare(&origin.caller, &conversation.id)).transpose()?;
-        let mut toolbox = origin.toolbox(gateway, session);
+        let session = conversation.workspace.then(|| sessions.prepare(&meta.caller, &conversation.id)).transpose()?;
+        let mut toolbox = meta.toolbox(gateway, session);
         let executor = self.executor.map(claimed).transpose()?;
         toolbox.claimed_user.clone_from(&executor);
         let tokens: Map<_, _> = self.tokens.into_iter().map(|(name, token)| (name, token.expose().into())).collect();
         toolbox.tool_parameters.insert("tokens".to_owned(), tokens.into());
         Ok(RunRequest {
-            caller: Arc::clone(&origin.caller),
+            caller: Arc::clone(&meta.caller),
             conversation,
             user_input: self.user_input.map(Into::into),
             executor,
@@ -244,7 +244,7 @@ impl ExecuteConversation {
             agent: name.to_string(),
             profile,
             scopes: toolbox.scopes.clone(),
-            trace: origin.trace.clone(),
+            trace: meta.trace.clone(),
             toolbox: Arc::new(toolbox),
             on_busy: self.on_busy,
             on_unknown: self.on_unknown,

@@ -70,15 +70,15 @@ pub(crate) struct LogPage {
         (status = 200, description = "A page, or the rows as JSON lines or CSV.", content((LogPage = "application/json"), (String = "application/jsonl"), (String = "text/csv"))),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn read(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(log): Name,
     Parameters(LogQuery { conversation_id, format }): Parameters<LogQuery>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     match &conversation_id {
-        Some(id) => drop(find(&gateway, &origin, id).await?),
-        None => origin.require_list_of_own()?,
+        Some(id) => drop(find(&gateway, &meta, id).await?),
+        None => meta.require_list_of_own()?,
     }
     let max = match format {
         // One more than is shown says whether there is a next page.
@@ -89,7 +89,7 @@ pub(crate) async fn read(
     };
     let after = query.after.as_deref().map(position_of).transpose()?;
     let conversation = conversation_id.as_deref();
-    let filter = LogFilter { caller_key: &origin.caller.key, conversation, after, max };
+    let filter = LogFilter { caller_key: &meta.caller.key, conversation, after, max };
     let rows = rows(&gateway.store().conversation_logs(), &log, &filter).await?;
     Ok(match format {
         Format::Json => {

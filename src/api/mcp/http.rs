@@ -61,16 +61,16 @@ async fn serve(
     request: Request<Body>,
 ) -> Response {
     let (mut parts, body) = request.into_parts();
-    let mut origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
-        Ok(origin) => origin,
+    let mut meta = match RequestMeta::from_request_parts(&mut parts, gateway).await {
+        Ok(meta) => meta,
         Err(error) => return refused(error.into(), &parts, gateway),
     };
-    let endpoint = match endpoint.map(|name| gateway.configuration().endpoint(&name, &origin.caller)).transpose() {
+    let endpoint = match endpoint.map(|name| gateway.configuration().endpoint(&name, &meta.caller)).transpose() {
         Ok(endpoint) => endpoint.map(Arc::new),
         Err(error) => return ErrorReply::from(error).into_response(),
     };
     if let Some(endpoint) = &endpoint {
-        origin.caller = endpoint.narrow(&origin.caller);
+        meta.caller = endpoint.narrow(&meta.caller);
     }
     if let Some(forwarding) = &server.forwarding
         && let Some(replica) = forwarding.replica_of_session(&parts)
@@ -79,9 +79,9 @@ async fn serve(
         return forwarded.unwrap_or_else(|error| ErrorReply::from(error).into_response());
     }
     let response = match parts.method {
-        Method::POST => post(server, origin, endpoint, &parts, body).await,
-        Method::GET => get(server, &origin, &parts),
-        Method::DELETE => delete(server, &origin, &parts),
+        Method::POST => post(server, meta, endpoint, &parts, body).await,
+        Method::GET => get(server, &meta, &parts),
+        Method::DELETE => delete(server, &meta, &parts),
         _ => Err(HttpRefusal::not_allowed("GET, POST, DELETE")),
     };
     response.unwrap_or_else(IntoResponse::into_response)
@@ -89,7 +89,7 @@ async fn serve(
 
 async fn post(
     server: &Arc<McpServer>,
-    origin: RequestMeta,
+    meta: RequestMeta,
     endpoint: Option<Arc<McpEndpoint>>,
     parts: &Parts,
     body: Body,
@@ -109,7 +109,7 @@ async fn post(
         ));
     }
     let (message, text) = read_message(gateway, Connection::of(parts)?, body).await?;
-    let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &origin.caller);
+    let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &meta.caller);
     let request = match message {
         Message::Request(request) => request,
         other => {
@@ -117,7 +117,7 @@ async fn post(
                 headers::check_repeated(&parts.headers, method, params, schema)
                     .map_err(|error| Refusal::new(error, None))?;
             }
-            return no_request(server, &origin, &parts.headers, other);
+            return no_request(server, &meta, &parts.headers, other);
         }
     };
     if request.meta.protocol_version().is_none() {
@@ -132,11 +132,11 @@ async fn post(
             if let Some(response) = forwarded(server, parts, &request, text).await? {
                 return Ok(response);
             }
-            stateless(server, client_context(gateway, origin, endpoint, &parts.headers)?, parts, request).await
+            stateless(server, client_context(gateway, meta, endpoint, &parts.headers)?, parts, request).await
         }
         Era::Sessions => {
             drop(text);
-            in_session(server, origin, endpoint, parts, request).await
+            in_session(server, meta, endpoint, parts, request).await
         }
     }
 }
@@ -144,7 +144,7 @@ async fn post(
 /// A notification, or the answer to a question.
 fn no_request(
     server: &Arc<McpServer>,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     headers: &HeaderMap,
     message: Message,
 ) -> Result<Response, HttpRefusal> {
@@ -158,9 +158,9 @@ fn no_request(
             Message::Notification { .. } | Message::Request(_) => Ok(StatusCode::ACCEPTED.into_response()),
         };
     }
-    let (_, session) = own_session(server, origin, headers)?;
+    let (_, session) = own_session(server, meta, headers)?;
     let _active = session.active();
-    session.receive(server, &origin.caller, message);
+    session.receive(server, &meta.caller, message);
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -234,21 +234,21 @@ fn status_of(message: &ServerJsonRpcMessage) -> StatusCode {
 /// A request of a revision with sessions.
 async fn in_session(
     server: &Arc<McpServer>,
-    origin: RequestMeta,
+    meta: RequestMeta,
     endpoint: Option<Arc<McpEndpoint>>,
     parts: &Parts,
     request: McpRequest,
 ) -> Result<Response, HttpRefusal> {
     let headers = &parts.headers;
     if request.method == "initialize" && !headers.contains_key(&SESSION) {
-        return initialize(server, &origin, endpoint.as_deref(), request);
+        return initialize(server, &meta, endpoint.as_deref(), request);
     }
-    let (session_id, session) = own_session(server, &origin, headers)?;
+    let (session_id, session) = own_session(server, &meta, headers)?;
     let active = session.active();
     let client = McpClientContext {
         session: Some(Arc::clone(&session)),
         session_id: Some(session_id),
-        ..client_context(&server.gateway, origin, endpoint, headers)?
+        ..client_context(&server.gateway, meta, endpoint, headers)?
     };
     let (id, client) = (request.id.clone(), Arc::new(client));
     let StartedRequest { running, .. } = methods::start(server, &client, request, Era::Sessions);
@@ -258,16 +258,16 @@ async fn in_session(
 
 fn initialize(
     server: &Arc<McpServer>,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     endpoint: Option<&McpEndpoint>,
     request: McpRequest,
 ) -> Result<Response, HttpRefusal> {
-    let presented = Presented { caller: &origin.caller, over_socket: origin.over_socket, endpoint };
+    let presented = Presented { caller: &meta.caller, over_socket: meta.over_socket, endpoint };
     let (result, capabilities) = match methods::initialize(server, presented, request.params) {
         Ok(initialized) => initialized,
         Err(error) => return Ok(reply::json(StatusCode::OK, &result::message(Era::Sessions, request.id, Err(error)))),
     };
-    let (session_id, session) = server.sessions.start(&origin.caller)?;
+    let (session_id, session) = server.sessions.start(&meta.caller)?;
     session.initialize(capabilities);
     let message = result::message(Era::Sessions, request.id, Ok(result));
     let mut response = reply::json(StatusCode::OK, &message);
@@ -278,7 +278,7 @@ fn initialize(
 }
 
 /// The session's messages outside its requests, or with `Last-Event-ID` the rest of an earlier stream.
-fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
+fn get(server: &Arc<McpServer>, meta: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
     let headers = &parts.headers;
     browser_guard::check(&server.gateway.configuration().current().server, parts)?;
     if !headers::accepts_events(headers, false) {
@@ -287,10 +287,10 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
     if !headers::has_sessions(headers)? {
         return Err(HttpRefusal::not_allowed("POST"));
     }
-    let (_, session) = own_session(server, origin, headers)?;
+    let (_, session) = own_session(server, meta, headers)?;
     let _active = session.active();
     let ended = session.ended().clone();
-    let (draining, key_ended) = (server.draining.clone(), server.gateway.keys().ended(&origin.caller));
+    let (draining, key_ended) = (server.draining.clone(), server.gateway.keys().ended(&meta.caller));
     // A stream that only waits for events must not delay shutdown, nor go on without its caller's key.
     let until = async move {
         tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} () = key_ended => {} }
@@ -314,12 +314,12 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
     })
 }
 
-fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
+fn delete(server: &Arc<McpServer>, meta: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
     browser_guard::check(&server.gateway.configuration().current().server, parts)?;
     if !headers::has_sessions(&parts.headers)? {
         return Err(HttpRefusal::not_allowed("POST"));
     }
-    let (id, _) = own_session(server, origin, &parts.headers)?;
+    let (id, _) = own_session(server, meta, &parts.headers)?;
     server.sessions.end(&id);
     // With 202, the Python SDK reports a failure.
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -347,20 +347,20 @@ async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) ->
 /// The caller's session that the header names.
 fn own_session(
     server: &McpServer,
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     headers: &HeaderMap,
 ) -> Result<(String, Arc<McpSession>), HttpRefusal> {
     let Some(id) = headers.get(&SESSION) else {
         let message = "the header Mcp-Session-Id is missing; send `initialize` to start a session";
         return Err(HttpRefusal::status(StatusCode::BAD_REQUEST, message));
     };
-    let found = id.to_str().ok().and_then(|id| Some((id.to_owned(), server.sessions.get(&origin.caller, id)?)));
+    let found = id.to_str().ok().and_then(|id| Some((id.to_owned(), server.sessions.get(&meta.caller, id)?)));
     found.ok_or_else(|| CallError::new(ErrorCode::UnknownSession, "no MCP session has this id").into())
 }
 
 fn client_context(
     gateway: &Gateway,
-    origin: RequestMeta,
+    meta: RequestMeta,
     endpoint: Option<Arc<McpEndpoint>>,
     headers: &HeaderMap,
 ) -> Result<McpClientContext, HttpRefusal> {
@@ -378,7 +378,7 @@ fn client_context(
         }
     };
     let tokens = Tokens::of(headers)?;
-    let RequestMeta { caller, over_socket, request, scopes, trace, .. } = origin;
+    let RequestMeta { caller, over_socket, request, scopes, trace, .. } = meta;
     let client = McpClientContext::new(caller);
     Ok(McpClientContext { over_socket, endpoint, request, scopes, trace, listing, tokens, ..client })
 }

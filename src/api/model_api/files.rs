@@ -25,12 +25,12 @@ const FILE_WRITE: &str = "file_write";
 /// `invalid_request` for a file without a session, and why one cannot be written.
 pub(super) async fn place(
     messages: &mut [Message],
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     gateway: &Arc<Gateway>,
     session: Option<&Arc<Session>>,
     reads_documents: bool,
 ) -> Result<(), CallError> {
-    let may_write = gateway.pipeline.tools_for(&origin.caller).usable().any(|tool| tool.name() == FILE_WRITE);
+    let may_write = gateway.pipeline.tools_for(&meta.caller).usable().any(|tool| tool.name() == FILE_WRITE);
     let last_answer = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
     for (index, message) in messages.iter_mut().enumerate() {
         let is_new = last_answer.is_none_or(|answer| index > answer);
@@ -42,7 +42,7 @@ pub(super) async fn place(
                 None => return Err(no_session(file)),
                 Some(_) if !may_write && is_read => continue,
                 Some(_) if !may_write => return Err(not_allowed(file)),
-                Some(session) if is_new => write(file, &content, origin, gateway, session).await?,
+                Some(session) if is_new => write(file, &content, meta, gateway, session).await?,
                 Some(_) => {}
             }
             file.path = Some(file.workspace_path());
@@ -88,12 +88,12 @@ fn not_allowed(file: &UserFile) -> CallError {
 async fn write(
     file: &UserFile,
     content: &[u8],
-    origin: &RequestMeta,
+    meta: &RequestMeta,
     gateway: &Arc<Gateway>,
     session: &Session,
 ) -> Result<(), CallError> {
     let target = SessionFile::new(session.id.to_string(), file.workspace_path());
-    let mut incoming = target.into_call(STANDARD.encode(content), origin, gateway)?;
+    let mut incoming = target.into_call(STANDARD.encode(content), meta, gateway)?;
     // It is of the request's own call.
     incoming.call.resumption.idempotency_key = None;
     incoming.call.resumption.approval = None;

@@ -23,11 +23,11 @@ use sekisho_gateway::Gateway;
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn upload(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     file: SessionFile,
     FileBody(upload): FileBody,
 ) -> Result<Response, ErrorReply> {
-    let incoming = file.into_upload(upload, &origin, &gateway)?;
+    let incoming = file.into_upload(upload, &meta, &gateway)?;
     Ok(answered_reply(&gateway.pipeline.call(incoming.call, incoming.arguments).await))
 }

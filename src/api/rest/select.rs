@@ -67,20 +67,20 @@ struct SelectedCall {
 #[utoipa::path(post, path = "/tools/select", operation_id = "selectTools", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn select(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<SelectRequest>,
 ) -> Result<Response, ErrorReply> {
     request.check()?;
-    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let tools = gateway.pipeline.tools_for(&meta.caller);
     let config = gateway.configuration().current();
     let agent = &config.agent;
     let candidates = request.search(&tools, MAX_CANDIDATES);
     let calls = match agent.profiles.get(&agent.default_profile) {
         Some(profile) => {
             let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
-            let payer = (&origin.caller, &origin.scopes);
+            let payer = (&meta.caller, &meta.scopes);
             agents.select(payer, profile, request.in_words(), described).await
         }
         None => None,

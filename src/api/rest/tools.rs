@@ -73,15 +73,15 @@ pub(crate) struct SearchParameters {
 #[utoipa::path(get, path = "/tools/list", operation_id = "listTools", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
 ) -> Result<Response, ErrorReply> {
     let ListParameters { category, exclude_dangerous, usable, detail, endpoint } = parameters;
     let filter = Filter { category, exclude_dangerous, usable };
     let caller = match endpoint {
-        Some(name) => gateway.configuration().endpoint(&name, &origin.caller)?.narrow(&origin.caller),
-        None => origin.caller,
+        Some(name) => gateway.configuration().endpoint(&name, &meta.caller)?.narrow(&meta.caller),
+        None => meta.caller,
     };
     let snapshot = gateway.pipeline.registry.snapshot();
     let tools = gateway.pipeline.policy.tools_for(&snapshot, &caller);
@@ -117,18 +117,18 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/tools", operation_id = "listAllTools", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list_all(
-    origin: RequestMeta,
+    meta: RequestMeta,
     gateway: State<Arc<Gateway>>,
     parameters: Parameters<ListParameters>,
 ) -> Result<Response, ErrorReply> {
-    list(origin, gateway, parameters).await
+    list(meta, gateway, parameters).await
 }
 
 /// Lists the categories of all tools.
 #[utoipa::path(get, path = "/tools/categories", operation_id = "listCategories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let tools = gateway.pipeline.tools_for(&origin.caller);
+pub(crate) async fn categories(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let tools = gateway.pipeline.tools_for(&meta.caller);
     ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
 
@@ -137,12 +137,12 @@ pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Ga
 #[utoipa::path(get, path = "/tools/schemas", operation_id = "listSchemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schemas(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(filter): Parameters<Filter>,
 ) -> Response {
-    let tools = gateway.pipeline.tools_for(&origin.caller);
-    let reader = tools.usable().filter(|tool| origin.preferences.handle && tool.metadata.reads_results());
+    let tools = gateway.pipeline.tools_for(&meta.caller);
+    let reader = tools.usable().filter(|tool| meta.preferences.handle && tool.metadata.reads_results());
     let listed = filter.choose(&tools).map(|(tool, _)| tool).chain(reader);
     ok(&listed.map(|tool| ToolSchema::of(tool)).collect::<Vec<_>>())
 }
@@ -151,13 +151,13 @@ pub(crate) async fn schemas(
 #[utoipa::path(get, path = "/tools/search", operation_id = "searchTools", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn search(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<SearchParameters>,
 ) -> Response {
     const DEFAULT_HITS: usize = 10;
     const MAX_HITS: usize = 100;
-    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let tools = gateway.pipeline.tools_for(&meta.caller);
     let hits = tools.search(&parameters.q, parameters.limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS));
     ok(&hits.into_iter().map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
 }
@@ -166,11 +166,11 @@ pub(crate) async fn search(
 #[utoipa::path(get, path = "/tools/{name}/schema", operation_id = "getToolSchema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schema(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
-    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
+    let tool = gateway.pipeline.registry.find(&name, &meta.caller)?;
     Ok(ok(&ToolSchema::whole(&tool)))
 }
 
@@ -178,11 +178,11 @@ pub(crate) async fn schema(
 #[utoipa::path(get, path = "/tools/{name}/metadata", operation_id = "getToolMetadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metadata(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
-    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
+    let tool = gateway.pipeline.registry.find(&name, &meta.caller)?;
     Ok(ok(&ToolMetadata::of(&tool)))
 }
 
@@ -191,27 +191,27 @@ pub(crate) async fn metadata(
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, ErrorReply> {
-    let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
+    let incoming = request.into_call(name, &meta, &gateway)?.holding(&memory);
     drop(memory);
-    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+    Ok(approval_wait::answer(&gateway, &meta, incoming).await)
 }
 
 /// Runs the tool named in the body.
 #[utoipa::path(post, path = "/tools/execute", operation_id = "executeNamedTool", tag = "tools", request_body = ExecuteNamedRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute_named(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(request, memory): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, ErrorReply> {
-    let incoming = request.into_call(&origin, &gateway)?.holding(&memory);
+    let incoming = request.into_call(&meta, &gateway)?.holding(&memory);
     drop(memory);
-    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+    Ok(approval_wait::answer(&gateway, &meta, incoming).await)
 }
 
 /// Maximum number of calls in one batch.
@@ -221,18 +221,18 @@ const MAX_BATCH: usize = 100;
 #[utoipa::path(post, path = "/tools/batch-execute", operation_id = "executeBatch", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
     responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn batch_execute(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(requests, memory): JsonBody<Vec<Value>>,
 ) -> Result<Response, ErrorReply> {
-    origin.forbid_headers_of_one_call()?;
+    meta.forbid_headers_of_one_call()?;
     if requests.len() > MAX_BATCH {
         let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
     let parallelism = gateway.configuration().current().limits.parallelism as usize;
     let replies: Vec<_> = futures_util::stream::iter(requests)
-        .map(|request| one_of_batch(&origin, &gateway, request, &memory))
+        .map(|request| one_of_batch(&meta, &gateway, request, &memory))
         .buffered(parallelism)
         .collect()
         .await;
@@ -240,15 +240,15 @@ pub(crate) async fn batch_execute(
 }
 
 /// A call that cannot be read fails alone.
-async fn one_of_batch(origin: &RequestMeta, gateway: &Gateway, request: Value, memory: &HeldMemory) -> Answered {
+async fn one_of_batch(meta: &RequestMeta, gateway: &Gateway, request: Value, memory: &HeldMemory) -> Answered {
     let name = request.get("tool_name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let read = ExecuteNamedRequest::from_json(request).and_then(|request| request.into_call(origin, gateway));
+    let read = ExecuteNamedRequest::from_json(request).and_then(|request| request.into_call(meta, gateway));
     match read {
         Ok(incoming) => {
             let Incoming { call, arguments } = incoming.holding(memory);
             gateway.pipeline.call(call, arguments).await
         }
-        Err(error) => Answered::refused(&CallContext::new(name, Arc::clone(&origin.caller), Via::Rest), error),
+        Err(error) => Answered::refused(&CallContext::new(name, Arc::clone(&meta.caller), Via::Rest), error),
     }
 }
 

@@ -54,11 +54,11 @@ pub(super) struct PublicToolDetail<'a> {
 #[utoipa::path(get, path = "/api/v1/tools", operation_id = "listPublicTools", tag = "public", params(PublicParameters),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(PublicParameters { category, usable }): Parameters<PublicParameters>,
 ) -> Response {
-    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let tools = gateway.pipeline.tools_for(&meta.caller);
     let is_listed = |(tool, access): &(&Arc<Tool>, &Access)| {
         let is_of_category = category.as_ref().is_none_or(|category| tool.metadata.category == *category);
         !tool.metadata.dangerous && is_of_category && (!usable || access.is_usable())
@@ -75,11 +75,11 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/api/v1/tools/{name}", operation_id = "getPublicTool", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, ErrorReply> {
-    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
+    let tool = gateway.pipeline.registry.find(&name, &meta.caller)?;
     let metadata = &tool.metadata;
     Ok(reply::json(
         StatusCode::OK,
@@ -100,12 +100,12 @@ pub(crate) async fn show(
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
-    origin: RequestMeta,
+    meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, ErrorReply> {
-    let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
+    let incoming = request.into_call(name, &meta, &gateway)?.holding(&memory);
     drop(memory);
-    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+    Ok(approval_wait::answer(&gateway, &meta, incoming).await)
 }
