@@ -14,7 +14,8 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use sekisho_core::call::{InterpreterSession, RateState, Stage};
+use sekisho_calls::pipeline::Receipt;
+use sekisho_core::call::Stage;
 use sekisho_core::error::{Detail, NeededApproval, NeededSignIn};
 use sekisho_gateway::Gateway;
 
@@ -65,7 +66,7 @@ pub(super) struct ReplyBody {
     execution_time_ms: u64,
     usage: UsageBody,
     error_info: Option<ErrorInfoBody>,
-    receipt: ReceiptBody,
+    receipt: Receipt,
 }
 
 /// The body of an error at `/v1`: a reply whose `error` is the object that OpenAI clients expect.
@@ -77,7 +78,7 @@ pub(super) struct OpenAiErrorBody {
     text: String,
     error: OpenAiErrorDetail,
     error_info: ErrorInfoBody,
-    receipt: ReceiptBody,
+    receipt: Receipt,
 }
 
 #[derive(Debug, ToSchema)]
@@ -102,7 +103,7 @@ pub(super) struct AnthropicErrorBody {
     text: String,
     error: AnthropicErrorDetail,
     error_info: ErrorInfoBody,
-    receipt: ReceiptBody,
+    receipt: Receipt,
 }
 
 #[derive(Debug, ToSchema)]
@@ -142,45 +143,4 @@ struct ErrorInfoBody {
     /// The run of the call's program, which can be resumed.
     #[schema(required = false)]
     run: Option<String>,
-}
-
-#[derive(Debug, ToSchema)]
-#[schema(as = Receipt)]
-#[expect(dead_code, reason = "only describes")]
-struct ReceiptBody {
-    call_id: String,
-    dry_run: bool,
-    /// Stage → microseconds, in execution order.
-    #[schema(value_type = HashMap<String, f64>)]
-    stages: Value,
-    schema_hash: Option<String>,
-    /// Of a replica: the version of the registrations by which the tool was found.
-    #[schema(required = false)]
-    registry_version: Option<i64>,
-    #[schema(value_type = Vec<Object>)]
-    coercions: Value,
-    /// What rules of `tools.transform` changed: part, rule, path and count of each; absent where that is nothing.
-    #[schema(required = false, value_type = Vec<Object>)]
-    transforms: Value,
-    rate: Option<RateState>,
-    /// The rule of `limits.rules` that refused the call, or whose rate is `rate`; absent where there is none.
-    #[schema(required = false)]
-    rule: Option<String>,
-    #[schema(value_type = Option<Object>)]
-    policy: Value,
-    #[schema(value_type = Option<Object>)]
-    budget: Value,
-    #[schema(value_type = Option<Object>)]
-    breaker: Value,
-    attempts: u32,
-    /// The calls that the tool made: `count`, `cost_usd`, and the first of them as `calls` with call id, tool, code, cost, duration,
-    /// and what their tools called; absent where it made none.
-    #[schema(required = false, value_type = Object)]
-    nested: Value,
-    /// The session of the interpreter in which the program ran; absent without one.
-    #[schema(required = false)]
-    interpreter: Option<InterpreterSession>,
-    output_schema_violations: Vec<Detail>,
-    /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
-    output_misfits: Vec<Detail>,
 }

@@ -36,7 +36,7 @@ impl Chain {
     /// Writes the next line, newline included, to `text`.
     pub(super) fn append(&mut self, item: &Item, text: &mut Vec<u8>) -> serde_json::Result<()> {
         match item {
-            Item::Call(entry) => self.append_line(&Line::after(self, entry), text),
+            Item::Call(entry) => self.append_line(&Line(*self, entry), text),
             Item::Event(event, _) => self.append_line(&EventLine::after(self, event), text),
         }
     }
@@ -194,7 +194,11 @@ impl TryFrom<&str> for Hash {
 }
 
 /// RFC 3339 in UTC, with microseconds.
-pub(super) fn micros<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    let timestamp = Timestamp::try_from(*time).map_err(serde::ser::Error::custom)?;
-    serializer.collect_str(&format_args!("{timestamp:.6}"))
+pub(super) struct Micros(pub(super) SystemTime);
+
+impl Serialize for Micros {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let timestamp = Timestamp::try_from(self.0).map_err(serde::ser::Error::custom)?;
+        serializer.collect_str(&format_args!("{timestamp:.6}"))
+    }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::chain::{Chain, Hash, micros};
+use super::chain::{Chain, Hash, Micros};
 use sekisho_core::call::{Caller, ClientRequest, TraceParent};
 use sekisho_core::record::shortened;
 
@@ -108,8 +108,7 @@ impl AuditEvent {
 #[derive(Serialize)]
 pub(super) struct EventLine<'a> {
     seq: u64,
-    #[serde(serialize_with = "micros")]
-    time: SystemTime,
+    time: Micros,
     event: EventKind,
     success: bool,
     subject: Option<&'a str>,
@@ -132,7 +131,7 @@ impl<'a> EventLine<'a> {
         let request = event.request.as_deref();
         Self {
             seq: chain.lines + 1,
-            time: event.time,
+            time: Micros(event.time),
             event: event.kind,
             success: event.success,
             subject: event.subject.as_deref().map(shortened),

@@ -2,7 +2,7 @@
 //!
 //! Space for a call's line is reserved before the call runs ([`Audit::reserve`]), so that no line is ever dropped:
 //! with a full queue, or a disk that fails, the call is refused. A separate thread owns the chain and does the
-//! formatting, hashing and blocking I/O ([`writer`]); the caller only copies its fields. The trail contains only a
+//! formatting, hashing and blocking I/O ([`writer`]); the caller only hands over the summary of the call. The trail contains only a
 //! digest of the arguments.
 //!
 //! The trail is a row of segments, each of which begins with the hash of the last line of the previous one.
@@ -47,8 +47,9 @@ use self::entry::{Entry, Item, Repeated};
 use self::open::Opened;
 use self::writer::Writer;
 use sekisho_config::{AuditConfig, Durability};
+use sekisho_core::call::CallId;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::CallRecord;
+use sekisho_core::record::{CallSummary, KeptArguments};
 use sekisho_observe::batch_queue::BatchQueue;
 use sekisho_observe::readiness::Readiness;
 
@@ -100,8 +101,9 @@ pub struct AuditSlot {
 #[must_use]
 pub struct RepeatedLine {
     slot: AuditSlot,
-    /// The entry of the first call.
-    entry: Entry,
+    /// The first.
+    call: Arc<CallSummary>,
+    arguments: Option<KeptArguments>,
     repeated: Repeated,
 }
 
@@ -205,11 +207,12 @@ impl Audit {
 }
 
 impl AuditSlot {
-    /// Sends the line to the writer. Never blocks and never fails; also called from Drop.
-    pub fn write(mut self, record: &CallRecord<'_>) -> Durable {
+    /// Sends the line to the writer. Never blocks and never fails; also called from Drop. `arguments`: of a tool whose arguments
+    /// the trail has.
+    pub fn write(mut self, call: Arc<CallSummary>, arguments: Option<KeptArguments>) -> Durable {
         self.written = true;
         let (acknowledge, durable) = self.acknowledgement();
-        self.put(Entry::new(record, acknowledge));
+        self.put(Entry { call, arguments, repeated: None, acknowledge });
         durable
     }
 
@@ -234,7 +237,7 @@ impl AuditSlot {
     }
 
     fn put(&self, entry: Entry) {
-        let call_id = entry.call_id;
+        let call_id = entry.call.id;
         if !self.trail.queue.put(|items| items.push(Item::Call(entry))) {
             tracing::error!(%call_id, "a call ended after the audit trail was closed: it has no line");
         }
@@ -251,39 +254,38 @@ impl Drop for AuditSlot {
 
 impl RepeatedLine {
     /// The first of them.
-    pub fn new(slot: AuditSlot, record: &CallRecord<'_>) -> Self {
-        let repeated = Repeated { calls: 1, last_call_id: record.call.id };
-        Self { slot, entry: Entry::new(record, None), repeated }
+    pub fn new(slot: AuditSlot, call: Arc<CallSummary>, arguments: Option<KeptArguments>) -> Self {
+        let repeated = Repeated { calls: 1, last_call_id: call.id };
+        Self { slot, call, arguments, repeated }
     }
 
     /// Counts a further one.
-    pub fn add(&mut self, record: &CallRecord<'_>) {
-        self.repeated = Repeated { calls: self.repeated.calls + 1, last_call_id: record.call.id };
+    pub fn add(&mut self, id: CallId) {
+        self.repeated = Repeated { calls: self.repeated.calls + 1, last_call_id: id };
     }
 
     /// Writes the log line.
     pub fn log(&self) {
-        let Self { entry, repeated, .. } = self;
+        let Self { call, repeated, .. } = self;
         tracing::info!(
             target: "sekisho::call",
-            call_id = %entry.call_id,
+            call_id = %call.id,
             last_call_id = %repeated.last_call_id,
             calls = repeated.calls,
-            tool_name = &*entry.tool,
-            status = entry.status.as_str(),
-            error = entry.code.map(ErrorCode::as_str),
-            caller = &*entry.caller.id,
-            tenant = &*entry.caller.tenant,
+            tool_name = &*call.tool,
+            status = call.status.as_str(),
+            error = call.code.map(ErrorCode::as_str),
+            caller = &*call.caller,
+            tenant = &*call.tenant,
             "tool calls were refused"
         );
     }
 
     /// Sends the line to the writer. Nobody waits for it: no call ran.
     pub fn write(self) {
-        let Self { mut slot, mut entry, repeated } = self;
-        entry.repeated = Some(repeated);
+        let Self { mut slot, call, arguments, repeated } = self;
         slot.written = true;
-        slot.put(entry);
+        slot.put(Entry { call, arguments, repeated: Some(repeated), acknowledge: None });
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::chain::{Chain, Hash, micros};
+use super::chain::{Chain, Hash, Micros};
 
 /// A line about the trail.
 #[derive(Debug, Serialize)]
@@ -71,8 +71,7 @@ impl NewChain {
 #[derive(Serialize)]
 pub(super) struct MarkLine<'a> {
     seq: u64,
-    #[serde(serialize_with = "micros")]
-    time: SystemTime,
+    time: Micros,
     #[serde(flatten)]
     mark: &'a Mark,
     prev: Hash,
@@ -80,7 +79,7 @@ pub(super) struct MarkLine<'a> {
 
 impl<'a> MarkLine<'a> {
     pub(super) fn after(chain: &Chain, mark: &'a Mark) -> Self {
-        Self { seq: chain.lines + 1, time: SystemTime::now(), mark, prev: chain.hash }
+        Self { seq: chain.lines + 1, time: Micros(SystemTime::now()), mark, prev: chain.hash }
     }
 }
 

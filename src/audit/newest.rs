@@ -1,6 +1,5 @@
 //! The calls of a trail, the newest first, a page at a time. Reads from the end, as far as it has to, and for a bounded time.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -13,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::chain::MAX_LINE;
 use super::error::AuditError;
+use super::search::{FoundLine, fits};
 use super::segments::closing_time;
 use super::verify::files;
 
@@ -81,23 +81,8 @@ pub struct PastCall {
     pub calls: Option<u64>,
 }
 
-/// The fields that are read of every line.
-#[derive(Deserialize)]
-struct Probe<'a> {
-    seq: u64,
-    #[serde(borrow)]
-    time: Cow<'a, str>,
-    call_id: Option<Cow<'a, str>>,
-    last_call_id: Option<Cow<'a, str>>,
-    tenant: Option<Cow<'a, str>>,
-    tool: Option<Cow<'a, str>>,
-    caller: Option<Cow<'a, str>>,
-    status: Option<Cow<'a, str>>,
-    code: Option<Cow<'a, str>>,
-}
-
-/// The newest calls that fit the filter, at most `limit`. After `within` it ends with the calls found so far, and the
-/// place to continue from. The trail may be in use; a line that cannot be read is passed over. Verifies nothing.
+/// The newest calls that are wanted, at most `limit`. After `within` it ends with what was found so far, and the place to go on
+/// from. The trail may be in use; a line that cannot be read is passed over. Verifies nothing.
 ///
 /// # Errors
 /// There is no trail, or it cannot be read.
@@ -145,36 +130,33 @@ impl Search<'_> {
         if before.is_none() && until.is_none() {
             return Ok(file.metadata()?.len());
         }
-        first_line_where(file, |probe| {
-            before.is_some_and(|before| probe.seq >= before)
-                || until.is_some_and(|until| is_at_least(&probe.time, until))
+        first_line_where(file, |found| {
+            before.is_some_and(|before| found.seq >= before)
+                || until.is_some_and(|until| is_at_least(&found.time, until))
         })
     }
 
     fn line(&mut self, line: &[u8]) -> bool {
-        let Ok(probe) = serde_json::from_slice::<Probe<'_>>(line) else { return false };
-        if self.filter.since.is_some_and(|since| !is_at_least(&probe.time, since)) {
+        let Ok(found) = serde_json::from_slice::<FoundLine<'_>>(line) else { return false };
+        if self.filter.since.is_some_and(|since| !is_at_least(&found.time, since)) {
             return true;
         }
         self.lines += 1;
-        self.page.searched_to = Some(probe.time.clone().into_owned());
+        self.page.searched_to = Some(found.time.clone().into_owned());
         let is_late = self.lines.is_multiple_of(LINES_PER_CLOCK_READ) && Instant::now() >= self.until;
-        if self.filter.wants(&probe)
+        if self.filter.wants(&found)
             && let Ok(call) = serde_json::from_slice::<PastCall>(line)
         {
             self.page.calls.push(call);
         }
         let is_over = is_late || self.page.calls.len() >= self.limit;
-        self.page.next = (is_over && probe.seq > 1).then_some(probe.seq);
+        self.page.next = (is_over && found.seq > 1).then_some(found.seq);
         is_over
     }
 }
 
 impl HistoryFilter {
-    fn wants(&self, line: &Probe<'_>) -> bool {
-        let fits = |wanted: &Option<String>, field: &Option<Cow<'_, str>>| {
-            wanted.as_ref().is_none_or(|wanted| field.as_ref().is_some_and(|field| field == wanted))
-        };
+    fn wants(&self, line: &FoundLine<'_>) -> bool {
         line.call_id.is_some()
             && (fits(&self.call_id, &line.call_id) || fits(&self.call_id, &line.last_call_id))
             && fits(&self.tenant, &line.tenant)
@@ -214,16 +196,16 @@ fn read_lines_before(mut file: &File, end: u64, block: &mut Vec<u8>) -> io::Resu
 }
 
 /// Where the first line begins that `is_beyond`; all lines after it are, too. The end of the file where none is.
-fn first_line_where(file: &File, is_beyond: impl Fn(&Probe<'_>) -> bool) -> io::Result<u64> {
+fn first_line_where(file: &File, is_beyond: impl Fn(&FoundLine<'_>) -> bool) -> io::Result<u64> {
     let size = file.metadata()?.len();
     let (mut low, mut high) = (0, size);
     let mut line = Vec::new();
     while low < high {
         let middle = low + (high - low) / 2;
         let (start, end) = line_at(file, middle, &mut line)?;
-        match serde_json::from_slice::<Probe<'_>>(&line) {
+        match serde_json::from_slice::<FoundLine<'_>>(&line) {
             _ if start >= high => high = middle,
-            Ok(probe) if is_beyond(&probe) => high = middle,
+            Ok(found) if is_beyond(&found) => high = middle,
             _ => low = end,
         }
     }

@@ -32,6 +32,8 @@ pub struct LineFilter {
 /// The fields of a line that are searched and shown.
 #[derive(Debug, Deserialize)]
 pub struct FoundLine<'a> {
+    /// The number of the line.
+    pub seq: u64,
     /// RFC 3339, UTC.
     #[serde(borrow)]
     pub time: Cow<'a, str>,
@@ -40,6 +42,7 @@ pub struct FoundLine<'a> {
     pub success: Option<bool>,
     pub subject: Option<Cow<'a, str>>,
     pub tool: Option<Cow<'a, str>>,
+    pub tenant: Option<Cow<'a, str>>,
     pub caller: Option<Cow<'a, str>>,
     pub status: Option<Cow<'a, str>>,
     pub code: Option<Cow<'a, str>>,
@@ -144,11 +147,13 @@ impl Segment {
     }
 }
 
+/// Whether a line has this field, if one is wanted.
+pub(super) fn fits(wanted: &Option<String>, field: &Option<Cow<'_, str>>) -> bool {
+    wanted.as_ref().is_none_or(|wanted| field.as_ref().is_some_and(|field| field == wanted))
+}
+
 impl LineFilter {
     fn wants(&self, line: &FoundLine<'_>) -> bool {
-        let fits = |wanted: &Option<String>, field: &Option<Cow<'_, str>>| {
-            wanted.as_ref().is_none_or(|wanted| field.as_ref().is_some_and(|field| field == wanted))
-        };
         let is_call =
             self.call_id.is_none() || fits(&self.call_id, &line.call_id) || fits(&self.call_id, &line.last_call_id);
         is_call
@@ -172,9 +177,9 @@ impl LineFilter {
 mod tests {
     use super::*;
 
-    const CALL: &str = r#"{"time":"2026-01-31T10:00:00.000000Z","tool":"t","caller":"ann","status":"refused","code":"denied","call_id":"c-1","last_call_id":"c-9","request_id":"r"}"#;
+    const CALL: &str = r#"{"seq":1,"time":"2026-01-31T10:00:00.000000Z","tool":"t","caller":"ann","status":"refused","code":"denied","call_id":"c-1","last_call_id":"c-9","request_id":"r"}"#;
     const EVENT: &str =
-        r#"{"time":"2026-01-31T11:00:00.000000Z","event":"unauthenticated","success":false,"caller":null}"#;
+        r#"{"seq":2,"time":"2026-01-31T11:00:00.000000Z","event":"unauthenticated","success":false,"caller":null}"#;
 
     fn filter(set: impl FnOnce(&mut LineFilter)) -> LineFilter {
         let mut filter = LineFilter::default();

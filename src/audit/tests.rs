@@ -5,7 +5,6 @@ mod stored;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use rust_decimal::Decimal;
@@ -19,36 +18,30 @@ use super::verify::Verified;
 use super::*;
 use sekisho_config::OnDamage;
 use sekisho_core::call::{CallContext, Caller, ClientRequest, Stage, Via};
-use sekisho_core::record::Status;
-
-static POLICY_VERSION: LazyLock<Arc<str>> = LazyLock::new(|| "p1".into());
 
 fn call(tool: &str) -> CallContext {
     CallContext::new(tool, Arc::new(Caller::new("ann", "acme", vec![])), Via::Rest)
 }
 
-fn record(call: &CallContext) -> CallRecord<'_> {
-    CallRecord {
-        call,
-        tool: Some(&call.tool),
-        category: Some("math"),
-        status: Status::Success,
-        error: None,
+fn summary(call: &CallContext, error: Option<&CallError>) -> CallSummary {
+    CallSummary {
         duration: Duration::from_micros(42),
-        stages: &[],
         cost_usd: Decimal::new(1, 3),
         tokens: 7,
         attempts: 1,
-        rate: None,
         arguments_digest: [0xab; 32],
-        arguments: None,
-        trace_id: None,
-        flags: &[],
-        registry_version: None,
-        policy_version: Some(&POLICY_VERSION),
-        output_schema_violation: false,
-        transforms: &[],
+        policy_version: Some("p1".into()),
+        ..CallSummary::new(call, None, error, String::new())
     }
+}
+
+/// Sends the line of a call that succeeded.
+fn write(slot: AuditSlot, tool: &str) -> Durable {
+    slot.write(summary(&call(tool), None).into(), None)
+}
+
+fn entry(call: &CallContext) -> Item {
+    Item::Call(Entry { call: summary(call, None).into(), arguments: None, repeated: None, acknowledge: None })
 }
 
 fn open(file: &Path, durability: Durability) -> Result<Audit, AuditError> {
@@ -67,7 +60,7 @@ async fn trail(lines: usize) -> (TempDir, PathBuf) {
     let file = folder.path().join("state/audit.jsonl");
     let audit = open(&file, Durability::Relaxed).unwrap();
     for n in 0..lines {
-        let _ = audit.reserve().unwrap().write(&record(&call(&format!("tool_{n}"))));
+        let _ = write(audit.reserve().unwrap(), &format!("tool_{n}"));
     }
     audit.close().await;
     (folder, file)
@@ -83,9 +76,8 @@ async fn a_line_has_caller_tool_and_result_but_no_arguments() {
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
     let request = ClientRequest { address: Some([192, 0, 2, 7].into()), id: "r-1".into() };
     call.origin.request = Some(request.into());
-    let trace_id = Some([1; 16]);
-    let record = CallRecord { status: Status::Refused, error: Some(&error), trace_id, ..record(&call) };
-    let _ = audit.reserve().unwrap().write(&record);
+    let refused = CallSummary { trace_id: Some([1; 16]), ..summary(&call, Some(&error)) };
+    let _ = audit.reserve().unwrap().write(refused.into(), None);
     audit.close().await;
     let mut line: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     for changing in ["time", "call_id", "hash"] {
@@ -100,7 +92,7 @@ async fn a_line_has_caller_tool_and_result_but_no_arguments() {
 async fn a_trail_goes_on_where_it_ended() {
     let (_folder, file) = trail(3).await;
     let audit = open(&file, Durability::Relaxed).unwrap();
-    let _ = audit.reserve().unwrap().write(&record(&call("more")));
+    let _ = write(audit.reserve().unwrap(), "more");
     audit.close().await;
     assert_eq!(verify(&file).unwrap(), Verified { lines: 4, segments: 1, ..Verified::default() });
 }
@@ -200,7 +192,7 @@ async fn a_trail_without_its_head_goes_on_and_says_so() {
         }
         assert!(matches!(verify(&file), Err(AuditError::NoHead { .. })), "nobody knows where the trail ended");
         let audit = open(&file, Durability::Relaxed).unwrap();
-        let _ = audit.reserve().unwrap().write(&record(&call("more")));
+        let _ = write(audit.reserve().unwrap(), "more");
         audit.close().await;
         assert_eq!(verify(&file).unwrap(), Verified { lines: 4, segments: 1, ..Verified::default() });
         let text = fs::read_to_string(&file).unwrap();
@@ -213,7 +205,7 @@ async fn what_a_crash_leaves_behind_is_mended() {
     let (_folder, file) = trail(2).await;
     let early_head = fs::read(head_path(&file)).unwrap();
     let audit = open(&file, Durability::Relaxed).unwrap();
-    let _ = audit.reserve().unwrap().write(&record(&call("written, but the head is not")));
+    let _ = write(audit.reserve().unwrap(), "written, but the head is not");
     audit.close().await;
     fs::write(head_path(&file), early_head).unwrap();
     let whole = fs::read_to_string(&file).unwrap();
@@ -225,7 +217,7 @@ async fn what_a_crash_leaves_behind_is_mended() {
 
     let audit = open(&file, Durability::Relaxed).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), whole);
-    let _ = audit.reserve().unwrap().write(&record(&call("after")));
+    let _ = write(audit.reserve().unwrap(), "after");
     audit.close().await;
     assert_eq!(verify(&file).unwrap(), Verified { lines: 4, segments: 1, ..Verified::default() });
 }
@@ -249,7 +241,7 @@ async fn ten_thousand_lines_of_eight_threads_are_all_there_in_one_chain() {
             let audit = &audit;
             scope.spawn(move || {
                 for n in 0..1_250 {
-                    let _ = audit.reserve().unwrap().write(&record(&call(&format!("{giver}_{n}"))));
+                    let _ = write(audit.reserve().unwrap(), &format!("{giver}_{n}"));
                 }
             });
         }
@@ -275,7 +267,7 @@ proptest! {
         call.caller = Arc::new(Caller::new("\"\n\\\u{2028}", &"\0".repeat(5_000), vec![]));
         let mut text = Vec::new();
         let mut chain = Chain::EMPTY;
-        chain.append(&Item::Call(Entry::new(&record(&call), None)), &mut text).unwrap();
+        chain.append(&entry(&call), &mut text).unwrap();
         prop_assert_eq!(text.iter().filter(|byte| **byte < b' ').count(), 1);
         prop_assert!(text.len() < chain::MAX_LINE);
         prop_assert_eq!(chain.bytes, text.len() as u64);
@@ -289,7 +281,7 @@ proptest! {
         let mut text = Vec::new();
         let mut chain = Chain::EMPTY;
         let calls = [call("a"), call("b")];
-        calls.iter().for_each(|call| chain.append(&Item::Call(Entry::new(&record(call), None)), &mut text).unwrap());
+        calls.iter().for_each(|call| chain.append(&entry(call), &mut text).unwrap());
         let at = at.index(text.len() - 1);
         text[at] ^= 1_u8 << bit;
         let mut reader = Chain::EMPTY;

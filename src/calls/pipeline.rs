@@ -46,7 +46,7 @@ use self::recorded::{Entered, Recorded};
 pub use self::execute::Retries;
 pub use self::explain::StageVerdict;
 pub use self::idempotency::{EnteredTurn, KeyedTurn, Replies, TurnGuard};
-pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
+pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
 pub use self::refusals::WINDOW as REFUSALS_WINDOW;
 pub use self::sessions::{EvictedSession, Sessions};
 pub use self::settlement::{CallScope, Settlement};

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use crate::transform::Transforms;
 use sekisho_core::call::{Arguments, Upstream};
 use sekisho_core::error::{CallError, Detail};
+use sekisho_core::record::shortened;
 use sekisho_observe::metrics::ToolMetrics;
 
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
@@ -39,6 +40,8 @@ pub struct Tool {
     /// Unique in this process and never reused, so that caches can use it as a key.
     pub id: u64,
     pub metadata: Metadata,
+    /// That of the metadata, with a bounded length.
+    shared_name: Arc<str>,
     pub input: InputSchema,
     pub output: Option<OutputSchema>,
     /// Why the output schema that its source describes is not used.
@@ -68,6 +71,7 @@ impl Tool {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
             id,
+            shared_name: shortened(&metadata.name).into(),
             metadata,
             input,
             output,
@@ -95,6 +99,11 @@ impl Tool {
 
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// The name, for what is known of its calls after they have ended.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.shared_name
     }
 
     /// The arguments of a call, complete and valid: with what the executor fills in, also from the `prompt_params` of the

@@ -11,7 +11,7 @@ use sekisho_calls::pipeline::{Reply, StageVerdict};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::{RateState, Stage};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_observe::recent_calls::RecentCall;
+use sekisho_core::record::CallSummary;
 
 /// What the picture shows.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl<'a> CallPath<'a> {
         }
     }
 
-    pub(super) fn of_recent(call: &'a RecentCall) -> Self {
+    pub(super) fn of_recent(call: &'a CallSummary) -> Self {
         Self {
             stages: &call.stages,
             stopped: call.stage,

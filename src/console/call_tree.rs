@@ -11,7 +11,7 @@ use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, calls, format};
 use sekisho_core::call::CallId;
-use sekisho_observe::recent_calls::RecentCall;
+use sekisho_core::record::CallSummary;
 
 /// Maximum calls in a tree.
 const MAX_DRAWN: usize = 100;
@@ -19,7 +19,7 @@ const MAX_DRAWN: usize = 100;
 /// The nested calls in memory, by the calls that made them.
 #[derive(Debug)]
 pub(super) struct CallTree {
-    below: HashMap<CallId, Vec<Arc<RecentCall>>>,
+    below: HashMap<CallId, Vec<Arc<CallSummary>>>,
 }
 
 impl CallTree {
@@ -64,7 +64,7 @@ impl CallTree {
         }
     }
 
-    fn one(&self, texts: &Texts, call: &RecentCall, left: &mut usize) -> Markup {
+    fn one(&self, texts: &Texts, call: &CallSummary, left: &mut usize) -> Markup {
         let below = self.level(texts, call.id, call.nested, left);
         html! {
             p {

@@ -25,9 +25,8 @@ use super::{Console, format, list, tools};
 use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_core::call::CallId;
 use sekisho_core::error::ErrorCode;
-use sekisho_core::record::Status;
+use sekisho_core::record::{CallSummary, Status};
 use sekisho_gateway::{CallFilter, Reach};
-use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls of a page.
 const PAGE: usize = 50;
@@ -100,7 +99,7 @@ pub(super) fn path_of(id: CallId) -> String {
 }
 
 /// A table of calls, newest first.
-pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a RecentCall>) -> Markup {
+pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a CallSummary>) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-calls")) {
             table.list.cards {
@@ -141,11 +140,11 @@ impl Wanted {
 }
 
 /// All that fit the filters, and not those of the page alone.
-fn rows(calls: &[Arc<RecentCall>]) -> Rows<'static, 11> {
-    let row = |call: &Arc<RecentCall>| {
+fn rows(calls: &[Arc<CallSummary>]) -> Rows<'static, 11> {
+    let row = |call: &Arc<CallSummary>| {
         [
             json!(Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default()),
-            json!(call.tool),
+            json!(&*call.tool),
             json!(call.status.as_str()),
             json!(call.code.map(ErrorCode::as_str)),
             json!(&*call.tenant),
@@ -206,7 +205,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
     )
 }
 
-fn line(texts: &Texts, call: &RecentCall) -> Markup {
+fn line(texts: &Texts, call: &CallSummary) -> Markup {
     html! {
         tr {
             td { a href=(path_of(call.id)) { (format::time(texts, call.time)) } }
@@ -220,7 +219,7 @@ fn line(texts: &Texts, call: &RecentCall) -> Markup {
 }
 
 /// How it ended, in a word with a sign.
-pub(super) fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
+pub(super) fn outcome(texts: &Texts, call: &CallSummary) -> Markup {
     status_tag(texts, call.status.as_str(), call.code.map(ErrorCode::as_str), call.dry_run)
 }
 
@@ -274,9 +273,9 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     }
 }
 
-fn show(console: &Console, visit: &Visit, call: &RecentCall) -> Markup {
+fn show(console: &Console, visit: &Visit, call: &CallSummary) -> Markup {
     let texts = visit.texts();
-    let title = texts.with("call-title", [("tool", call.tool.clone().into())]);
+    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
     let head = Head { state: Some(state), ..Head::new(&title) };
     let facts = [

@@ -13,8 +13,8 @@ use super::visit::Visit;
 use super::{Console, format};
 use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
 use sekisho_api::MessageBody;
+use sekisho_core::record::CallSummary;
 use sekisho_gateway::CallFilter;
-use sekisho_observe::recent_calls::RecentCall;
 
 /// The messages, oldest first.
 pub(super) fn draw(console: &Console, visit: &Visit, messages: &[MessageBody]) -> Markup {
@@ -132,7 +132,7 @@ fn outcome(answer: Option<&Value>) -> (&'static str, &'static str) {
 }
 
 /// The call that an agent's run has this id for, while it is in memory.
-pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<RecentCall>> {
+pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<CallSummary>> {
     let filter = CallFilter { agent_call: Some(id.to_owned()), ..CallFilter::default() };
     console.gateway.history().recent_calls(&visit.caller, &filter).into_iter().next()
 }

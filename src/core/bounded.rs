@@ -47,6 +47,11 @@ impl<T> Ring<T> {
         gone
     }
 
+    /// Takes the oldest.
+    pub fn pop_oldest(&mut self) -> Option<T> {
+        self.items.pop_front()
+    }
+
     /// Takes the newest.
     pub fn pop_newest(&mut self) -> Option<T> {
         self.items.pop_back()

@@ -1,16 +1,18 @@
-//! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write
+//! What is known of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write
 //! it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::call::{CallContext, RateState, Stage};
-use crate::error::{CallError, Detail};
-use crate::transform_finding::TransformFinding;
+use crate::breaker_state::BreakerState;
+use crate::call::{CallContext, CallId, InterpreterSession, RateState, Stage, StageTimes, Via};
+use crate::caller::Owner;
+use crate::error::{CallError, ErrorCode};
 
 /// Maximum length of a text from a caller in a record that is kept or sent on, in bytes.
 pub const MAX_TEXT: usize = 256;
@@ -37,6 +39,17 @@ pub enum Status {
 impl Status {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
+    /// How a call ended with this error, or without one.
+    pub fn from_error(error: Option<&CallError>) -> Self {
+        match error {
+            None => Self::Success,
+            Some(error) if error.code() == ErrorCode::Cancelled => Self::Cancelled,
+            Some(error) if matches!(error.stage(), Some(Stage::Execute | Stage::Accept)) => Self::Error,
+            Some(error) if error.code() == ErrorCode::Internal => Self::Error,
+            Some(_) => Self::Refused,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -52,55 +65,137 @@ pub enum KeptArguments {
     },
 }
 
-/// Borrowed from the pipeline for as long as the call is being settled.
-#[derive(Debug)]
-pub struct CallRecord<'a> {
-    pub call: &'a CallContext,
-    /// The registered name; `None` when there is no such tool.
-    pub tool: Option<&'a str>,
-    pub category: Option<&'a str>,
+/// Maximum bytes of the text that says why a call was refused.
+pub const MAX_REASON: usize = 1_024;
+
+/// What is known of a call that has ended, without its arguments and its output. Built once; metrics, log and trace read it, and
+/// the audit trail and the list of recent calls share it. Its texts are bounded, or shared with others.
+#[derive(Debug, Clone)]
+pub struct CallSummary {
+    /// Of the calls that ended in this process: counts up. Zero until it is in their list.
+    pub sequence: u64,
+    /// When it ended.
+    pub time: SystemTime,
+    pub id: CallId,
+    /// The id that an agent's run has for it; `None` where a model's provider chose a very long one.
+    pub agent_call: Option<Box<str>>,
+    /// The caller's id.
+    pub caller: Arc<str>,
+    pub tenant: Arc<str>,
+    pub owner: Owner,
+    pub anonymous: bool,
+    /// The managed key that the caller sent.
+    pub key: Option<Arc<str>>,
+    pub claimed_user: Option<Box<str>>,
+    /// The id of the request that it came with; empty where there was none.
+    pub request_id: String,
+    /// The address of the client.
+    pub client: Option<IpAddr>,
+    pub via: Via,
+    pub depth: u32,
+    /// The call whose tool made it.
+    pub parent: Option<CallId>,
+    /// How many calls its own tool made.
+    pub nested: usize,
+    pub dry_run: bool,
+    pub session: Option<Arc<str>>,
+    /// The session of an interpreter in which its program ran.
+    pub interpreter: Option<Box<InterpreterSession>>,
+    /// The registered name, or the name as the caller wrote it.
+    pub tool: Arc<str>,
     pub status: Status,
-    /// `None` for a success; a cancelled call has an error with the code `cancelled`.
-    pub error: Option<&'a CallError>,
+    /// `None` for a success; `cancelled` for a cancelled call.
+    pub code: Option<ErrorCode>,
+    /// The stage that refused the call or failed.
+    pub stage: Option<Stage>,
+    /// Why it was refused; `None` where the text could contain arguments or what the tool said.
+    pub reason: Option<Box<str>>,
+    /// The stages passed, the last one possibly failed, and the duration of each.
+    pub stages: StageTimes,
     /// From arrival to settlement.
     pub duration: Duration,
-    /// The stages passed, the last one possibly failed, and the duration of each.
-    pub stages: &'a [(Stage, Duration)],
     pub cost_usd: Decimal,
     pub tokens: u64,
     pub attempts: u32,
     pub rate: Option<RateState>,
-    /// SHA-256 of the arguments' canonical JSON, in the audit trail instead of the arguments.
+    /// SHA-256 of the arguments' canonical JSON.
     pub arguments_digest: [u8; 32],
-    /// The arguments, for a tool whose arguments the audit trail has.
-    pub arguments: Option<&'a KeptArguments>,
-    /// The trace that the call belongs to: the trace of its span, or without traces the caller's.
+    /// The trace that the call belongs to: that of its span, or without traces the caller's.
     pub trace_id: Option<[u8; 16]>,
-    /// Suspected prompt injections in the tool's texts.
-    pub flags: &'a [Detail],
-    /// The version of the registrations that replicas share.
+    /// The rules of suspected prompt injections in the tool's texts.
+    pub flags: Box<[Box<str>]>,
+    /// Of the registrations that replicas share.
     pub registry_version: Option<i64>,
     /// Hash of the policy set that decided, if one did.
-    pub policy_version: Option<&'a Arc<str>>,
+    pub policy_version: Option<Arc<str>>,
+    /// The upstream and the state of its circuit breaker.
+    pub breaker: Option<(Arc<str>, BreakerState)>,
     /// The output did not match its schema, and this tool only reports that.
     pub output_schema_violation: bool,
-    /// The changes by rules of `tools.transform`.
-    pub transforms: &'a [TransformFinding],
 }
 
-impl CallRecord<'_> {
+impl CallSummary {
+    /// A call that ends now, without what its stages noted. `tool`: the registered name, if it called a tool. `request_id`: memory
+    /// for this text.
+    pub fn new(call: &CallContext, tool: Option<&Arc<str>>, error: Option<&CallError>, mut request_id: String) -> Self {
+        let request = call.origin.request.as_deref();
+        request_id.clear();
+        request_id.push_str(request.map_or("", |request| shortened(&request.id)));
+        Self {
+            sequence: 0,
+            time: SystemTime::now(),
+            id: call.id,
+            agent_call: call.body.agent_call.as_ref().filter(|id| id.len() <= MAX_TEXT).cloned(),
+            caller: Arc::clone(&call.caller.id),
+            tenant: Arc::clone(&call.caller.tenant),
+            owner: call.caller.owner.clone(),
+            anonymous: call.caller.anonymous,
+            key: call.caller.key_id.clone(),
+            claimed_user: call.origin.claimed_user.as_deref().map(|user| shortened(user).into()),
+            request_id,
+            client: request.and_then(|request| request.address),
+            via: call.via,
+            depth: call.nesting.depth,
+            parent: call.nesting.parent.as_ref().map(|parent| parent.id),
+            nested: call.progress.nested.count(),
+            dry_run: call.dry_run,
+            session: call.origin.session.as_ref().map(|session| Arc::clone(&session.id)),
+            interpreter: call.progress.interpreter.get().map(Box::new),
+            tool: tool.map_or_else(|| shortened(&call.tool).into(), Arc::clone),
+            status: Status::from_error(error),
+            code: error.map(CallError::code),
+            stage: error.and_then(CallError::stage),
+            reason: error.and_then(reason),
+            stages: StageTimes::new(),
+            duration: Duration::ZERO,
+            cost_usd: Decimal::ZERO,
+            tokens: 0,
+            attempts: 0,
+            rate: None,
+            arguments_digest: [0; 32],
+            trace_id: None,
+            flags: Box::default(),
+            registry_version: None,
+            policy_version: None,
+            breaker: None,
+            output_schema_violation: false,
+        }
+    }
+
     /// Refused calls and dry runs take microseconds and cost nothing: they would distort the figures of executed calls. A
     /// call whose client disconnected, or whose tool panicked, has no duration for its execution, but has passed the last
     /// stage before.
     pub fn was_executed(&self) -> bool {
-        was_executed(self.stages, self.status, self.call.dry_run)
+        let was_let_through = self.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
+        was_let_through && self.status != Status::Refused && !self.dry_run
     }
 }
 
-/// See [`CallRecord::was_executed`].
-pub fn was_executed(stages: &[(Stage, Duration)], status: Status, dry_run: bool) -> bool {
-    let was_let_through = stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
-    was_let_through && status != Status::Refused && !dry_run
+/// The text of a refusal. That of a violated schema quotes arguments, and that of a failure what the tool said.
+fn reason(error: &CallError) -> Option<Box<str>> {
+    let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
+    let text = error.message();
+    (!quotes).then(|| text[..text.floor_char_boundary(MAX_REASON)].into())
 }
 
 /// Why a run ended.

@@ -11,8 +11,7 @@ use super::{CallFilter, PythonFunctions};
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::Status;
-use sekisho_observe::recent_calls::RecentCall;
+use sekisho_core::record::{CallSummary, Status};
 use sekisho_tools::python_tools::source_of;
 
 /// Calls that are shown of one file.
@@ -51,7 +50,7 @@ pub struct FunctionSource {
     /// Why the cases cannot be read.
     pub cases_problem: Option<String>,
     /// Those that the caller may see, newest first.
-    pub failures: Vec<Arc<RecentCall>>,
+    pub failures: Vec<Arc<CallSummary>>,
 }
 
 impl PythonFunctions {
@@ -97,10 +96,10 @@ impl PythonFunctions {
         FunctionFile { name: name.to_owned(), tools, problems: self.tool_offer.python_tools.load().problems_of(name) }
     }
 
-    fn failures_of(&self, caller: &Caller, tools: &[String]) -> Vec<Arc<RecentCall>> {
+    fn failures_of(&self, caller: &Caller, tools: &[String]) -> Vec<Arc<CallSummary>> {
         let failed = CallFilter { status: Some(Status::Error.as_str().to_owned()), ..CallFilter::default() };
         let failures = self.history.recent_calls(caller, &failed).into_iter();
-        failures.filter(|call| tools.contains(&call.tool)).take(MAX_FAILURES).collect()
+        failures.filter(|call| tools.iter().any(|tool| **tool == *call.tool)).take(MAX_FAILURES).collect()
     }
 
     /// The files are the operator's, for all tenants.

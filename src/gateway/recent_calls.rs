@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::History;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_observe::recent_calls::RecentCall;
+use sekisho_core::record::CallSummary;
 
 /// Whose calls a caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct CallFilter {
 }
 
 impl Reach {
-    fn covers(self, caller: &Caller, call: &RecentCall) -> bool {
+    fn covers(self, caller: &Caller, call: &CallSummary) -> bool {
         match self {
             Self::AllTenants => true,
             Self::Tenant => caller.tenant == call.tenant,
@@ -43,7 +43,7 @@ impl Reach {
 }
 
 impl CallFilter {
-    fn admits(&self, call: &RecentCall) -> bool {
+    fn admits(&self, call: &CallSummary) -> bool {
         let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
         fits(&self.tool, &call.tool)
             && fits(&self.caller, &call.caller)
@@ -56,14 +56,14 @@ impl CallFilter {
 
 impl History {
     /// The wanted calls that the caller may see, newest first.
-    pub fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
+    pub fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<CallSummary>> {
         let reach = self.configuration.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, call) && filter.admits(call))
     }
 
     /// The calls made by running tools that the caller may see, in the order in which they ended.
-    pub fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<RecentCall>> {
+    pub fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<CallSummary>> {
         let reach = self.configuration.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         let mut found = recent.newest(|call| call.parent.is_some() && reach.covers(caller, call));
@@ -75,7 +75,7 @@ impl History {
     ///
     /// # Errors
     /// `not_found`: there is none in memory, or none that the caller may see.
-    pub fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
+    pub fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<CallSummary>, CallError> {
         let reach = self.configuration.reach(caller);
         let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, call));
         found.into_iter().find(|call| call.id.to_string() == id).ok_or_else(|| {

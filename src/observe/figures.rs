@@ -18,11 +18,9 @@ use rust_decimal::Decimal;
 pub use self::times::Times;
 
 use self::periods::Periods;
-use crate::recent_calls::RecentCall;
 use sekisho_core::bounded::BoundedMap;
-use sekisho_core::call::Stage;
-use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::{CallRecord, Status, was_executed};
+use sekisho_core::error::ErrorCode;
+use sekisho_core::record::{CallSummary, Status};
 
 /// Maximum tenants with figures of their own; calls of further ones count for all tenants together.
 const MAX_TENANTS: usize = 64;
@@ -109,6 +107,21 @@ struct Sample<'a> {
     tokens: u64,
 }
 
+impl<'a> Sample<'a> {
+    fn from_call(call: &'a CallSummary) -> Self {
+        Self {
+            second: unix_seconds(call.time),
+            // It came further than the first stage.
+            tool: (call.stages.len() > 1).then_some(&*call.tool),
+            status: call.status,
+            code: call.code,
+            took: call.was_executed().then_some(call.duration),
+            cost_usd: call.cost_usd,
+            tokens: call.tokens,
+        }
+    }
+}
+
 impl Default for Figures {
     fn default() -> Self {
         let tenants = RwLock::new(BoundedMap::new(MAX_TENANTS));
@@ -117,18 +130,9 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// Counts a call that has ended at that time.
-    pub fn record(&self, record: &CallRecord<'_>, ended: SystemTime) {
-        let sample = Sample {
-            second: unix_seconds(ended),
-            tool: record.tool.filter(|_| is_found(record.stages)),
-            status: record.status,
-            code: record.error.map(CallError::code),
-            took: record.was_executed().then_some(record.duration),
-            cost_usd: record.cost_usd,
-            tokens: record.tokens,
-        };
-        self.add(&record.call.caller.tenant, &sample);
+    /// Counts a call.
+    pub fn record(&self, call: &CallSummary) {
+        self.add(&call.tenant, &Sample::from_call(call));
     }
 
     /// The hour before this moment, of all tenants.
@@ -181,20 +185,9 @@ impl Figures {
 
 impl LastHour {
     /// From calls in memory, for a caller who sees only some of a tenant's.
-    pub fn of_calls<'a>(calls: impl Iterator<Item = &'a RecentCall>, now: SystemTime) -> Self {
+    pub fn of_calls<'a>(calls: impl Iterator<Item = &'a CallSummary>, now: SystemTime) -> Self {
         let (figures, tools) = (TenantFigures::default(), AtomicUsize::new(0));
-        for call in calls {
-            let sample = Sample {
-                second: unix_seconds(call.time),
-                tool: Some(&*call.tool).filter(|_| is_found(&call.stages)),
-                status: call.status,
-                code: call.code,
-                took: was_executed(&call.stages, call.status, call.dry_run).then_some(call.duration),
-                cost_usd: call.cost_usd,
-                tokens: call.tokens,
-            };
-            figures.add(&sample, &tools);
-        }
+        calls.for_each(|call| figures.add(&Sample::from_call(call), &tools));
         let mut hour = Self::empty();
         hour.add(&figures, unix_seconds(now));
         hour
@@ -347,11 +340,6 @@ impl Outcomes {
             *count = count.saturating_add(more);
         }
     }
-}
-
-/// Whether a call came further than the first stage.
-fn is_found(stages: &[(Stage, Duration)]) -> bool {
-    stages.len() > 1
 }
 
 fn unix_seconds(time: SystemTime) -> u64 {

@@ -27,7 +27,7 @@ use self::tool::CountedTools;
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Stage;
 use sekisho_core::error::ErrorCode;
-use sekisho_core::record::CallRecord;
+use sekisho_core::record::CallSummary;
 use sekisho_core::transform_finding::TransformFinding;
 
 pub use self::approvals::ApprovalEvent;
@@ -180,23 +180,23 @@ impl Metrics {
         InFlight::new(&self.families.calls_in_flight)
     }
 
-    /// Counts one ended call; `tool` is `None` where the name named no tool.
-    pub fn record(&self, tool: Option<&ToolMetrics>, record: &CallRecord<'_>) {
-        for (stage, took) in record.stages {
+    /// Counts one ended call; `tool` is `None` where the name named no tool. `transforms`: what rules of `tools.transform` changed.
+    pub fn record(&self, tool: Option<&ToolMetrics>, call: &CallSummary, transforms: &[TransformFinding]) {
+        for (stage, took) in &call.stages {
             self.stages[*stage as usize].observe(took.as_secs_f64());
         }
-        if record.stages.iter().any(|(stage, _)| *stage == Stage::Policy) {
-            self.count_decision(record);
+        if call.stages.iter().any(|(stage, _)| *stage == Stage::Policy) {
+            self.count_decision(call);
         }
-        if let Some(error) = record.error
-            && error.stage() == Some(Stage::Budget)
+        if let Some(code) = call.code
+            && call.stage == Some(Stage::Budget)
         {
-            self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
+            self.families.budget_refusals.with_label_values(&[code.as_str()]).inc();
         }
-        if !record.call.dry_run {
-            self.count_transforms(record.transforms);
+        if !call.dry_run {
+            self.count_transforms(transforms);
         }
-        tool.unwrap_or(&self.unknown).record(record);
+        tool.unwrap_or(&self.unknown).record(call);
     }
 
     pub fn configuration_reloaded(&self, accepted: bool) {
@@ -315,13 +315,13 @@ impl Metrics {
         }
     }
 
-    fn count_decision(&self, record: &CallRecord<'_>) {
-        match record.error {
-            Some(error) if error.stage() == Some(Stage::Policy) => {
-                let decision = if error.code() == ErrorCode::ApprovalRequired { REQUIRE_APPROVAL } else { DENY };
-                self.families.policy_decisions.with_label_values(&[decision]).inc();
-            }
-            _ => self.allowed.inc(),
+    fn count_decision(&self, call: &CallSummary) {
+        if call.stage == Some(Stage::Policy) {
+            let needs_approval = call.code == Some(ErrorCode::ApprovalRequired);
+            let decision = if needs_approval { REQUIRE_APPROVAL } else { DENY };
+            self.families.policy_decisions.with_label_values(&[decision]).inc();
+        } else {
+            self.allowed.inc();
         }
     }
 }

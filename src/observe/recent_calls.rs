@@ -2,76 +2,23 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use rust_decimal::Decimal;
 
 use sekisho_core::bounded::Ring;
-use sekisho_core::breaker_state::BreakerState;
-use sekisho_core::call::{CallId, RateState, Stage, StageTimes, Via};
-use sekisho_core::caller::Owner;
-use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::{CallRecord, Status};
+use sekisho_core::record::{CallSummary, MAX_REASON, MAX_TEXT};
 
-/// Maximum calls.
+/// Maximum calls that are shown.
 const MAX_CALLS: usize = 2_000;
 
-/// Maximum calls whose memory waits for the next ones: about as many calls end at once.
-const MAX_SPARES: usize = 16;
+/// Maximum calls, with older ones that the audit trail has not written yet.
+const MAX_HELD: usize = 5_000;
 
-/// Maximum bytes of a name or id.
-const MAX_NAME: usize = 256;
+/// All calls together take at most 16 MiB, besides what they share with others.
+const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + 5 * MAX_TEXT + MAX_REASON) <= 16 << 20);
 
-/// Maximum bytes of the text that says why a call was refused.
-const MAX_REASON: usize = 1_024;
-
-/// All calls together take at most 8 MiB, besides memory that they share with others.
-const _: () = assert!((MAX_CALLS + MAX_SPARES) * (size_of::<RecentCall>() + 3 * MAX_NAME + MAX_REASON) <= 8 << 20);
-
-/// One call that has ended. A later call takes over its memory when it has been the oldest: memory that is freed long after
-/// it was taken, and on another thread, costs more than all else here.
-#[derive(Debug, Clone)]
-pub struct RecentCall {
-    /// Counts up; no two calls of this process have the same.
-    pub sequence: u64,
-    pub time: SystemTime,
-    pub id: CallId,
-    /// The id that an agent's run has for it; `None` where a model's provider chose a very long one.
-    pub agent_call: Option<Box<str>>,
-    /// The caller's id.
-    pub caller: Arc<str>,
-    pub tenant: Arc<str>,
-    pub owner: Owner,
-    /// The id of the request that it came with; empty where there was none.
-    pub request_id: String,
-    pub via: Via,
-    pub depth: u32,
-    /// The call whose tool made it.
-    pub parent: Option<CallId>,
-    /// How many calls its own tool made.
-    pub nested: usize,
-    pub dry_run: bool,
-    /// The registered name, or the name as the caller wrote it.
-    pub tool: String,
-    pub status: Status,
-    pub code: Option<ErrorCode>,
-    /// The stage that refused the call or failed.
-    pub stage: Option<Stage>,
-    /// The reason of the refusal; `None` where the text could contain arguments or output of the tool.
-    pub reason: Option<Box<str>>,
-    pub stages: StageTimes,
-    pub duration: Duration,
-    pub cost_usd: Decimal,
-    pub tokens: u64,
-    pub attempts: u32,
-    pub rate: Option<RateState>,
-    pub policy_version: Option<Arc<str>>,
-    /// The upstream and the state of its circuit breaker.
-    pub breaker: Option<(Arc<str>, BreakerState)>,
-}
-
-/// The latest calls, oldest first.
+/// The latest calls, oldest first. A later call takes over the memory of the oldest, once nobody else has it: memory that is freed
+/// long after it was taken, and on another thread, costs more than all else here.
 #[derive(Debug, Default)]
 pub struct RecentCalls {
     kept: Mutex<Kept>,
@@ -79,58 +26,63 @@ pub struct RecentCalls {
 
 #[derive(Debug)]
 struct Kept {
-    calls: Ring<Arc<RecentCall>>,
-    /// Calls that have been the oldest, for their memory.
-    spares: Ring<Arc<RecentCall>>,
+    calls: Ring<Arc<CallSummary>>,
     last: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { calls: Ring::with_room(MAX_CALLS), spares: Ring::with_room(MAX_SPARES), last: 0 }
+        Self { calls: Ring::with_room(MAX_HELD), last: 0 }
+    }
+}
+
+impl Kept {
+    /// The oldest call, if it makes room for the next one and nobody else has it.
+    fn take_unused(&mut self) -> Option<Arc<CallSummary>> {
+        let is_unused = |oldest: &Arc<CallSummary>| Arc::strong_count(oldest) == 1;
+        let is_full = self.calls.len() >= MAX_CALLS;
+        (is_full && self.calls.oldest().is_some_and(is_unused)).then(|| self.calls.pop_oldest()).flatten()
+    }
+
+    /// The calls that are shown, newest first.
+    fn shown(&self) -> impl Iterator<Item = &Arc<CallSummary>> {
+        self.calls.iter().rev().take(MAX_CALLS)
     }
 }
 
 impl RecentCalls {
-    pub fn keep(&self, record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) {
-        let spare = self.kept.lock().spares.pop_newest();
-        let mut call = match spare {
-            Some(mut spare) => {
-                // A copy only while somebody reads it.
-                Arc::make_mut(&mut spare).overwrite(record, ended, breaker);
-                spare
+    /// Keeps the call that `summarize` makes, with memory for its request id.
+    pub fn keep(&self, summarize: impl FnOnce(String) -> CallSummary) -> Arc<CallSummary> {
+        let mut unused = self.kept.lock().take_unused();
+        let memory = unused.as_mut().and_then(Arc::get_mut).map(|oldest| mem::take(&mut oldest.request_id));
+        let summary = summarize(memory.unwrap_or_default());
+        let mut call = match unused {
+            Some(mut oldest) => {
+                *Arc::make_mut(&mut oldest) = summary;
+                oldest
             }
-            None => Arc::new(RecentCall::new(record, ended, breaker)),
+            None => Arc::new(summary),
         };
         let mut kept = self.kept.lock();
         kept.last += 1;
         Arc::make_mut(&mut call).sequence = kept.last;
-        let gone = kept.calls.push(call).and_then(|oldest| kept.spares.push(oldest));
+        let gone = kept.calls.push(Arc::clone(&call));
         // Memory is freed without the lock.
         drop(kept);
         drop(gone);
+        call
     }
 
     /// The calls that `wanted` accepts, newest first.
-    pub fn newest(&self, wanted: impl Fn(&RecentCall) -> bool) -> Vec<Arc<RecentCall>> {
+    pub fn newest(&self, wanted: impl Fn(&CallSummary) -> bool) -> Vec<Arc<CallSummary>> {
         self.newest_after(0, wanted)
     }
 
     /// The same, of those that ended after the call with this number.
-    pub fn newest_after(&self, sequence: u64, wanted: impl Fn(&RecentCall) -> bool) -> Vec<Arc<RecentCall>> {
+    pub fn newest_after(&self, sequence: u64, wanted: impl Fn(&CallSummary) -> bool) -> Vec<Arc<CallSummary>> {
         // Copied first: no call waits for a search.
-        let calls: Vec<_> = {
-            let kept = self.kept.lock();
-            kept.calls.iter().rev().take_while(|call| call.sequence > sequence).cloned().collect()
-        };
+        let calls: Vec<_> = self.kept.lock().shown().take_while(|call| call.sequence > sequence).cloned().collect();
         calls.into_iter().filter(|call| wanted(call)).collect()
-    }
-
-    /// When the oldest call ended that is still there; `None` while none has been dropped.
-    pub fn begins(&self) -> Option<SystemTime> {
-        let kept = self.kept.lock();
-        let has_dropped = kept.last > kept.calls.len() as u64;
-        kept.calls.oldest().filter(|_| has_dropped).map(|oldest| oldest.time)
     }
 
     /// The number of the call that ended last; zero before the first.
@@ -139,131 +91,49 @@ impl RecentCalls {
     }
 }
 
-impl RecentCall {
-    fn new(record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) -> Self {
-        let (request_id, tool) = (String::new(), String::new());
-        Self::with_texts(record, ended, breaker, request_id, tool)
-    }
-
-    /// Becomes another call.
-    fn overwrite(&mut self, record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) {
-        let (request_id, tool) = (mem::take(&mut self.request_id), mem::take(&mut self.tool));
-        *self = Self::with_texts(record, ended, breaker, request_id, tool);
-    }
-
-    /// `request_id` and `tool` are memory for these texts.
-    fn with_texts(
-        record: &CallRecord<'_>,
-        ended: SystemTime,
-        breaker: Option<(Arc<str>, BreakerState)>,
-        mut request_id: String,
-        mut tool: String,
-    ) -> Self {
-        let call = record.call;
-        replace(&mut request_id, call.origin.request.as_ref().map_or("", |request| &request.id));
-        replace(&mut tool, record.tool.unwrap_or(&call.tool));
-        Self {
-            sequence: 0,
-            time: ended,
-            id: call.id,
-            agent_call: call.body.agent_call.as_ref().filter(|id| id.len() <= MAX_NAME).cloned(),
-            caller: Arc::clone(&call.caller.id),
-            tenant: Arc::clone(&call.caller.tenant),
-            owner: call.caller.owner.clone(),
-            request_id,
-            via: call.via,
-            depth: call.nesting.depth,
-            parent: call.nesting.parent.as_ref().map(|parent| parent.id),
-            nested: call.progress.nested.count(),
-            dry_run: call.dry_run,
-            tool,
-            status: record.status,
-            code: record.error.map(CallError::code),
-            stage: record.error.and_then(CallError::stage),
-            reason: record.error.and_then(reason),
-            stages: record.stages.iter().copied().collect(),
-            duration: record.duration,
-            cost_usd: record.cost_usd,
-            tokens: record.tokens,
-            attempts: record.attempts,
-            rate: record.rate,
-            policy_version: record.policy_version.cloned(),
-            breaker,
-        }
-    }
-}
-
-/// Writes a name or id in place of another, as far as there is space for it.
-fn replace(text: &mut String, with: &str) {
-    text.clear();
-    text.push_str(&with[..with.floor_char_boundary(MAX_NAME)]);
-}
-
-/// The text of a refusal. The text of a violated schema quotes arguments, and the text of a failure quotes the tool.
-fn reason(error: &CallError) -> Option<Box<str>> {
-    let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
-    let text = error.message();
-    (!quotes).then(|| text[..text.floor_char_boundary(MAX_REASON)].into())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
-    use sekisho_core::call::{CallBody, CallContext, Caller};
-
-    const STAGES: [(Stage, Duration); 1] = [(Stage::Find, Duration::from_micros(1))];
-
-    fn record<'a>(call: &'a CallContext, error: Option<&'a CallError>) -> CallRecord<'a> {
-        CallRecord {
-            call,
-            tool: None,
-            category: None,
-            status: if error.is_some() { Status::Refused } else { Status::Success },
-            error,
-            duration: Duration::from_micros(12),
-            stages: &STAGES,
-            cost_usd: Decimal::ZERO,
-            tokens: 0,
-            attempts: 0,
-            rate: None,
-            arguments_digest: [0; 32],
-            arguments: None,
-            trace_id: None,
-            flags: &[],
-            registry_version: None,
-            policy_version: None,
-            output_schema_violation: false,
-            transforms: &[],
-        }
-    }
+    use sekisho_core::call::{CallBody, CallContext, Caller, Stage, Via};
+    use sekisho_core::error::{CallError, ErrorCode};
 
     fn call(tool: &str) -> CallContext {
         CallContext::new(tool, Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
     }
 
+    fn keep(recent: &RecentCalls, call: &CallContext, error: Option<&CallError>) -> Arc<CallSummary> {
+        recent.keep(|memory| CallSummary::new(call, None, error, memory))
+    }
+
     #[test]
     fn the_oldest_calls_make_room_and_texts_are_bounded() {
         let recent = RecentCalls::default();
-        assert_eq!(recent.begins(), None);
         for n in 0..MAX_CALLS + 10 {
-            recent.keep(&record(&call(&format!("tool_{n}")), None), SystemTime::now(), None);
+            keep(&recent, &call(&format!("tool_{n}")), None);
         }
         let calls = recent.newest(|_| true);
         assert_eq!((calls.len(), &*calls[0].tool), (MAX_CALLS, "tool_2009"));
-        assert_eq!(recent.last_sequence(), 2_010);
-        assert_eq!(recent.begins(), Some(calls[MAX_CALLS - 1].time));
+        assert_eq!((recent.last_sequence(), recent.kept.lock().calls.len()), (2_010, MAX_CALLS));
         let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
         let call = CallContext {
             body: CallBody { agent_call: Some("y".repeat(257).into()), ..CallBody::default() },
             ..call(&"x".repeat(100_000))
         };
-        recent.keep(&record(&call, Some(&long)), SystemTime::now(), None);
-        let last = &recent.newest(|_| true)[0];
-        assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_NAME, MAX_REASON));
+        let last = keep(&recent, &call, Some(&long));
+        assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_TEXT, MAX_REASON));
         assert_eq!(last.agent_call, None);
+    }
+
+    /// As the audit trail does until it has written them.
+    #[test]
+    fn calls_that_others_have_are_not_overwritten() {
+        let recent = RecentCalls::default();
+        let held: Vec<_> = (0..MAX_HELD + 10).map(|n| keep(&recent, &call(&format!("tool_{n}")), None)).collect();
+        assert!(held.iter().enumerate().all(|(n, call)| *call.tool == *format!("tool_{n}")));
+        assert_eq!((recent.newest(|_| true).len(), recent.kept.lock().calls.len()), (MAX_CALLS, MAX_HELD));
     }
 
     /// Calls of many threads end at once, before the list is full and while it is.
@@ -276,12 +146,12 @@ mod tests {
         thread::scope(|scope| {
             let watching = scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    assert!(kept() <= MAX_CALLS);
+                    assert!(kept() <= MAX_HELD);
                 }
             });
             let keep = || {
                 let call = call("tool");
-                (0..CALLS).for_each(|_| recent.keep(&record(&call, None), SystemTime::UNIX_EPOCH, None));
+                (0..CALLS).for_each(|_| drop(keep(&recent, &call, None)));
             };
             let ending: Vec<_> = (0..THREADS).map(|_| scope.spawn(keep)).collect();
             ending.into_iter().for_each(|thread| thread.join().unwrap());
@@ -304,8 +174,7 @@ mod tests {
             (error(ErrorCode::ToolError, Stage::Execute), false),
             (error(ErrorCode::InvalidOutput, Stage::Accept), false),
         ] {
-            recent.keep(&record(&call("t"), Some(&error)), SystemTime::now(), None);
-            assert_eq!(recent.newest(|_| true)[0].reason.is_some(), is_kept, "{error:?}");
+            assert_eq!(keep(&recent, &call("t"), Some(&error)).reason.is_some(), is_kept, "{error:?}");
         }
     }
 }

@@ -31,9 +31,9 @@ use self::json::JsonLog;
 use self::sink::{Sink, SinkWriter};
 use self::trace_context::{span_context, trace_parent};
 use sekisho_config::{LogFormat, TelemetryConfig};
-use sekisho_core::call::{CallContext, TraceParent, Via};
+use sekisho_core::call::{CallContext, Stage, TraceParent, Via};
 use sekisho_core::error::ErrorCode;
-use sekisho_core::record::{CallRecord, Status, shortened};
+use sekisho_core::record::{CallSummary, Status};
 
 pub use self::agent::{complete_model, complete_run, fail_model, model_span, run_span, turn_span};
 pub use self::trace_context::{TRACE_PARENT, TRACE_STATE, incoming};
@@ -113,43 +113,42 @@ pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
     }
 }
 
-/// Writes the call's log line (E87).
-pub fn log_call(record: &CallRecord<'_>) {
-    let request = record.call.origin.request.as_deref();
+/// Writes the call's log line (E87). `cause`: that of its error, for the operator alone.
+pub fn log_call(call: &CallSummary, cause: Option<&str>) {
     // The level of an event is a constant of its place in the code.
     macro_rules! line {
         ($level:expr) => {
             tracing::event!(
                 target: "sekisho::call",
                 $level,
-                call_id = %record.call.id,
-                tool_name = tool_name(record),
-                success = record.status == Status::Success,
-                status = record.status.as_str(),
-                error = record.error.map(|error| error.code().as_str()),
-                stage = record.error.and_then(|error| error.stage()).map(|stage| stage.as_str()),
-                cause = record.error.and_then(|error| error.cause()),
-                duration_ms = record.duration.as_micros() as f64 / 1_000.0,
-                cost_usd = record.cost_usd.to_f64(),
-                caller = &*record.call.caller.id,
-                tenant = &*record.call.caller.tenant,
-                client = request.and_then(|request| request.address).map(tracing::field::display),
-                request_id = request.map(|request| &*request.id),
-                trace_id = record.trace_id.map(|id| tracing::field::display(TraceId(id))),
+                call_id = %call.id,
+                tool_name = &*call.tool,
+                success = call.status == Status::Success,
+                status = call.status.as_str(),
+                error = call.code.map(ErrorCode::as_str),
+                stage = call.stage.map(Stage::as_str),
+                cause,
+                duration_ms = call.duration.as_micros() as f64 / 1_000.0,
+                cost_usd = call.cost_usd.to_f64(),
+                caller = &*call.caller,
+                tenant = &*call.tenant,
+                client = call.client.map(tracing::field::display),
+                request_id = Some(&*call.request_id).filter(|id| !id.is_empty()),
+                trace_id = call.trace_id.map(|id| tracing::field::display(TraceId(id))),
                 "a tool call ended"
             )
         };
     }
-    match record.error {
-        Some(error) if error.code() == ErrorCode::Internal => line!(Level::ERROR),
+    match call.code {
+        Some(ErrorCode::Internal) => line!(Level::ERROR),
         _ => line!(Level::INFO),
     }
 }
 
-/// Completes the call's span.
-pub fn complete(span: &Span, record: &CallRecord<'_>) {
+/// Completes the call's span. `category`: of its tool.
+pub fn complete(span: &Span, call: &CallSummary, category: Option<&str>) {
     if !span.is_disabled() {
-        set_attributes(span, record);
+        set_attributes(span, call, category);
     }
 }
 
@@ -170,27 +169,22 @@ pub fn current() -> Option<TraceParent> {
 /// Under which name spans are exported.
 const SCOPE: &str = "sekisho";
 
-fn set_attributes(span: &Span, record: &CallRecord<'_>) {
-    span.set_attribute("tool.name", tool_name(record).to_owned());
-    if let Some(category) = record.category {
+fn set_attributes(span: &Span, call: &CallSummary, category: Option<&str>) {
+    span.set_attribute("tool.name", call.tool.to_string());
+    if let Some(category) = category {
         span.set_attribute("tool.category", category.to_owned());
     }
-    span.set_attribute("tool.success", record.status == Status::Success);
-    span.set_attribute("tool.cost_usd", record.cost_usd.to_f64().unwrap_or_default());
-    span.set_attribute("call.id", record.call.id.to_string());
-    if record.call.via == Via::Agent {
+    span.set_attribute("tool.success", call.status == Status::Success);
+    span.set_attribute("tool.cost_usd", call.cost_usd.to_f64().unwrap_or_default());
+    span.set_attribute("call.id", call.id.to_string());
+    if call.via == Via::Agent {
         span.set_attribute("gen_ai.operation.name", "execute_tool");
-        span.set_attribute("gen_ai.tool.name", tool_name(record).to_owned());
+        span.set_attribute("gen_ai.tool.name", call.tool.to_string());
     }
-    if let Some(error) = record.error {
-        span.set_attribute("error.type", error.code().as_str());
-        span.set_status(SpanStatus::error(error.code().as_str()));
+    if let Some(code) = call.code {
+        span.set_attribute("error.type", code.as_str());
+        span.set_status(SpanStatus::error(code.as_str()));
     }
-}
-
-/// As registered, or as requested, truncated to a bounded length.
-fn tool_name<'a>(record: &CallRecord<'a>) -> &'a str {
-    shortened(record.tool.unwrap_or(&record.call.tool))
 }
 
 #[derive(Clone, Copy)]

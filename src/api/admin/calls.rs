@@ -20,9 +20,8 @@ use crate::request::RequestMeta;
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::call::{RateState, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::Status;
+use sekisho_core::record::{CallSummary, Status};
 use sekisho_gateway::{CallFilter, Gateway};
-use sekisho_observe::recent_calls::RecentCall;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -179,7 +178,7 @@ pub(crate) async fn show(
 }
 
 impl<'a> CallBody<'a> {
-    pub(super) fn of(call: &'a RecentCall) -> Self {
+    pub(super) fn of(call: &'a CallSummary) -> Self {
         let micros = |took: std::time::Duration| took.as_nanos() as f64 / 1_000.0;
         Self {
             sequence: call.sequence,

@@ -19,12 +19,12 @@ async fn a_full_disk_refuses_calls_and_loses_no_line() {
     let audit = disk.audit(Durability::Relaxed, 100, &readiness);
     disk.with(|plate| plate.full = true);
     let under_way = audit.reserve().unwrap();
-    let _ = audit.reserve().unwrap().write(&record(&call("first")));
+    let _ = write(audit.reserve().unwrap(), "first");
     until(|| audit.reserve().is_err()).await;
     let refused = audit.reserve().unwrap_err();
     assert_eq!((refused.code(), refused.wait()), (ErrorCode::Overloaded, Some(Duration::from_secs(1))));
     assert!(readiness.degraded()["audit"].contains("refused"));
-    let _ = under_way.write(&record(&call("second")));
+    let _ = write(under_way, "second");
     until(|| disk.with(|plate| plate.text.is_empty())).await;
 
     disk.with(|plate| plate.full = false);
@@ -41,11 +41,11 @@ async fn a_full_disk_refuses_calls_and_loses_no_line() {
 async fn a_strict_trail_answers_after_the_sync_and_not_at_all_when_the_disk_refuses() {
     let (disk, readiness) = (FaultyDisk::default(), Arc::default());
     let audit = disk.audit(Durability::Strict, 100, &readiness);
-    audit.reserve().unwrap().write(&record(&call("kept"))).wait().await.unwrap();
+    write(audit.reserve().unwrap(), "kept").wait().await.unwrap();
     assert_eq!(disk.with(|plate| plate.syncs), 1);
 
     disk.with(|plate| plate.full = true);
-    let error = audit.reserve().unwrap().write(&record(&call("lost?"))).wait().await.unwrap_err();
+    let error = write(audit.reserve().unwrap(), "lost?").wait().await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Internal);
     disk.with(|plate| plate.full = false);
     audit.close().await;
@@ -57,7 +57,7 @@ async fn a_disk_that_never_recovers_does_not_hold_up_the_end() {
     let disk = FaultyDisk::default();
     let audit = disk.audit(Durability::Relaxed, 100, &Arc::default());
     disk.with(|plate| plate.full = true);
-    let _ = audit.reserve().unwrap().write(&record(&call("lost")));
+    let _ = write(audit.reserve().unwrap(), "lost");
     audit.close().await;
     assert!(disk.with(|plate| plate.text.is_empty()), "no half line stays");
 }
@@ -70,7 +70,7 @@ async fn a_full_queue_refuses_and_unused_reservations_are_freed() {
     assert_eq!(audit.reserve().unwrap_err().code(), ErrorCode::Overloaded);
     drop(first);
     let third = audit.reserve().unwrap();
-    let _ = (second.write(&record(&call("a"))), third.write(&record(&call("b"))));
+    let _ = (write(second, "a"), write(third, "b"));
     until(|| audit.reserve().is_ok()).await;
     audit.close().await;
     assert_eq!(disk.with(|plate| plate.text.iter().filter(|byte| **byte == b'\n').count()), 2);
@@ -87,7 +87,7 @@ async fn a_call_still_under_way_at_the_end_gets_its_line() {
         async move { audit.close().await }
     });
     until(|| audit.reserve().is_err()).await;
-    let _ = slot.write(&record(&call("late")));
+    let _ = write(slot, "late");
     closing.await.unwrap();
     assert!(disk.with(|plate| plate.text.ends_with(b"\n")));
 }

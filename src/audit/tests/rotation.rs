@@ -25,7 +25,7 @@ impl Running {
 
     /// Writes a line, and waits until it is on the disk.
     async fn line(&self) {
-        self.audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await.unwrap();
+        write(self.audit.reserve().unwrap(), "calculator").wait().await.unwrap();
     }
 
     async fn new_segment(&self) {
@@ -139,7 +139,7 @@ async fn new_segments_under_load_lose_no_line() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for n in 0..2_500 {
-                    let _ = audit.reserve().unwrap().write(&record(&call(&format!("tool_{n}"))));
+                    let _ = write(audit.reserve().unwrap(), &format!("tool_{n}"));
                     if n % 100 == 0 {
                         audit.start_segment();
                         thread::sleep(Duration::from_millis(5));
@@ -238,7 +238,7 @@ async fn under_refuse_a_trail_that_is_moved_away_refuses_calls_until_it_is_back(
         running.line().await;
         let whole = fs::read(&running.file).unwrap();
         rotate(&running.file);
-        let lost = running.audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await;
+        let lost = write(running.audit.reserve().unwrap(), "calculator").wait().await;
         assert_eq!(lost.unwrap_err().code(), ErrorCode::Internal, "{what}");
         assert_eq!(running.audit.reserve().unwrap_err().code(), ErrorCode::Overloaded, "{what}");
         assert!(running.readiness.refuses_calls(), "{what}");

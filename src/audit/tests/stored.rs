@@ -55,7 +55,7 @@ fn start(file: &Path, storage: &Blobs, retention_days: Option<u32>) -> (Audit, S
 
 async fn close_segment(audit: &Audit, file: &Path) {
     let before = closed(file).len();
-    audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await.unwrap();
+    write(audit.reserve().unwrap(), "calculator").wait().await.unwrap();
     audit.start_segment();
     until(|| closed(file).len() > before && file.exists()).await;
 }
@@ -104,7 +104,7 @@ async fn a_segment_is_kept_until_it_is_copied() {
     let (error, waiting) = uploads.copy_closed(&audit).await.unwrap_err();
     assert_eq!(waiting, 2, "{error}");
     // The writer looks when it starts; a line after that shows that it has.
-    audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await.unwrap();
+    write(audit.reserve().unwrap(), "calculator").wait().await.unwrap();
     audit.close().await;
     assert_eq!(closed(&copied.file).len(), 2);
 

@@ -9,8 +9,9 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
-pub use self::json::ErrorInfo;
+pub use self::json::{BudgetNote, ErrorInfo};
 
 use super::accept::Accepted;
 use super::execute::Executed;
@@ -110,31 +111,53 @@ impl Reply {
     }
 }
 
-/// The stages that the call passed, the duration of each, and their results.
-#[derive(Debug)]
+// The stages that the call passed, the duration of each, and their results. The comments of fields are those of the API's description.
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Receipt {
+    #[schema(value_type = String)]
     pub call_id: CallId,
     pub dry_run: bool,
+    /// Stage → microseconds, in execution order.
+    #[serde(serialize_with = "json::in_microseconds")]
+    #[schema(value_type = HashMap<String, f64>)]
     pub stages: StageTimes,
+    #[serde(rename = "schema_hash", serialize_with = "json::schema_hash")]
+    #[schema(value_type = Option<String>)]
     pub schema: Option<Arc<Tool>>,
-    /// Of the registrations that replicas share, by which the tool was found.
+    /// Of a replica: the version of the registrations by which the tool was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
     pub registry_version: Option<i64>,
-    pub policy: Option<PolicyNote>,
+    #[schema(value_type = Vec<Object>)]
+    pub coercions: Vec<Coercion>,
+    /// What rules of `tools.transform` changed: part, rule, path and count of each; absent where that is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<Object>)]
+    pub transforms: Vec<TransformFinding>,
     pub rate: Option<RateState>,
-    /// The rule of `limits.rules` that refused the call, or whose rate is `rate`.
+    /// The rule of `limits.rules` that refused the call, or whose rate is `rate`; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<String>)]
     pub rule: Option<Arc<str>>,
-    pub budget_before: Option<Left>,
-    pub budget_after: Option<Left>,
+    #[schema(value_type = Option<Object>)]
+    pub policy: Option<PolicyNote>,
+    #[schema(value_type = Option<Object>)]
+    pub budget: Option<BudgetNote>,
+    #[schema(value_type = Option<Object>)]
     pub breaker: Option<BreakerNote>,
     pub attempts: u32,
-    pub coercions: Vec<Coercion>,
-    pub output_schema_violations: Vec<Detail>,
-    /// What rules of `tools.transform` changed, without what they found.
-    pub transforms: Vec<TransformFinding>,
-    /// The calls that the tool made.
+    /// The calls that the tool made: `count`, `cost_usd`, and the first of them as `calls` with call id, tool, code, cost, duration,
+    /// and what their tools called; absent where it made none.
+    #[serde(skip_serializing_if = "NestedCallList::is_empty")]
+    #[schema(required = false, value_type = Object)]
     pub nested: NestedCallList,
-    /// The session of an interpreter in which the program ran.
+    /// The session of the interpreter in which the program ran; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
     pub interpreter: Option<InterpreterSession>,
+    pub output_schema_violations: Vec<Detail>,
+    /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
+    pub output_misfits: Vec<Detail>,
 }
 
 #[derive(Debug, Serialize)]
@@ -157,6 +180,13 @@ impl Receipt {
         Self { dry_run: call.dry_run, coercions: call.body.corrections.clone(), ..Self::of(call.id) }
     }
 
+    /// What is left of the narrowest budget after the charge.
+    pub(super) fn charged(&mut self, left: Left) {
+        if let Some(budget) = &mut self.budget {
+            budget.after = Some(left.into());
+        }
+    }
+
     pub(super) fn of(call_id: CallId) -> Self {
         Self {
             call_id,
@@ -164,18 +194,18 @@ impl Receipt {
             stages: StageTimes::new(),
             schema: None,
             registry_version: None,
-            policy: None,
+            coercions: Vec::new(),
+            transforms: Vec::new(),
             rate: None,
             rule: None,
-            budget_before: None,
-            budget_after: None,
+            policy: None,
+            budget: None,
             breaker: None,
             attempts: 0,
-            coercions: Vec::new(),
-            output_schema_violations: Vec::new(),
-            transforms: Vec::new(),
             nested: NestedCallList::default(),
             interpreter: None,
+            output_schema_violations: Vec::new(),
+            output_misfits: Vec::new(),
         }
     }
 }
@@ -214,7 +244,7 @@ impl Annotate for Permit {
 
 impl Annotate for Hold {
     fn annotate(&self, receipt: &mut Receipt) {
-        receipt.budget_before = Some(self.before());
+        receipt.budget = Some(BudgetNote { before: self.before().into(), after: None });
     }
 }
 
@@ -235,7 +265,8 @@ impl Annotate for Executed {
 impl Annotate for Accepted {
     fn annotate(&self, receipt: &mut Receipt) {
         receipt.output_schema_violations.clone_from(&self.violations);
-        receipt.budget_after = Some(self.charge.after);
+        receipt.output_misfits.clone_from(&self.violations);
+        receipt.charged(self.charge.after);
     }
 }
 

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use sekisho_audit::{AuditSlot, RepeatedLine};
-use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::CallRecord;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::record::{CallSummary, KeptArguments};
 
 /// How often repeated refusals are written.
 pub const WINDOW: Duration = Duration::from_secs(1);
@@ -44,17 +45,24 @@ struct Window {
 }
 
 impl Refusals {
-    /// Returns the slot if the call has a line of its own. Otherwise it is counted.
-    pub(super) fn count(&self, slot: AuditSlot, record: &CallRecord<'_>) -> Option<AuditSlot> {
-        let Some(code) = record.error.map(CallError::code).filter(|code| is_counted(*code)) else {
+    /// Returns the slot if the call has a line of its own. Otherwise it is counted, and its line with others may take its
+    /// arguments.
+    pub(super) fn count(
+        &self,
+        slot: AuditSlot,
+        caller: &Caller,
+        call: &Arc<CallSummary>,
+        arguments: &mut Option<KeptArguments>,
+    ) -> Option<AuditSlot> {
+        let Some(code) = call.code.filter(|code| is_counted(*code)) else {
             return Some(slot);
         };
-        let (now, tool) = (Instant::now(), record.tool.unwrap_or(&record.call.tool));
+        let (now, tool) = (Instant::now(), &*call.tool);
         let mut windows = self.windows.lock();
         let Windows { by_caller, count } = &mut *windows;
-        let whose = (Arc::clone(&record.call.caller.key), code);
+        let whose = (Arc::clone(&caller.key), code);
         match by_caller.get_mut(&whose).and_then(|of_caller| of_caller.get_mut(tool)) {
-            Some(window) if window.ends > now => window.count(slot, record),
+            Some(window) if window.ends > now => window.count(slot, call, arguments),
             Some(window) => {
                 window.write();
                 *window = Window::starting(now);
@@ -93,14 +101,19 @@ impl Window {
         Self { ends: now + WINDOW, lines: 1, repeated: None }
     }
 
-    fn count(&mut self, slot: AuditSlot, record: &CallRecord<'_>) -> Option<AuditSlot> {
+    fn count(
+        &mut self,
+        slot: AuditSlot,
+        call: &Arc<CallSummary>,
+        arguments: &mut Option<KeptArguments>,
+    ) -> Option<AuditSlot> {
         if self.lines < MAX_LINES {
             self.lines += 1;
             return Some(slot);
         }
         match &mut self.repeated {
-            Some(repeated) => repeated.add(record),
-            None => self.repeated = Some(RepeatedLine::new(slot, record)),
+            Some(repeated) => repeated.add(call.id),
+            None => self.repeated = Some(RepeatedLine::new(slot, Arc::clone(call), arguments.take())),
         }
         None
     }
@@ -124,32 +137,8 @@ mod tests {
     use super::*;
     use sekisho_audit::Audit;
     use sekisho_config::AuditConfig;
-    use sekisho_core::call::{CallContext, Caller, Via};
-    use sekisho_core::record::Status;
-
-    fn refusal<'a>(call: &'a CallContext, error: &'a CallError) -> CallRecord<'a> {
-        CallRecord {
-            call,
-            tool: None,
-            category: None,
-            status: Status::Refused,
-            error: Some(error),
-            duration: Duration::ZERO,
-            stages: &[],
-            cost_usd: 0.into(),
-            tokens: 0,
-            attempts: 0,
-            rate: None,
-            arguments_digest: [0; 32],
-            arguments: None,
-            trace_id: None,
-            flags: &[],
-            registry_version: None,
-            policy_version: None,
-            output_schema_violation: false,
-            transforms: &[],
-        }
-    }
+    use sekisho_core::call::{CallContext, Via};
+    use sekisho_core::error::CallError;
 
     #[tokio::test(start_paused = true)]
     async fn callers_beyond_the_maximum_leave_nothing() {
@@ -159,7 +148,8 @@ mod tests {
         let count = |number: usize| {
             let caller = Arc::new(Caller::new(&format!("caller {number}"), "acme", Vec::new()));
             let call = CallContext::new("tool", caller, Via::Rest);
-            refusals.count(audit.reserve().unwrap(), &refusal(&call, &error)).is_some()
+            let refused = CallSummary::new(&call, None, Some(&error), String::new()).into();
+            refusals.count(audit.reserve().unwrap(), &call.caller, &refused, &mut None).is_some()
         };
         assert!((0..2 * MAX_WINDOWS).all(count), "each has a line");
         {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rust_decimal::Decimal;
 use serde_json::value::to_raw_value;
@@ -21,9 +21,9 @@ use crate::tool::{Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
 use sekisho_config::AuditArguments;
 use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode, rules_of};
 use sekisho_core::json;
-use sekisho_core::record::{CallRecord, KeptArguments, Status};
+use sekisho_core::record::{CallSummary, KeptArguments};
 use sekisho_observe::figures::Figures;
 use sekisho_observe::metrics::{InFlight, Metrics};
 use sekisho_observe::recent_calls::RecentCalls;
@@ -216,7 +216,7 @@ impl CallScope<'_> {
         match self.hold.take() {
             Some(hold) if is_paid(self.call.progress.sending.state(), error) => {
                 let charge = hold.charge(0);
-                self.receipt.budget_after = Some(charge.after);
+                self.receipt.charged(charge.after);
                 charge.cost_usd
             }
             // A refused output has been charged by `accept`. In other cases dropping the hold refunds it.
@@ -278,40 +278,33 @@ impl CallScope<'_> {
         tokens: u64,
     ) -> Option<Durable> {
         let slot = self.slot.take()?;
-        let tool = self.receipt.schema.as_deref().or(self.hidden.as_deref());
-        let record = CallRecord {
-            call: self.call,
-            tool: tool.map(Tool::name),
-            category: tool.map(|tool| tool.metadata.category.as_str()),
-            status: status(error),
-            error,
+        let (call, receipt) = (self.call, &self.receipt);
+        let tool = receipt.schema.as_deref().or(self.hidden.as_deref());
+        let summary = self.recent.keep(|memory| CallSummary {
+            stages: receipt.stages.clone(),
             duration,
-            stages: &self.receipt.stages,
             cost_usd,
             tokens,
-            attempts: self.receipt.attempts,
-            rate: self.receipt.rate,
+            attempts: receipt.attempts,
+            rate: receipt.rate,
             arguments_digest: self.arguments_digest,
-            arguments: self.arguments.as_ref(),
-            trace_id: telemetry::trace_id(&self.span, self.call),
-            flags: tool.map(|tool| &*tool.flags).unwrap_or_default(),
-            registry_version: self.receipt.registry_version,
-            policy_version: self.receipt.policy.as_ref().map(|policy| &policy.version),
-            output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
-            transforms: &self.receipt.transforms,
-        };
-        self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
-        telemetry::complete(&self.span, &record);
-        let breaker = self.receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state));
-        let ended = SystemTime::now();
-        self.recent.keep(&record, ended, breaker);
-        self.figures.record(&record, ended);
-        if let Some(session) = &self.call.origin.session {
+            trace_id: telemetry::trace_id(&self.span, call),
+            flags: tool.map(|tool| rules_of(&tool.flags).into_iter().map(Into::into).collect()).unwrap_or_default(),
+            registry_version: receipt.registry_version,
+            policy_version: receipt.policy.as_ref().map(|policy| Arc::clone(&policy.version)),
+            breaker: receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state)),
+            output_schema_violation: !receipt.output_schema_violations.is_empty(),
+            ..CallSummary::new(call, tool.map(Tool::shared_name), error, memory)
+        });
+        self.metrics.record(tool.map(|tool| &*tool.metrics), &summary, &receipt.transforms);
+        telemetry::complete(&self.span, &summary, tool.map(|tool| &*tool.metadata.category));
+        self.figures.record(&summary);
+        if let Some(session) = &call.origin.session {
             session.settle(cost_usd);
         }
-        let slot = self.refusals.count(slot, &record)?;
-        telemetry::log_call(&record);
-        Some(slot.write(&record))
+        let slot = self.refusals.count(slot, &call.caller, &summary, &mut self.arguments)?;
+        telemetry::log_call(&summary, error.and_then(CallError::cause));
+        Some(slot.write(summary, self.arguments.take()))
     }
 }
 
@@ -347,16 +340,6 @@ fn is_paid(state: SendingState, error: &CallError) -> bool {
             error.code().is_reported_by_tool() || matches!(error.code(), ErrorCode::Timeout | ErrorCode::Cancelled)
         }
         SendingState::Sent => true,
-    }
-}
-
-fn status(error: Option<&CallError>) -> Status {
-    match error {
-        None => Status::Success,
-        Some(error) if error.code() == ErrorCode::Cancelled => Status::Cancelled,
-        Some(error) if matches!(error.stage(), Some(Stage::Execute | Stage::Accept)) => Status::Error,
-        Some(error) if error.code() == ErrorCode::Internal => Status::Error,
-        Some(_) => Status::Refused,
     }
 }
 

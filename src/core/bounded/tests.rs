@@ -62,6 +62,7 @@ fn what_a_full_ring_drops_is_the_oldest() {
     assert_eq!([1, 2, 3].map(|number| ring.push(number)), [None, None, Some(1)]);
     assert_eq!((ring.oldest(), ring.iter().rev().copied().collect::<Vec<_>>()), (Some(&2), vec![3, 2]));
     assert_eq!((ring.pop_newest(), ring.pop_newest(), ring.pop_newest()), (Some(3), Some(2), None));
+    assert_eq!((ring.push(4), ring.push(5), ring.pop_oldest(), ring.pop_oldest()), (None, None, Some(4), Some(5)));
     let mut one = Ring::new(0);
     assert_eq!((one.push(1), one.push(2), one.len()), (None, Some(1), 1), "at least one");
 }

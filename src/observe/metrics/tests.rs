@@ -24,28 +24,21 @@ fn call() -> CallContext {
     CallContext::new("calculator", Arc::new(Caller::anonymous()), Via::Rest)
 }
 
-fn success(call: &CallContext) -> CallRecord<'_> {
-    CallRecord {
-        call,
-        tool: Some("calculator"),
-        category: Some("math"),
-        status: Status::Success,
-        error: None,
+/// A call that passed these stages.
+fn ended(call: &CallContext, error: Option<&CallError>, stages: &[(Stage, Duration)]) -> CallSummary {
+    CallSummary {
         duration: Duration::from_millis(2),
-        stages: &ALL_STAGES,
+        stages: stages.iter().copied().collect(),
         cost_usd: Decimal::new(1, 3),
         tokens: 7,
         attempts: 1,
         rate: Some(RateState { limit: 60, remaining: 59, reset_seconds: 1 }),
-        arguments_digest: [0; 32],
-        arguments: None,
-        trace_id: None,
-        flags: &[],
-        registry_version: None,
-        policy_version: None,
-        output_schema_violation: false,
-        transforms: &[],
+        ..CallSummary::new(call, None, error, String::new())
     }
+}
+
+fn success() -> CallSummary {
+    ended(&call(), None, &ALL_STAGES)
 }
 
 /// The value of a sample as it is exported.
@@ -70,11 +63,11 @@ fn every_family_is_exported_with_help_and_type_from_the_start() {
 type Move = (fn(&Metrics, &ToolMetrics), &'static str);
 
 const MOVES: &[Move] = &[
-    (|m, t| m.record(Some(t), &success(&call())), "tool_executions_total{status=\"success\",tool_name=\"calculator\"}"),
-    (|m, t| m.record(Some(t), &success(&call())), "tool_execution_duration_seconds_count{tool_name=\"calculator\"}"),
-    (|m, t| m.record(Some(t), &success(&call())), "tool_cost_usd_bucket{tool_name=\"calculator\",le=\"0.001\"}"),
-    (|m, t| m.record(Some(t), &success(&call())), "stage_duration_seconds_count{stage=\"breaker\"}"),
-    (|m, t| m.record(Some(t), &success(&call())), "policy_decisions_total{decision=\"allow\"}"),
+    (|m, t| m.record(Some(t), &success(), &[]), "tool_executions_total{status=\"success\",tool_name=\"calculator\"}"),
+    (|m, t| m.record(Some(t), &success(), &[]), "tool_execution_duration_seconds_count{tool_name=\"calculator\"}"),
+    (|m, t| m.record(Some(t), &success(), &[]), "tool_cost_usd_bucket{tool_name=\"calculator\",le=\"0.001\"}"),
+    (|m, t| m.record(Some(t), &success(), &[]), "stage_duration_seconds_count{stage=\"breaker\"}"),
+    (|m, t| m.record(Some(t), &success(), &[]), "policy_decisions_total{decision=\"allow\"}"),
     (|m, t| refuse(m, t, ErrorCode::Denied, Stage::Policy), "policy_decisions_total{decision=\"deny\"}"),
     (
         |m, t| refuse(m, t, ErrorCode::ApprovalRequired, Stage::Policy),
@@ -90,25 +83,22 @@ const MOVES: &[Move] = &[
         "budget_refusals_total{error_type=\"token_limit_exceeded\"}",
     ),
     (
-        |m, t| m.record(Some(t), &CallRecord { status: Status::Cancelled, ..success(&call()) }),
+        |m, t| m.record(Some(t), &CallSummary { status: Status::Cancelled, ..success() }, &[]),
         "tool_cancellations_total{tool_name=\"calculator\"}",
     ),
     (
-        |m, t| m.record(Some(t), &CallRecord { output_schema_violation: true, ..success(&call()) }),
+        |m, t| m.record(Some(t), &CallSummary { output_schema_violation: true, ..success() }, &[]),
         "tool_output_schema_violations_total{tool_name=\"calculator\"}",
     ),
     (
-        |m, t| m.record(Some(t), &CallRecord { output_schema_violation: true, ..success(&call()) }),
+        |m, t| m.record(Some(t), &CallSummary { output_schema_violation: true, ..success() }, &[]),
         "tool_output_misfits_total{tool_name=\"calculator\"}",
     ),
-    (
-        |m, t| m.record(Some(t), &CallRecord { transforms: &[found()], ..success(&call()) }),
-        "transform_findings_total{part=\"results\",rule=\"mail\"}",
-    ),
+    (|m, t| m.record(Some(t), &success(), &[found()]), "transform_findings_total{part=\"results\",rule=\"mail\"}"),
     (
         |m, t| {
             let rate = Some(RateState { limit: 60, remaining: 1, reset_seconds: 60 });
-            m.record(Some(t), &CallRecord { rate, ..success(&call()) });
+            m.record(Some(t), &CallSummary { rate, ..success() }, &[]);
         },
         "rate_limit_tokens_available{tool_name=\"calculator\"}",
     ),
@@ -189,9 +179,8 @@ fn run() -> RunUsage {
 
 fn refuse(metrics: &Metrics, tool: &ToolMetrics, code: ErrorCode, stage: Stage) {
     let error = CallError::new(code, "no").at_stage(stage);
-    let stages = &ALL_STAGES[..=stage as usize];
-    metrics
-        .record(Some(tool), &CallRecord { status: Status::Refused, error: Some(&error), stages, ..success(&call()) });
+    let refused = ended(&call(), Some(&error), &ALL_STAGES[..=stage as usize]);
+    metrics.record(Some(tool), &CallSummary { status: Status::Refused, ..refused }, &[]);
 }
 
 #[test]
@@ -224,9 +213,7 @@ fn a_name_that_names_no_tool_never_becomes_a_label() {
     let metrics = Metrics::new("ns").unwrap();
     let call = CallContext::new("no_such_tool", Arc::new(Caller::anonymous()), Via::Rest);
     let error = CallError::new(ErrorCode::UnknownTool, "no").at_stage(Stage::Find);
-    let stages = &ALL_STAGES[..1];
-    let record = CallRecord { tool: None, status: Status::Refused, error: Some(&error), stages, ..success(&call) };
-    metrics.record(None, &record);
+    metrics.record(None, &ended(&call, Some(&error), &ALL_STAGES[..1]), &[]);
     assert!(!metrics.render().contains("no_such_tool"));
     assert_eq!(value(&metrics, "ns_tool_executions_total{status=\"refused\",tool_name=\"unknown\"}"), Some(1.0));
     let executed = value(&metrics, "ns_tool_execution_duration_seconds_count{tool_name=\"unknown\"}");
@@ -237,19 +224,18 @@ fn a_name_that_names_no_tool_never_becomes_a_label() {
 fn only_calls_that_ran_count_for_durations_and_costs() {
     let until = |stage: Stage| &ALL_STAGES[..=stage as usize];
     let dry_run = CallContext { dry_run: true, ..call() };
-    let call = call();
-    let ended = |status, stage| CallRecord { status, stages: until(stage), ..success(&call) };
+    let ended_in = |status, stage| CallSummary { status, ..ended(&call(), None, until(stage)) };
     let cases = [
-        ("ran", success(&call), 1.0),
-        ("failed", ended(Status::Error, Stage::Execute), 1.0),
-        ("cancelled or panicked while it ran", ended(Status::Cancelled, Stage::Breaker), 1.0),
-        ("cancelled before", ended(Status::Cancelled, Stage::Limits), 0.0),
-        ("refused", ended(Status::Refused, Stage::Breaker), 0.0),
-        ("not meant to run", CallRecord { stages: until(Stage::Breaker), ..success(&dry_run) }, 0.0),
+        ("ran", success(), 1.0),
+        ("failed", ended_in(Status::Error, Stage::Execute), 1.0),
+        ("cancelled or panicked while it ran", ended_in(Status::Cancelled, Stage::Breaker), 1.0),
+        ("cancelled before", ended_in(Status::Cancelled, Stage::Limits), 0.0),
+        ("refused", ended_in(Status::Refused, Stage::Breaker), 0.0),
+        ("not meant to run", ended(&dry_run, None, until(Stage::Breaker)), 0.0),
     ];
-    for (what, record, expected) in cases {
+    for (what, call, expected) in cases {
         let metrics = Metrics::new("ns").unwrap();
-        metrics.record(Some(&metrics.for_tool("calculator")), &record);
+        metrics.record(Some(&metrics.for_tool("calculator")), &call, &[]);
         for family in ["tool_execution_duration_seconds", "tool_cost_usd"] {
             let counted = value(&metrics, &format!("ns_{family}_count{{tool_name=\"calculator\"}}"));
             assert_eq!(counted, Some(expected), "{what}: {family}");
@@ -261,7 +247,7 @@ fn only_calls_that_ran_count_for_durations_and_costs() {
 fn a_tool_registered_again_counts_on() {
     let metrics = Metrics::new("ns").unwrap();
     for _ in 0..2 {
-        metrics.record(Some(&metrics.for_tool("calculator")), &success(&call()));
+        metrics.record(Some(&metrics.for_tool("calculator")), &success(), &[]);
     }
     assert_eq!(value(&metrics, "ns_tool_executions_total{status=\"success\",tool_name=\"calculator\"}"), Some(2.0));
 }
@@ -280,15 +266,15 @@ fn a_forgotten_breaker_leaves_no_labels_behind() {
 fn a_tool_that_is_not_offered_any_more_leaves_no_labels_behind() {
     let metrics = Metrics::new("ns").unwrap();
     let call_all = |tool: &ToolMetrics| {
-        metrics.record(Some(tool), &success(&call()));
+        metrics.record(Some(tool), &success(), &[]);
         ErrorCode::ALL.iter().copied().for_each(|code| refuse(&metrics, tool, code, Stage::Limits));
     };
     for name in ["calculator", "renamed"] {
         call_all(&metrics.for_tool(name));
     }
-    metrics.record(None, &success(&call()));
+    metrics.record(None, &success(), &[]);
     let (late, later) = (metrics.for_tool("renamed"), metrics.for_tool("renamed"));
-    metrics.record(Some(&late), &success(&call()));
+    metrics.record(Some(&late), &success(), &[]);
     metrics.forget_tools(|name| name == "calculator");
     let is_shown = |name: &str| metrics.render().contains(&format!("tool_name=\"{name}\""));
     assert_eq!(["calculator", "renamed", UNKNOWN].map(is_shown), [true, false, true]);
@@ -310,7 +296,7 @@ fn a_transform_rule_that_is_not_configured_any_more_leaves_no_labels_behind() {
         of(TransformedPart::Arguments, "mail"),
         of(TransformedPart::Results, "removed"),
     ];
-    metrics.record(Some(&tool), &CallRecord { transforms: &transforms, ..success(&call()) });
+    metrics.record(Some(&tool), &success(), &transforms);
     metrics.forget_transform_rules(|part, rule| (part, rule) == ("results", "mail"));
     let text = metrics.render();
     let left: Vec<_> = text.lines().filter(|line| line.starts_with("ns_transform_findings_total{")).collect();
@@ -339,7 +325,7 @@ fn a_tool_that_is_never_called_is_in_no_scrape() {
     let metrics = Metrics::new("shannon").unwrap();
     let tool = metrics.for_tool("calculator");
     assert!(!metrics.render().contains("calculator"));
-    metrics.record(Some(&tool), &success(&call()));
+    metrics.record(Some(&tool), &success(), &[]);
     assert_eq!(value(&metrics, r#"shannon_tool_executions_total{status="success",tool_name="calculator"}"#), Some(1.0));
     let no_error = r#"shannon_tool_errors_total{error_type="tool_error",tool_name="calculator"}"#;
     assert_eq!(value(&metrics, no_error), Some(0.0), "a rate of errors has something to start from");

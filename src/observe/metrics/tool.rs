@@ -11,7 +11,7 @@ use rust_decimal::prelude::ToPrimitive;
 use super::families::Families;
 use sekisho_core::call::Stage;
 use sekisho_core::error::ErrorCode;
-use sekisho_core::record::{CallRecord, Status};
+use sekisho_core::record::{CallSummary, Status};
 
 /// The metrics of one tool, from its first call on: most of thousands of tools are never called, and each would add a
 /// hundred lines of zeros to every scrape.
@@ -78,28 +78,28 @@ impl ToolMetrics {
         })
     }
 
-    pub(super) fn record(&self, record: &CallRecord<'_>) {
+    pub(super) fn record(&self, call: &CallSummary) {
         let counted = self.counted();
-        counted.executions[record.status as usize].inc();
-        if record.was_executed() {
-            counted.duration.observe(record.duration.as_secs_f64());
-            counted.cost.observe(record.cost_usd.to_f64().unwrap_or_default());
+        counted.executions[call.status as usize].inc();
+        if call.was_executed() {
+            counted.duration.observe(call.duration.as_secs_f64());
+            counted.cost.observe(call.cost_usd.to_f64().unwrap_or_default());
         }
-        if record.status == Status::Cancelled {
+        if call.status == Status::Cancelled {
             counted.cancellations.inc();
         }
-        if record.output_schema_violation {
+        if call.output_schema_violation {
             counted.output_schema_violations.inc();
             counted.output_misfits.inc();
         }
-        if let Some(rate) = record.rate {
+        if let Some(rate) = call.rate {
             let all = &self.families.rate_limit_tokens;
             let tokens = counted.rate_limit_tokens.get_or_init(|| self.made(all.with_label_values(&[&*self.name])));
             tokens.set(rate.remaining.into());
         }
-        if let Some(error) = record.error {
-            self.errors_of(counted, error.code()).inc();
-            if error.code() == ErrorCode::RateLimited && error.stage() == Some(Stage::Limits) {
+        if let Some(code) = call.code {
+            self.errors_of(counted, code).inc();
+            if code == ErrorCode::RateLimited && call.stage == Some(Stage::Limits) {
                 counted.rate_limit_exceeded.inc();
             }
         }

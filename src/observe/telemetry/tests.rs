@@ -47,9 +47,15 @@ impl Write for Kept {
 }
 
 /// As the settlement of a call does.
-fn record(span: &Span, record: &CallRecord<'_>) {
-    complete(span, record);
-    log_call(&CallRecord { trace_id: trace_id(span, record.call), ..*record });
+fn record(span: &Span, call: &CallContext, error: Option<&CallError>) {
+    let summary = CallSummary {
+        duration: Duration::from_micros(1_250),
+        cost_usd: Decimal::new(1, 3),
+        trace_id: trace_id(span, call),
+        ..CallSummary::new(call, None, error, String::new())
+    };
+    complete(span, &summary, Some("math"));
+    log_call(&summary, error.and_then(CallError::cause));
 }
 
 /// The log lines of `work`.
@@ -70,37 +76,13 @@ fn call() -> CallContext {
     call
 }
 
-fn success(call: &CallContext) -> CallRecord<'_> {
-    CallRecord {
-        call,
-        tool: Some("calculator"),
-        category: Some("math"),
-        status: Status::Success,
-        error: None,
-        duration: Duration::from_micros(1_250),
-        stages: &[],
-        cost_usd: Decimal::new(1, 3),
-        tokens: 7,
-        attempts: 1,
-        rate: None,
-        arguments_digest: [0; 32],
-        arguments: None,
-        trace_id: None,
-        flags: &[],
-        registry_version: None,
-        policy_version: None,
-        output_schema_violation: false,
-        transforms: &[],
-    }
-}
-
 #[test]
 fn an_ended_call_is_one_line_with_the_fields_of_the_specification() {
     let (ok, failed) = (call(), call());
     let error = CallError::internal("the disk\nburns").at_stage(Stage::Execute);
     let lines = logged("info", true, || {
-        record(&Span::none(), &success(&ok));
-        record(&Span::none(), &CallRecord { status: Status::Error, error: Some(&error), ..success(&failed) });
+        record(&Span::none(), &ok, None);
+        record(&Span::none(), &failed, Some(&error));
     })
     .lines();
     let mut expected = json!({
@@ -131,7 +113,7 @@ fn an_ended_call_is_one_line_with_the_fields_of_the_specification() {
 fn hostile_texts_stay_one_line() {
     let mut hostile = call();
     hostile.tool = "evil\n{\"level\":\"ERROR\"}\u{1b}[31m".repeat(100);
-    let work = || record(&Span::none(), &CallRecord { tool: None, ..success(&hostile) });
+    let work = || record(&Span::none(), &hostile, None);
     for json in [true, false] {
         let text = logged("info", json, work).text();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -199,7 +181,7 @@ fn a_process_sets_up_its_telemetry_once() {
 fn the_line_of_a_call_can_be_switched_off_alone() {
     let call = call();
     let kept = logged("info, sekisho::call=off", true, || {
-        record(&Span::none(), &success(&call));
+        record(&Span::none(), &call, None);
         tracing::info!("still here");
     });
     assert_eq!(kept.lines().len(), 1);
@@ -226,7 +208,7 @@ fn a_call_is_a_span_below_its_callers_with_the_attributes_of_the_specification()
             tracing::info!("an event within");
             outgoing(&call)
         });
-        record(&span, &success(&call));
+        record(&span, &call, None);
     });
     let [span] = &spans[..] else { panic!("{spans:?}") };
     let (parent, sent) = (call.origin.trace.unwrap(), sent.unwrap());
@@ -250,7 +232,7 @@ fn a_failed_call_is_a_failed_span() {
     let error = CallError::new(ErrorCode::RateLimited, "no").at_stage(Stage::Limits);
     let spans = exported(|| {
         let span = tool_span(&call);
-        record(&span, &CallRecord { status: Status::Refused, error: Some(&error), ..success(&call) });
+        record(&span, &call, Some(&error));
     });
     assert_eq!(spans[0].status, SpanStatus::error("rate_limited"));
     assert_eq!(attribute(&spans[0], "tool.success"), Some(false.into()));
@@ -265,7 +247,7 @@ fn a_trace_its_caller_does_not_sample_is_passed_on_and_not_exported() {
     let spans = exported(|| {
         let span = tool_span(&call);
         sent = span.in_scope(|| outgoing(&call));
-        record(&span, &success(&call));
+        record(&span, &call, None);
     });
     assert!(spans.is_empty(), "{spans:?}");
     let sent = sent.unwrap();
@@ -280,9 +262,9 @@ fn a_call_without_a_trace_starts_one_and_a_call_within_a_call_is_its_child() {
         let span = tool_span(&outer);
         span.in_scope(|| {
             inner.origin.trace = outgoing(&outer);
-            record(&tool_span(&inner), &success(&inner));
+            record(&tool_span(&inner), &inner, None);
         });
-        record(&span, &success(&outer));
+        record(&span, &outer, None);
     });
     let [inner, outer] = &spans[..] else { panic!("{spans:?}") };
     assert_eq!(outer.parent_span_id, SpanId::INVALID);
@@ -304,7 +286,7 @@ async fn spans_arrive_at_a_collector_before_the_end() {
     let provider = otlp::batching(exporter).unwrap();
     let subscriber = Registry::default().with(trace_layer(provider.tracer(SCOPE)));
     let call = call();
-    async { record(&tool_span(&call), &success(&call)) }.with_subscriber(subscriber).await;
+    async { record(&tool_span(&call), &call, None) }.with_subscriber(subscriber).await;
     let shutdown = tokio::task::spawn_blocking(move || provider.shutdown());
     let received = tokio::time::timeout(slack(Duration::from_secs(20)), requests.recv()).await;
     let (headers, body) = received.expect("spans arrive").unwrap();

@@ -1,6 +1,6 @@
 //! The JSON of replies and their receipts.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
@@ -8,9 +8,10 @@ use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 use serde_json::Map;
 
-use super::{Receipt, Reply};
+use super::Reply;
 use crate::budget::Left;
-use sekisho_core::call::Stage;
+use crate::tool::Tool;
+use sekisho_core::call::{Stage, StageTimes};
 use sekisho_core::error::{CallError, Detail, NeededApproval, NeededSignIn};
 
 /// The JSON shape of the specification. Fields beyond those of the specification are additions only.
@@ -92,64 +93,15 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
     }
 }
 
-impl Serialize for Receipt {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let has_nested = !self.nested.is_empty();
-        let further = [
-            self.registry_version.is_some(),
-            self.rule.is_some(),
-            !self.transforms.is_empty(),
-            has_nested,
-            self.interpreter.is_some(),
-        ];
-        let fields = 12 + further.into_iter().filter(|is_there| *is_there).count();
-        let mut receipt = serializer.serialize_struct("Receipt", fields)?;
-        receipt.serialize_field("call_id", &self.call_id)?;
-        receipt.serialize_field("dry_run", &self.dry_run)?;
-        receipt.serialize_field("stages", &InMicroseconds(&self.stages))?;
-        receipt.serialize_field("schema_hash", &self.schema.as_ref().map(|tool| tool.input.hash()))?;
-        if let Some(version) = self.registry_version {
-            receipt.serialize_field("registry_version", &version)?;
-        }
-        receipt.serialize_field("coercions", &self.coercions)?;
-        if !self.transforms.is_empty() {
-            receipt.serialize_field("transforms", &self.transforms)?;
-        }
-        receipt.serialize_field("rate", &self.rate)?;
-        if let Some(rule) = &self.rule {
-            receipt.serialize_field("rule", rule)?;
-        }
-        receipt.serialize_field("policy", &self.policy)?;
-        receipt.serialize_field(
-            "budget",
-            &self
-                .budget_before
-                .map(|before| BudgetNote { before: before.into(), after: self.budget_after.map(Into::into) }),
-        )?;
-        receipt.serialize_field("breaker", &self.breaker)?;
-        receipt.serialize_field("attempts", &self.attempts)?;
-        if has_nested {
-            receipt.serialize_field("nested", &self.nested)?;
-        }
-        if let Some(session) = &self.interpreter {
-            receipt.serialize_field("interpreter", session)?;
-        }
-        receipt.serialize_field("output_schema_violations", &self.output_schema_violations)?;
-        // The name of earlier versions, to be dropped in 0.3.
-        receipt.serialize_field("output_misfits", &self.output_schema_violations)?;
-        receipt.end()
-    }
-}
-
 /// The rest of the narrowest budget, before and after the call. `after` is null when nothing was charged.
-#[derive(Serialize)]
-struct BudgetNote {
-    before: LeftNote,
-    after: Option<LeftNote>,
+#[derive(Debug, Serialize)]
+pub struct BudgetNote {
+    pub before: LeftNote,
+    pub after: Option<LeftNote>,
 }
 
-#[derive(Serialize)]
-struct LeftNote {
+#[derive(Debug, Serialize)]
+pub struct LeftNote {
     cost_usd: f64,
     tokens: u64,
 }
@@ -161,18 +113,19 @@ impl From<Left> for LeftNote {
 }
 
 /// Stage → microseconds, in the order of the stages.
-struct InMicroseconds<'a>(&'a [(Stage, Duration)]);
-
-impl Serialize for InMicroseconds<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut stages = serializer.serialize_map(Some(self.0.len()))?;
-        for &(stage, took) in self.0 {
-            // The clock is not more exact than a tenth of a microsecond.
-            let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX);
-            stages.serialize_entry(stage.as_str(), &(f64::from(tenths) / 10.0))?;
-        }
-        stages.end()
+pub(super) fn in_microseconds<S: Serializer>(times: &StageTimes, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut stages = serializer.serialize_map(Some(times.len()))?;
+    for &(stage, took) in times {
+        // The clock is not more exact than a tenth of a microsecond.
+        let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX);
+        stages.serialize_entry(stage.as_str(), &(f64::from(tenths) / 10.0))?;
     }
+    stages.end()
+}
+
+/// The hash of the tool's input schema.
+pub(super) fn schema_hash<S: Serializer>(tool: &Option<Arc<Tool>>, serializer: S) -> Result<S::Ok, S::Error> {
+    tool.as_ref().map(|tool| tool.input.hash()).serialize(serializer)
 }
 
 /// Amounts are exact decimals inside the gateway; the specification has JSON numbers in replies.
