@@ -19,7 +19,6 @@ use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
 use crate::mcp_programs::server;
 use crate::mcp_servers::{ready, yaml};
-use sekisho_core::call::CallNesting;
 
 const KEYS: &str = "
 auth:
@@ -87,10 +86,8 @@ async fn an_external_policy_denies_and_permits_and_is_asked_about_dry_runs_and_n
     assert_eq!(opa.asked.lock().unwrap()[2]["input"]["call"]["dry_run"], true);
 
     let ann = Arc::new(Caller::new("ann", "acme", Vec::new()));
-    let nested = CallContext {
-        nesting: CallNesting { depth: 1, ..CallNesting::default() },
-        ..CallContext::new("fail", ann, Via::Sandbox)
-    };
+    let mut nested = CallContext::new("fail", ann, Via::Sandbox);
+    nested.nesting.depth = 1;
     let answered = app.gateway.pipeline.call(nested, Arguments::new()).await;
     assert_eq!(answered.reply.outcome.as_ref().unwrap_err().code(), ErrorCode::Denied);
     let asked = opa.asked.lock().unwrap()[3]["input"].clone();
