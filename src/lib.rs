@@ -3,7 +3,7 @@
 //! Read [`sekisho_calls::pipeline`] first: the life of a tool call. This package is the command line over the crates
 //! `sekisho-…`; `docs/architecture.md` shows how they stand on each other.
 //!
-//! What follows is what a program uses that embeds the gateway (`examples/embed.rs`): it makes a [`Config`], starts a
+//! A program that embeds the gateway uses the items below (`examples/embed.rs`): it makes a [`Config`], starts a
 //! [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`].
 
 // The command line.
@@ -28,7 +28,7 @@ pub use sekisho_api::serve;
 #[cfg(feature = "console")]
 pub use sekisho_console::serve;
 
-/// What the tests and benchmarks of this repository use besides. No promise is made about it.
+/// Further items for the tests and benchmarks of this repository. No promise is made about them.
 #[doc(hidden)]
 pub mod testing {
     pub use sekisho_audit::verify as verify_audit;

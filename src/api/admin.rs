@@ -1,5 +1,5 @@
-//! Routes for operators and administrators. What all tenants share is changed with the proof of `SharedAdministrator`. Each change
-//! has a line in the audit trail.
+//! Routes for operators and administrators. Changes of resources that all tenants share need the proof of
+//! `SharedAdministrator`. Each change has a line in the audit trail.
 
 pub(super) mod calls;
 pub(super) mod cluster;
@@ -44,7 +44,7 @@ async fn recorded<T: Send + 'static>(
 /// Nothing is changed when the trail cannot take the line.
 ///
 /// # Errors
-/// Those of the change, and `overloaded` when the trail cannot take the line.
+/// The errors of the change, and `overloaded` when the trail cannot take the line.
 pub async fn record_change<T: Send + 'static>(
     gateway: &Gateway,
     event: AuditEvent,

@@ -1,4 +1,4 @@
-//! `Prefer: wait=SECONDS`: a call that needs approval is answered once that is decided, if that is in time.
+//! `Prefer: wait=SECONDS`: a call that needs approval is answered after the decision, if that comes in time.
 
 use std::future::ready;
 

@@ -42,7 +42,7 @@ pub(super) async fn list(
         tool: tool.as_deref(),
         caller: caller.as_deref(),
         before: query.after::<Timestamp>()?,
-        // One more than is shown says whether there is a next page.
+        // One approval more than the page shows says whether there is a next page.
         max: limit + 1,
         ..ApprovalFilter::default()
     };

@@ -1,7 +1,7 @@
 //! Bodies of requests: read within limits of size, time and memory, and parsed as strict JSON.
 //!
 //! All bodies together have a bounded memory, divided fairly between callers: first for the bytes that are being read,
-//! then for the values, whose number is known before any is built. A body waits for both; one that waits for the
+//! then for the values, whose number is known before any is built. A body waits for both. A body that waits for the
 //! second holds the first, and no call that holds the second waits for the first, so that they never block each other.
 
 mod upload;
@@ -43,14 +43,14 @@ const READING_BYTES: usize = 64 << 20;
 /// Bytes of the values of all bodies whose calls run. A body that needs more takes all of it.
 const VALUE_BYTES: usize = 128 << 20;
 
-/// Bodies up to this size, and values up to this memory, are not counted: their number is bounded by that of the
-/// connections.
+/// Bodies up to this size, and values up to this memory, are not counted: the number of the connections bounds their
+/// number.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 /// Maximum bodies that wait, for each of the two.
 const MAX_WAITING: usize = 1_000;
 
-/// The memory of all bodies, and the disk space of those that are files.
+/// The memory of all bodies, and the disk space of bodies that are files.
 #[derive(Debug)]
 pub(super) struct BodyMemory {
     reading: Arc<Share>,
@@ -59,11 +59,11 @@ pub(super) struct BodyMemory {
     uploads: Arc<Share>,
 }
 
-/// What a body's values take, until this is dropped; `None` for few.
+/// The memory of a body's values, until this is dropped; `None` for few values.
 pub(super) type HeldMemory = Option<Arc<Lease>>;
 
-/// A request of an administrator, with the proof for what the request adds; the body is read as JSON only after the role is
-/// checked. What else is asked for must be of a tenant that the caller administers.
+/// A request of an administrator, with the proof for its additions; the body is read as JSON only after the role is
+/// checked. Other resources that it names must belong to a tenant that the caller administers.
 #[derive(Debug)]
 pub(super) struct FromAdministrator<T, P = Administrator> {
     pub by: P,
@@ -72,7 +72,7 @@ pub(super) struct FromAdministrator<T, P = Administrator> {
     _memory: HeldMemory,
 }
 
-/// The same about what all tenants share.
+/// The same about resources that all tenants share.
 pub(super) type FromSharedAdministrator<T> = FromAdministrator<T, SharedAdministrator>;
 
 /// A request's body as JSON: declared as JSON, within the limits, without duplicate keys.
@@ -94,7 +94,7 @@ pub(super) struct BodyLimits {
 }
 
 impl BodyLimits {
-    /// The size that a body says it has, or else may have.
+    /// The size that a body declares, or else its maximum.
     ///
     /// # Errors
     /// `too_large`.
@@ -143,7 +143,7 @@ impl BodyMemory {
     /// Reads a whole body that is sent on as it is, and holds its memory.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub(super) async fn read_held(
         &self,
         body: Body,
@@ -252,7 +252,7 @@ async fn read_json<T: DeserializeOwned>(
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {
     if bytes <= UNCOUNTED_BYTES as u64 {
-        // Who sends small ones keeps a reserve for a large one.
+        // An owner that sends small bodies keeps a reserve for a large one.
         share.see(owner);
         return Ok(None);
     }

@@ -1,8 +1,8 @@
-//! Who sent a request, and under which host name: decided once for each request, before anything else looks at it.
+//! The sender of a request, and the host name: decided once for each request, before any other check.
 //!
-//! Behind a proxy the peer of a connection is the proxy. What the headers of a request say about its client counts
-//! only if the peer is in `server.trusted_proxies`. A request that came through a proxy, trusted or not, is never
-//! local: whoever reaches the proxy could send it.
+//! Behind a proxy the peer of a connection is the proxy. The headers of a request about its client count only if the
+//! peer is in `server.trusted_proxies`. A request that came through a proxy, trusted or not, is never local: anyone who
+//! reaches the proxy could send it.
 
 mod forwarded;
 
@@ -46,7 +46,7 @@ impl PublicAddress {
     pub(super) fn new(config: &ServerConfig, listen: SocketAddr) -> Self {
         let listed: Vec<_> = config.allowed_hosts().map(str::to_owned).collect();
         let public = config.mcp.public_url.as_ref().and_then(|url| url.host_str()).map(str::to_owned);
-        // The configuration has been checked: what is no network is trusted by nobody.
+        // The configuration has been checked: nobody trusts a text that is no network.
         let network = |text: &String| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         Self {
             listen,
@@ -57,7 +57,7 @@ impl PublicAddress {
         }
     }
 
-    /// For a listener that answers under any name, such as that of the metrics.
+    /// For a listener that answers under any name, such as the listener of the metrics.
     pub(super) fn any() -> Self {
         let listen = SocketAddr::from(([0, 0, 0, 0], 0));
         Self { listen, scheme: "http", hosts: Vec::new(), is_restricted: false, trusted_proxies: Vec::new() }
@@ -138,7 +138,7 @@ impl PublicAddress {
     }
 }
 
-/// What is answered whatever the number of connections, and to requests that name no host.
+/// The paths that are answered with any number of connections, and to requests that name no host.
 pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 const OTHER_HOST: &str = "this server does not accept this host name: on loopback it accepts localhost only; add the name that clients use to `server.allowed_hosts`";

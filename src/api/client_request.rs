@@ -14,7 +14,8 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// Maximum bytes of an id in a header.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// The request, and its id for the reply. `address`: of the client, `None` if it did not come over a network. Without an id of its own, or with one that cannot be used, it gets a new one.
+/// The request, and its id for the reply. `address`: the client's, `None` if it did not come over a network. Without an
+/// id of its own, or with one that cannot be used, it gets a new one.
 pub(super) fn read(address: Option<IpAddr>, headers: &HeaderMap) -> (Arc<ClientRequest>, HeaderValue) {
     let address = address.map(|address| address.to_canonical());
     if let Ok(Some(id)) = single(headers, &REQUEST_ID)

@@ -1,4 +1,4 @@
-//! The columns of lists: described once, for exports, the tables of the console and those of the command line.
+//! The columns of lists: described once, for exports, the tables of the console and the tables of the command line.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// An entry of a list.
 pub trait Listed: Serialize + DeserializeOwned {
-    /// Of the list, in the names of files.
+    /// The name of the list, in the names of files.
     const NAME: &'static str;
     /// The route that lists them.
     const ROUTE: &'static str;
@@ -51,7 +51,7 @@ pub struct Column {
     pub title: Option<&'static str>,
     /// Its title on the command line; `None` where that lacks it.
     pub heading: Option<&'static str>,
-    /// First in the table of the console, and what is linked there.
+    /// Whether it is the first column in the table of the console, with the link.
     pub leads: bool,
     /// On the command line for an entry without a value.
     absent: &'static str,
@@ -106,7 +106,7 @@ impl Column {
     }
 }
 
-/// A value as a text: of a list, its elements.
+/// A value as a text: a list as its elements.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

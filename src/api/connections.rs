@@ -1,8 +1,8 @@
 //! The open connections: how many each peer may have, when idle ones end, and their end on shutdown.
 //!
-//! Connections are divided fairly between peers ([`Share`]). One more than that is served for a short time, and answers
-//! only probes and metrics: whoever takes all connections hides neither the state of the service nor what it is busy
-//! with.
+//! Connections are divided fairly between peers ([`Share`]). A further connection is served for a short time, and
+//! answers only probes and metrics: a peer that takes all connections hides neither the state of the service nor its
+//! work.
 
 use std::convert::Infallible;
 use std::io;
@@ -57,7 +57,7 @@ pub(super) struct Connections {
     cut_off: CancellationToken,
 }
 
-/// What a connection serves.
+/// The requests that a connection serves.
 #[derive(Debug, Default)]
 struct Activity {
     running: AtomicUsize,
@@ -174,8 +174,8 @@ impl Connections {
 }
 
 impl Activity {
-    /// Returns when an HTTP/2 connection is to end: its client sends what comes next over another one, and loses no request. That
-    /// cannot be said over an HTTP/1.1 connection before it has an answer to say it with.
+    /// Returns when an HTTP/2 connection is to end: its client sends the next requests over another one, and loses no
+    /// request. An HTTP/1.1 connection can only say that with an answer.
     async fn leaves(&self, leaving: &CancellationToken) {
         leaving.cancelled().await;
         self.is_leaving.store(true, Ordering::Relaxed);

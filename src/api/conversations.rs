@@ -1,5 +1,5 @@
-//! `/api/conversations`: conversations that the store keeps, their runs and messages. Each is its caller's alone: another
-//! caller's is answered like one that does not exist.
+//! `/api/conversations`: conversations that the store keeps, their runs and messages. Only the caller of a conversation
+//! sees it: another caller's is answered like one that does not exist.
 
 mod bodies;
 pub(super) mod execute;
@@ -32,7 +32,7 @@ use sekisho_core::session::workspace_of;
 use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
 
-/// Of one caller.
+/// Maximum conversations of one caller.
 pub(super) const MAX_CONVERSATIONS: u32 = 10_000;
 
 const MAX_TITLE_CHARS: usize = 200;
@@ -50,7 +50,7 @@ pub(super) async fn list(
 ) -> Result<Response, ErrorReply> {
     meta.require_list_of_own()?;
     let limit = query.limit_in_store()?;
-    // One more than is shown says whether there is a next page.
+    // One conversation more than the page shows says whether there is a next page.
     let found = gateway.store().conversations().of_caller(&meta.caller.key, query.after.as_deref(), limit + 1).await;
     let page = Page::from_read(found.map_err(CallError::from)?, limit as usize, |last| last.id.clone());
     let page = page.map(ConversationBody::from);

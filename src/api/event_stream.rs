@@ -25,7 +25,7 @@ const DONE: &str = "[DONE]";
 /// Makes nginx pass events on as they arrive (A34).
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// By which a client that comes back says what it has (WHATWG HTML §9.2.4).
+/// The header by which a client that comes back names its last event (WHATWG HTML §9.2.4).
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A comment, which clients skip.

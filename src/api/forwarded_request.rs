@@ -1,7 +1,7 @@
-//! A request to `/mcp` that another replica forwards, since this one has the session or task that it names.
+//! A request to `/mcp` that another replica forwards, since this replica has the session or task that it names.
 //!
-//! One header says when and for which replica it was sent, the address of the client and the digest of the body, and has
-//! a tag of these and of method and path. It proves who forwarded the request, and nothing about the caller, who is
+//! One header says when and for which replica it was sent, the address of the client and the digest of the body, and
+//! has a tag of these and of method and path. It proves who forwarded the request, and nothing about the caller, who is
 //! authenticated again.
 
 use std::net::IpAddr;
@@ -14,21 +14,22 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::single;
 use sekisho_store::replica::{Replica, SigningKey};
 
-/// The path of forwarded requests; those of virtual servers are below it.
+/// The path of forwarded requests; requests of virtual servers are below it.
 pub(super) const PATH: &str = "/mcp";
 
-/// In a request what is described above; in a response that the request was not taken for one of a replica.
+/// In a request the header that is described above; in a response it says that the request was not accepted as a
+/// replica's.
 pub(super) const FORWARDED: HeaderName = HeaderName::from_static("x-sekisho-forwarded");
 
 /// How far the time of a request may be from the receiver's, both by the database's clock, in microseconds.
 const TOLERANCE: i64 = 30_000_000;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForwardedRequest {
     /// When it was sent, by the database's clock, in microseconds since 1970.
     pub time: i64,
-    /// The id of the replica that has what it names.
+    /// The id of the replica that has the session, task or call that it names.
     pub to: String,
     /// The address of the client.
     pub client: IpAddr,
@@ -41,7 +42,7 @@ impl ForwardedRequest {
         Self { time, to: to.to_owned(), client, digest: Sha256::digest(body).into() }
     }
 
-    /// Whether this is the body that was forwarded.
+    /// Checks that this is the forwarded body.
     ///
     /// # Errors
     /// `denied`.
@@ -62,8 +63,8 @@ impl ForwardedRequest {
     /// Reads the header of a request that this replica received.
     ///
     /// # Errors
-    /// `denied`: it is none of a replica that has a secret in force here, or not of this time. `unknown_session`: it is
-    /// for another replica, which is gone if it had the address of this one.
+    /// `denied`: it comes from no replica that has a secret in force here, or not from this time. `unknown_session`: it
+    /// is for another replica, which is gone if it had this replica's address.
     pub(super) fn read<B>(replica: &Replica, request: &Request<B>) -> Result<Self, CallError> {
         let keys = replica.keys().ok_or_else(not_forwarded)?;
         let forwarded = keys.in_force().find_map(|keys| Self::signed(&keys.requests, request));

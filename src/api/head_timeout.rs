@@ -19,11 +19,11 @@ pub(super) struct HeadTimeout<S> {
     stream: S,
     timeout: Duration,
     received: Received,
-    /// When what is missing must have come; `None` while nothing is.
+    /// When the missing part must have come; `None` while nothing is missing.
     end: Option<Pin<Box<Sleep>>>,
 }
 
-/// What came so far.
+/// The part that came so far.
 #[derive(Debug)]
 enum Received {
     /// So many bytes, all of them of the preface or not.
@@ -191,7 +191,7 @@ mod tests {
         [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// What each piece leaves.
+    /// The progress after each piece.
     fn progress(pieces: &[&[u8]]) -> Vec<Progress> {
         let mut received = Received::Start { bytes: 0, is_preface: true };
         pieces.iter().map(|piece| received.add(piece)).collect()

@@ -1,5 +1,5 @@
-//! The routes of the API for the console: called within the process, as a caller who has signed in. So that a page shows
-//! what a route gives, and a change passes the checks that it passes over the network.
+//! The routes of the API for the console: called within the process, as a caller who has signed in. So a page shows the
+//! answer of a route, and a change passes the same checks as over the network.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 #[derive(Clone)]
 pub struct InternalRoutes(Router);
 
-/// What a reply says of an error.
+/// The part of a reply about an error.
 #[derive(Deserialize)]
 struct Refusal {
     error_info: RefusalInfo,
@@ -49,7 +49,7 @@ impl InternalRoutes {
     /// Sends a request, and gives the response of the route, also one that is a stream.
     ///
     /// # Errors
-    /// That of the route.
+    /// The error of the route.
     pub async fn send(
         &self,
         page: &PageRequest,
@@ -78,10 +78,10 @@ impl InternalRoutes {
         Err(CallError::new(code, message).with_details(details).with_alternatives(alternatives))
     }
 
-    /// What a route answers, in JSON; null for nothing.
+    /// The answer of a route, in JSON; null for nothing.
     ///
     /// # Errors
-    /// That of the route.
+    /// The error of the route.
     pub async fn json<T: DeserializeOwned>(
         &self,
         page: &PageRequest,

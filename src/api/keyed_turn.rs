@@ -44,10 +44,10 @@ const MAX_WAITING_PARTS: usize = 64;
 /// Largest answer that is kept.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// What is kept of an answer besides its status and body.
+/// The headers of an answer that are kept, besides its status and body.
 const KEPT_HEADERS: [HeaderName; 3] = [CONTENT_TYPE, RETRY_AFTER, RUN_ID];
 
-/// What tells a turn from others, besides its caller and key.
+/// The data that tell a turn from others, besides its caller and key.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// The path of the request.
@@ -56,13 +56,13 @@ pub(super) struct Turn {
     pub(super) body: String,
 }
 
-/// What a turn has done so far, as its route says.
+/// The progress of a turn, as its route reports it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress(Arc<Done>);
 
 #[derive(Debug, Default)]
 struct Done {
-    /// The run of a stored conversation: the store knows what it did.
+    /// The run of a stored conversation: the store knows its work.
     run: OnceLock<Arc<str>>,
     has_called: AtomicBool,
     has_failed: AtomicBool,
@@ -99,7 +99,7 @@ impl Progress {
     }
 }
 
-/// Whether a run of a conversation answered, or made calls. What cannot be seen may have happened.
+/// Whether a run of a conversation answered, or made calls. An unknown effect may have happened.
 async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
     let store = gateway.store();
     let Ok(found) = store.conversation_runs().get(&caller.key, run).await else { return true };
@@ -116,7 +116,8 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
 /// Answers a turn, or, if it has a key and was sent before, with the answer of then.
 ///
 /// # Errors
-/// Those of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key those of `run`.
+/// The errors of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key the
+/// errors of `run`.
 pub(super) async fn answer<F, E>(
     gateway: &Arc<Gateway>,
     meta: RequestMeta,

@@ -1,4 +1,4 @@
-//! What all lists have in common: pages, and the query that names one.
+//! The common parts of all lists: pages, and the query that names one.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -35,8 +35,8 @@ pub(super) struct PageQuery {
     pub(super) after: Option<String>,
 }
 
-/// The place of an entry in a list with the latest first. Of characters that stand for themselves in an address, if those of
-/// the key do.
+/// The place of an entry in a list with the latest first. All its characters stand for themselves in an address, if the
+/// key's characters do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LatestFirst {
     pub(super) created: Reverse<Timestamp>,
@@ -103,8 +103,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Clone> Page<T> {
-    /// A page of all entries, in the order of their keys, and what the old name of such a list has until 0.3: all entries if
-    /// the request names no page, since those lists had none.
+    /// A page of all entries, in the order of their keys, and the form under the old name of such a list until 0.3: all
+    /// entries if the request names no page, since the old lists had none.
     ///
     /// # Errors
     /// As [`from_all`](Self::from_all).

@@ -29,19 +29,20 @@ use sekisho_store::replica::HEARTBEAT;
 /// Maximum connections of the metrics listener.
 const MAX_METRICS_CONNECTIONS: usize = 64;
 
-/// How long other replicas may go on to forward requests to one that takes no more: until their next heartbeat, which a
-/// busy database may delay. Connections that they do not use are closed by then, so that no request is on its way.
+/// How long other replicas may go on to forward requests to a replica that takes no more: until their next heartbeat,
+/// which a busy database may delay. Connections that they do not use are closed by then, so that no request is on its
+/// way.
 const STILL_FORWARDED: Duration = HEARTBEAT.saturating_add(Duration::from_secs(2));
 
 /// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
 pub struct BoundListeners {
-    /// `None` for a gateway on demand, which serves its socket alone.
+    /// `None` for a gateway on demand, which serves only its socket.
     calls: Option<TcpListener>,
     metrics: Option<TcpListener>,
-    /// For what other replicas forward to this one.
+    /// The listener for requests that other replicas forward to this one.
     replicas: Option<TcpListener>,
-    /// Of `calls`.
+    /// The TLS of `calls`.
     tls: Option<Arc<Tls>>,
     local: Option<LocalListener>,
 }
@@ -67,7 +68,7 @@ impl BoundListeners {
         Ok(Self { calls, metrics, replicas, tls, local: None })
     }
 
-    /// Listens on the Unix socket alone.
+    /// Listens only on the Unix socket.
     pub fn of_socket(local: LocalListener) -> Self {
         Self { calls: None, metrics: None, replicas: None, tls: None, local: Some(local) }
     }
@@ -91,7 +92,7 @@ impl BoundListeners {
 }
 
 /// Serves a gateway, its agents and further pages until `shutdown` resolves, then lets running calls finish within the
-/// grace period. Meanwhile it answers what other replicas still forward.
+/// grace period. Meanwhile it answers requests that other replicas still forward.
 pub async fn serve_with(
     mut listening: BoundListeners,
     agents: &Arc<AgentService>,
@@ -163,7 +164,7 @@ pub async fn serve_with(
     gateway.pipeline.replies.finish(until).await;
 }
 
-/// Accepts connections for ever. One that there is no place for is closed: it never waits unseen.
+/// Accepts connections for ever. A connection without a place is closed: it never waits unseen.
 async fn accept(
     listener: Option<&TcpListener>,
     tls: Option<&Arc<Tls>>,

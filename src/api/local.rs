@@ -34,12 +34,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The id of a caller that has roles and no name.
 const UNNAMED: &str = "operator";
 
-/// A socket, and what the gateway tells commands about itself.
+/// A socket, and the gateway's reports about itself to commands.
 #[derive(Debug)]
 pub struct LocalListener {
     pub socket: LocalSocket,
     pub config_file: Option<PathBuf>,
-    /// Started by a command, for the connections of this socket alone.
+    /// Started by a command, only for the connections of this socket.
     pub on_demand: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct GatewayStatus {
     pub config_file: Option<PathBuf>,
     /// Topic → digest of its settings.
     pub configuration: BTreeMap<String, String>,
-    /// How many tools the caller of the request may not use, and what would change that.
+    /// How many tools the caller of the request may not use, and advice to change that.
     pub left_out: Option<String>,
 }
 
@@ -138,7 +138,7 @@ impl LocalRoutes {
     }
 }
 
-/// What a user who chooses the caller should know about it: how many tools it may not use, if any.
+/// The advice to a user who chooses the caller: how many tools the caller may not use, if any.
 pub(super) fn left_out(gateway: &Gateway, caller: &Arc<Caller>) -> Option<String> {
     let left_out = gateway.pipeline.tools_for(caller).left_out();
     left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."))

@@ -1,14 +1,15 @@
 //! `/mcp`: sekisho as one MCP server over streamable HTTP, with sessions for the revisions that have them, without
 //! sessions for 2026-07-28. Clients at standard input and output reach it through `sekisho mcp serve`.
 //!
-//! One way leads through this module. `http` reads a [`message::Message`]; `methods` starts the request,
-//! as a [`running_request::RunningRequest`]: its work, and a queue of what the work sends to the client. The task that
-//! serves the request takes its steps one after the other. A request that ends at once is answered in the task that read
-//! it. A longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
-//! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
+//! One way leads through this module. `http` reads a [`message::Message`]; `methods` starts the request, as a
+//! [`running_request::RunningRequest`]: its work, and a queue of the work's messages to the client. The task that
+//! serves the request takes its steps one after the other. A request that ends at once is answered in the task that
+//! read it. A longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects;
+//! a longer one of 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a
+//! question.
 //!
-//! Of several replicas, each has its own sessions, tasks and parked calls: `forwarding` passes a request on to the one
-//! that has what it names.
+//! Where there are several replicas, each has its own sessions, tasks and parked calls: `forwarding` passes a request
+//! on to the replica of the session, task or call that it names.
 //!
 //! The types of the protocol are rmcp's. Calls pass through the pipeline like any other.
 

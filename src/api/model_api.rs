@@ -1,4 +1,5 @@
-//! What the APIs that look like a model's have in common: OpenAI's Chat Completions and Responses, Anthropic's Messages.
+//! The common parts of the APIs that look like a model's: OpenAI's Chat Completions and Responses, Anthropic's
+//! Messages.
 
 pub(super) mod client_tools;
 pub(super) mod content;
@@ -44,7 +45,7 @@ impl NamedAgent {
     /// The profile or model of that name; without one the tenant's default.
     ///
     /// # Errors
-    /// `invalid_request`, with the names of those that the caller's tenant has.
+    /// `invalid_request`, with the names of the caller's tenant.
     pub(super) async fn find(agents: &AgentService, caller: &Caller, name: Option<&str>) -> Result<Self, CallError> {
         let ResolvedModel { name, profile } = agents.catalog().model(&caller.tenant, name).await?;
         Ok(Self { name: name.to_string(), profile })
@@ -55,7 +56,7 @@ impl ClientRun {
     /// Starts the run. `session` has its files and settings.
     ///
     /// # Errors
-    /// As [`AgentService::begin`], and those of writing the user's files to the workspace.
+    /// As [`AgentService::begin`], and the errors of writing the user's files to the workspace.
     pub(super) async fn begin(
         mut self,
         agent: &NamedAgent,
@@ -140,8 +141,8 @@ pub(super) fn refuse_options(options: &[(&str, bool)]) -> Result<(), CallError> 
 }
 
 /// # Errors
-/// `invalid_request` unless each call of the conversation has its result: models refuse others. Those that wait for an approver
-/// get theirs from the run.
+/// `invalid_request` unless each call of the conversation has its result: models refuse others. Calls that wait for an
+/// approver get their results from the run.
 pub(super) fn check_results(messages: &[Message]) -> Result<(), CallError> {
     for (index, message) in messages.iter().enumerate() {
         let Message::Assistant(turn) = message else { continue };

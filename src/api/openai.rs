@@ -114,7 +114,7 @@ fn entry(id: &str) -> ModelEntry<'_> {
 #[derive(Debug)]
 pub(super) struct OpenAiError {
     error: CallError,
-    /// OpenAI's own, where it is not that of the gateway.
+    /// OpenAI's own code, where it differs from the gateway's.
     code: Option<&'static str>,
 }
 

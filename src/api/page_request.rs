@@ -1,4 +1,4 @@
-//! What the console needs to know of a request, beside its own cookie.
+//! The data of a request that the console needs, beside its own cookie.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl PageRequest {
         })
     }
 
-    /// A change is accepted from a page of this server alone.
+    /// A change is accepted only from a page of this server.
     ///
     /// # Errors
     /// `denied`.
@@ -75,7 +75,7 @@ impl PageRequest {
     }
 }
 
-/// Browsers say where a form comes from; what says nothing is refused.
+/// Browsers say where a form comes from; a request without that is refused.
 fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, of)| of == host);

@@ -1,4 +1,4 @@
-//! What a request has in its path and query.
+//! The parameters of a request in its path and query.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};

@@ -164,7 +164,7 @@ pub(super) async fn list(
     meta.require_list_of_own()?;
     let Parameters(query) = query?;
     let (limit, before) = (query.limit_in_store()?, query.after()?.unwrap_or(Timestamp::MAX));
-    // One more than is shown says whether there is a next page.
+    // One plan more than the page shows says whether there is a next page.
     let found = agents.plans_of(&meta.caller, before, limit + 1).await?;
     let page = Page::from_read(found, limit as usize, |plan| plan.created.to_string());
     let page = page.map(|plan| PlanSummary::of(&plan));

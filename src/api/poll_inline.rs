@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The result of the first poll of a future that wakes itself that often, how often it was polled by then, and
+    /// The result of the first poll of a future that wakes itself that often, how often it was polled until then, and
     /// whether its task was woken.
     fn polled(wakes_itself: usize) -> (bool, usize, usize) {
         let mut polls = 0;

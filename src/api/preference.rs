@@ -1,4 +1,4 @@
-//! `Prefer` (RFC 7240): what a request would like, of which a response says what was done.
+//! `Prefer` (RFC 7240): the wishes of a request. A response says which of them were fulfilled.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sekisho_calls::pipeline::Answered;
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// What a call prefers. Other preferences, and what cannot be read, are ignored.
+/// The preferences of a call. Other preferences, and unreadable ones, are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Preferences {
     /// `wait=SECONDS`: how long it is waited for an approval, at most [`MAX_WAIT`].
@@ -40,7 +40,7 @@ impl Preferences {
         preferences
     }
 
-    /// The response to a call, which says what of them was done.
+    /// The response to a call, which names the fulfilled preferences.
     pub(super) fn respond(self, answered: &Answered) -> Response {
         let has_preview = answered.reply.outcome.as_ref().is_ok_and(|answer| answer.preview.is_some());
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));

@@ -198,8 +198,8 @@ fn challenge(error: &CallError) -> Option<HeaderValue> {
     }
 }
 
-/// Each 401 has a challenge (RFC 9110 §11.6.1). The credentials for the gateway are right: after `Bearer`, clients would sign in
-/// there anew. They ignore a scheme that they do not know.
+/// Each 401 has a challenge (RFC 9110 §11.6.1). The credentials for the gateway are right: after `Bearer`, clients
+/// would sign in to the gateway anew. They ignore a scheme that they do not know.
 fn sign_in_challenge(needed: Option<&NeededSignIn>) -> HeaderValue {
     let named = needed.map(|needed| format!("{SIGN_IN_SCHEME} source=\"{}\"", needed.source));
     let named = named.and_then(|named| HeaderValue::try_from(named).ok());

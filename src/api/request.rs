@@ -192,8 +192,8 @@ impl RequestMeta {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// Requires that nobody else is the same caller: all clients without credentials are one caller, and one elsewhere knows
-    /// what was begun by it only by its id.
+    /// Requires that nobody else is the same caller: all clients without credentials are one caller, and a client
+    /// elsewhere knows the work that it began only by its id.
     ///
     /// # Errors
     /// `unauthenticated`.
@@ -206,7 +206,7 @@ impl RequestMeta {
         Ok(())
     }
 
-    /// The tools that an agent may call for this request: those that are on in the session.
+    /// The tools that an agent may call for this request: the tools that are on in the session.
     pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
         let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
         let run = toolbox.scopes.request.take();
@@ -311,7 +311,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 #[derive(Debug, Clone)]
 pub(super) struct KnownCaller(pub Arc<Caller>);
 
-/// The caller of a request. One without credentials owns what it holds by its address.
+/// The caller of a request. A caller without credentials owns its resources by its address.
 ///
 /// # Errors
 /// `unauthenticated`: credentials that are wrong, ambiguous or missing.

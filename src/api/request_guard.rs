@@ -33,22 +33,23 @@ pub(super) struct RequestGuard {
     router: Router,
     memory: Arc<BodyMemory>,
     address: Arc<PublicAddress>,
-    /// Of the connection.
+    /// The peer of the connection.
     peer: IpAddr,
     /// Its owner as long as its client is the peer itself.
     peer_owner: Owner,
     only_probes: bool,
     /// For the Unix socket.
     over_socket: bool,
-    /// For the listener of other replicas: this one. It answers only what they forward.
+    /// This replica, for the listener of other replicas: it answers only requests that they forward.
     replica: Option<Arc<Replica>>,
 }
 
-/// What is known of a request before its caller, in its extensions.
+/// The data of a request that are known before its caller, in its extensions.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub client: ClientAddress,
-    /// The owner of what a request holds before its caller is known, and of what callers without credentials hold.
+    /// The owner of resources that a request holds before its caller is known, and of resources that callers without
+    /// credentials hold.
     pub client_owner: Owner,
     /// Once it is known.
     pub caller: Option<Arc<Caller>>,
@@ -112,7 +113,7 @@ impl RequestGuard {
         Self { over_socket: true, ..Self::new(router, PublicAddress::any(), memory) }
     }
 
-    /// The checks of requests that other replicas forward to this one.
+    /// The checks of requests that other replicas forward to this replica.
     pub(super) fn of_replicas(router: Router, memory: Arc<BodyMemory>, replica: Arc<Replica>) -> Self {
         Self { replica: Some(replica), ..Self::new(router, PublicAddress::any(), memory) }
     }
@@ -145,9 +146,9 @@ impl RequestGuard {
                 }
             }
         };
-        // No browser may take what a tool returned for a page or a script.
+        // No browser may take a tool's result for a page or a script.
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
-        // A request that was forwarded has the id that the other replica gave it.
+        // A forwarded request has the id that the other replica gave it.
         response.headers_mut().entry(REQUEST_ID).or_insert(request_id);
         Ok(response)
     }
@@ -156,7 +157,7 @@ impl RequestGuard {
         let is_of_coding = refusal.code() == ErrorCode::UnsupportedMediaType;
         let mut response = ErrorReply::from(refusal).into_response();
         if is_of_coding {
-            // RFC 9110 §12.5.3: what would be taken.
+            // RFC 9110 §12.5.3: the coding that would be accepted.
             response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if self.replica.is_some() {
@@ -172,11 +173,12 @@ impl RequestGuard {
         }
         let forwarded = self.replica.as_ref().map(|replica| ForwardedRequest::read(replica, request)).transpose()?;
         let client = match &forwarded {
-            // Whoever is on the other replica's machine is not on this one.
+            // A user of the other replica's machine is no user of this machine.
             Some(forwarded) => ClientAddress { ip: forwarded.client, is_local: false },
             None => self.address.client(self.peer, request.uri(), request.headers())?,
         };
-        // RFC 9110 §8.4: decoding what is not declared as such would be wrong, and so is reading it as it is.
+        // RFC 9110 §8.4: decoding a body that is not declared as coded would be wrong, and so is reading a coded one as
+        // it is.
         if !request.headers().get_all(CONTENT_ENCODING).iter().all(is_identity) {
             let message = "the body is in a content coding, and none is decoded; send it without `Content-Encoding`";
             return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));

@@ -79,7 +79,7 @@ async fn answer(
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
     let events = progress.watch(run.begin(&agent, meta, &agents, session).await?).boxed();
     let (caller, id) = (Arc::clone(&meta.caller), begun.id.clone());
-    // For another response that continues this one.
+    // Kept for another response that continues this response.
     let keep = move |output: Output| {
         let is_kept = is_kept && output.finish != FinishReason::Error;
         let Some(conversation) = conversation.filter(|_| is_kept) else { return };
@@ -90,7 +90,7 @@ async fn answer(
     };
     if streams {
         let events = event_stream::first(events).await?;
-        // It is kept before its client has it whole.
+        // The response is kept before its client has it whole.
         let sent = encoded(EventEncoder::new(begun), events, keep);
         return Ok(event_stream::respond_named(sent, event_stream::COMMENT));
     }

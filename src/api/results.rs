@@ -81,7 +81,7 @@ pub(crate) async fn list(
         return Err(invalid_after().into());
     }
     let before = after.as_ref().map(|last| (last.created.0, &*last.key));
-    // One more than is shown says whether there is a next page.
+    // One result more than the page shows says whether there is a next page.
     let found = gateway.pipeline.results.list(&meta.caller, before, limit + 1).await?;
     let page = Page::from_read(found, limit, |last| LatestFirst::new(last.created, &*last.handle).to_string());
     Ok(reply::json(StatusCode::OK, &page.map(ResultBody::from)))

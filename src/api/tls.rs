@@ -23,7 +23,7 @@ use sekisho_outbound::pem::{self, PemFileError};
 pub(super) struct Tls {
     files: TlsConfig,
     current: ArcSwap<ServerConfig>,
-    /// From before the files were read: what changes from then on is noticed.
+    /// Begun before the files were read: later changes are noticed.
     watcher: Mutex<Watcher>,
 }
 

@@ -1,13 +1,15 @@
 //! Calls that a person must approve before they run.
 //!
-//! A call that needs approval ends, and what it asked is kept: who calls what with which arguments, and why a person must
-//! decide ([`binding`]). Where another form of the arguments is sent, an approver sees both ([`sent`]). An approver decides later. The same call, sent again, passes every stage anew: the approval
-//! stands for the reasons that the approver was shown, and for nothing else.
+//! A call that needs approval ends, and its request is kept: the caller, the tool, the arguments, and why a person must
+//! decide ([`binding`]). Where another form of the arguments is sent, an approver sees both ([`sent`]). An approver
+//! decides later. The same call, sent again, passes every stage anew: the approval stands for the reasons that the
+//! approver was shown, and only for those.
 //!
-//! An approver may change the arguments of a call that the run of an agent makes ([`changed`]). Every other caller sends its own.
+//! An approver may change the arguments of a call that the run of an agent makes ([`changed`]). Every other caller
+//! sends its own.
 //!
-//! An approval of one call goes from `approved` to `executing` before the call is sent, and to `done` when it has ended.
-//! Where its process stops between the two, the outcome is unknown and the call is never sent again by itself.
+//! An approval of one call goes from `approved` to `executing` before the call is sent, and to `done` when it has
+//! ended. Where its process stops between the two, the outcome is unknown and the call is never sent again by itself.
 
 mod binding;
 mod changed;
@@ -52,10 +54,10 @@ use self::grant::Kind;
 use self::sent::kept_text;
 use self::waiting::Waiting;
 
-/// Bytes of canonical arguments that an approval keeps, and of what is sent instead.
+/// Maximum bytes of canonical arguments that an approval keeps, and of the form of them that is sent instead.
 const MAX_ARGUMENTS: usize = 256 << 10;
 
-/// What is sealed.
+/// The kind of the sealed texts.
 const SEALED_KIND: &str = "approval";
 
 /// Tools whose first use is known to be approved: some 1 MB.
@@ -90,9 +92,9 @@ pub struct AskedCall<'a> {
     pub reasons: &'a [String],
     /// The first use of the tool by the caller needs approval.
     pub first_use: bool,
-    /// JSON Pointers into the arguments: what an approver does not see.
+    /// JSON Pointers into the arguments: the parts that an approver does not see.
     pub masks: &'a [String],
-    /// Of the policies, for the record.
+    /// The version of the policies, for the record.
     pub policy_version: &'a Arc<str>,
 }
 
@@ -149,7 +151,7 @@ impl Approvals {
         let takes_changes = asked.call.via == Via::Agent;
         let is_for = |approval: &&Approval| approval.shows(&reasons) && (takes_changes || !approval.is_changed());
         let mut known: Vec<_> = open.iter().filter(is_for).collect();
-        // Those that cover several calls first, then those for this one, then those that wait.
+        // Approvals that cover several calls come first, then approvals of this call, then approvals that wait.
         known.sort_by_key(|approval| (!approval.covers_several(), !approval.is_approved()));
         match known.first() {
             Some(approval) if approval.covers_several() => Ok(Grant(Kind::Several(Arc::clone(&approval.id)))),
@@ -234,7 +236,7 @@ impl Approvals {
         self.notify(approval);
     }
 
-    /// An approval, whoever asks.
+    /// An approval, for any caller.
     ///
     /// # Errors
     /// `not_found`, `overloaded` when the store cannot be read.

@@ -5,8 +5,8 @@
 //! ([`Blame`]): a response that rejects the call, a 4xx and also a 429, proves that the upstream works. Nothing here
 //! sleeps.
 //!
-//! An upstream of the configuration has a circuit for each tenant, and is refused to all once those of two are open
-//! ([`tenants`]).
+//! An upstream of the configuration has a circuit for each tenant, and is refused to all once the circuits of two are
+//! open ([`tenants`]).
 
 mod circuit;
 mod error_rate;
@@ -36,7 +36,7 @@ use sekisho_observe::metrics::Metrics;
 /// metrics with host names.
 const MAX_LIVE: usize = 256;
 
-/// Maximum breakers for addresses that callers choose: of all callers, and of one.
+/// Maximum breakers for addresses that callers choose: of all callers, and of one caller.
 const MAX_CHOSEN: usize = 1_024;
 const MAX_CHOSEN_OF_A_CALLER: usize = 64;
 
@@ -65,7 +65,7 @@ pub struct Breakers {
     metrics: Arc<Metrics>,
 }
 
-/// The rules for all upstreams, and those of upstreams with their own.
+/// The rules for all upstreams, and for upstreams with their own.
 #[derive(Debug, Clone, Default)]
 pub struct BreakerRules {
     all: Arc<BreakerConfig>,
@@ -90,7 +90,7 @@ struct Admitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUpstream {
     pub name: Arc<str>,
-    /// Whether those of every tenant are.
+    /// Whether the circuits of every tenant are open.
     pub is_for_all: bool,
 }
 
@@ -280,7 +280,7 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
     }
 }
 
-/// Since when those of an upstream could be removed without effect: they have no calls and refuse none.
+/// Since when the circuits of an upstream could be removed without effect: they have no calls and refuse none.
 fn unused_since(circuits: &Arc<TenantCircuits>) -> Option<tokio::time::Instant> {
     (Arc::strong_count(circuits) == 1).then(|| circuits.idle_since()).flatten()
 }

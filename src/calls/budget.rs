@@ -2,7 +2,7 @@
 //! overspend together (E7, E56–E63).
 //!
 //! A call belongs to five scopes: its request, agent and task (by the ids the caller names, under that caller's own
-//! key; without an id the scope is this call alone), and the days of its caller and its tenant (UTC; always counted,
+//! key; without an id the scope is only this call), and the days of its caller and its tenant (UTC; always counted,
 //! limited where configured). Money and tokens are reserved in all of them or in none.
 //!
 //! The run of an agent is one request, with a token limit of its own.
@@ -54,7 +54,7 @@ use sekisho_core::error::CallError;
 use sekisho_observe::metrics::DayBudget;
 use sekisho_store::DailyScope;
 
-/// What is left of money and tokens in the narrowest scope of a call; scopes without a limit do not count.
+/// The rest of money and tokens in the narrowest scope of a call; scopes without a limit do not count.
 pub type Left = Amount;
 
 /// The accounts of all scopes, and their limits.
@@ -70,7 +70,7 @@ pub struct Budgets {
     rules: RuleBudgets,
 }
 
-/// A tenant's own limits of one day, in place of those for all tenants.
+/// A tenant's own limits of one day, in place of the limits for all tenants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
     pub cost_usd: Option<Decimal>,
@@ -80,7 +80,7 @@ pub struct TenantLimits {
 #[derive(Debug)]
 struct Settings {
     limits: Arc<Limits>,
-    /// Of the calls that a run of an agent makes.
+    /// The limits of calls that a run of an agent makes.
     limits_of_runs: Arc<Limits>,
     daily_cost_limit: Option<&'static str>,
     scope_idle: Duration,
@@ -98,7 +98,7 @@ impl Budgets {
         }
     }
 
-    /// Those of a replica: of the limits of a day it holds what it leased ([`BudgetLeases`]).
+    /// The budgets of a replica: of the limits of a day it holds the part that it leased ([`BudgetLeases`]).
     pub fn of_replica(config: &BudgetConfig) -> Self {
         Self { leasing: Some(Leasing::new()), ..Self::new(config) }
     }
@@ -115,12 +115,12 @@ impl Budgets {
         self.settings.store(Arc::new(Settings::from(config)));
     }
 
-    /// Sets the rules that limit what is spent on a day; what was spent by a rule of the same name stays.
+    /// Sets the rules that limit the spending of a day. The spending by a rule of the same name stays.
     pub fn limit_by_rules(&self, rules: &[LimitRule]) {
         self.rules.reconfigure(rules);
     }
 
-    /// What those for whom rules count have spent and hold today.
+    /// The amounts that the subjects of rules have spent and hold today.
     pub fn rules_of_today(&self) -> Vec<RuleBalance> {
         self.rules.of_day(self.today())
     }
@@ -144,7 +144,7 @@ impl Budgets {
         });
     }
 
-    /// Reserves the tool's price and the tokens its text may have, at most those that are left.
+    /// Reserves the tool's price and the tokens its text may have, at most as many as are left.
     ///
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
@@ -153,7 +153,7 @@ impl Budgets {
         self.reserve_most(call, asked_by(call, tool), Some(tool.name())).await
     }
 
-    /// Reserves money alone, for a call that is not for a tool: a model's turn.
+    /// Reserves only money, for a call that is not for a tool: a model's turn.
     ///
     /// # Errors
     /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
@@ -165,7 +165,7 @@ impl Budgets {
     /// The result of [`reserve`](Self::reserve), without reserving anything.
     ///
     /// # Errors
-    /// Those of `reserve`.
+    /// The errors of `reserve`.
     pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
         let (day, asked) = (self.today(), asked_by(call, tool));
         let asked = match self.rules.of(day, &call.caller, Some(tool.name())) {
@@ -181,7 +181,7 @@ impl Budgets {
         self.settings.load().daily_cost_limit.or(own.map(|_| "max_cost_per_day of the tenant"))
     }
 
-    /// The money and tokens of today's callers and tenants, those with the most money first, at most so many.
+    /// The money and tokens of today's callers and tenants, the most money first, at most so many.
     pub fn of_today(&self, max: usize) -> Vec<DayBudget> {
         self.of_today_in(None, max)
     }
@@ -263,7 +263,7 @@ impl Budgets {
     async fn reserve_in_scopes(&self, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
         match &self.leasing {
             None => self.reserve_on(self.today(), call, max_usage),
-            // Boxed, to keep what may wait out of the size of the future.
+            // Boxed, to keep the part that may wait out of the size of the future.
             Some(leasing) => Box::pin(leasing.reserve(self, call, max_usage)).await,
         }
     }
@@ -336,13 +336,13 @@ impl From<&BudgetConfig> for Settings {
     }
 }
 
-/// What a program calls has no text: its results stay in the sandbox.
+/// A call of a program has no text: its results stay in the sandbox.
 fn asked_by<'t>(call: &CallContext, tool: &'t Tool) -> MaxUsage<'t> {
     let tokens = if call.via == Via::Sandbox { 0 } else { tool.metadata.max_text_tokens };
     MaxUsage { tool: tool.name(), most: Amount { cost_usd: price_of(&tool.metadata), tokens } }
 }
 
-/// What a call of the tool costs.
+/// The price of a call of the tool.
 pub fn price_of(metadata: &Metadata) -> Decimal {
     rounded(metadata.cost_per_use.max(Decimal::ZERO))
 }

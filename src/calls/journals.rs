@@ -1,10 +1,10 @@
-//! Journals of programs that call tools: what each run did, so that it can be resumed.
+//! Journals of programs that call tools: the work of each run, so that it can be resumed.
 //!
-//! A run that needs an approval, or whose process was killed, is resumed by executing the same program again: what is in
-//! the journal is given to it as before, and from the first call on that is not, all is made as of now.
+//! A run that needs an approval, or whose process was killed, is resumed by executing the same program again: it gets
+//! the answers that are in the journal. From the first call on that is not there, all calls are made anew.
 //!
-//! A journal is written before what it says takes effect ([`RunJournal`]), sealed for its caller, its run and the place of
-//! each part in it. It is kept for 24 hours. A run that is too large for it goes on, and cannot be resumed.
+//! An entry is written before its effect ([`RunJournal`]), sealed for its caller, its run and the place of each part in
+//! it. It is kept for 24 hours. A run that is too large for it goes on, and cannot be resumed.
 
 mod context;
 mod entry;
@@ -37,7 +37,7 @@ pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_
 use self::entry::Part;
 use self::refusal::{another_call, damaged, is_running, unavailable, unknown, unusable};
 
-/// What is sealed.
+/// The kind of the sealed texts.
 const SEALED_KIND: &str = "journal";
 
 /// How often a process that is gone may have written another part while a run was taken from it.
@@ -83,8 +83,8 @@ impl Journals {
         self.sealer.is_available()
     }
 
-    /// The journal of a run that begins with a call. Nothing is written yet. `input`: what the program gets besides; `None`
-    /// if it is too large.
+    /// The journal of a run that begins with a call. Nothing is written yet. `input`: the program's further input;
+    /// `None` if it is too large.
     ///
     /// # Errors
     /// The call's arguments have no JSON.
@@ -101,11 +101,12 @@ impl Journals {
         Ok(RunJournal::new(self, id, Owner::of(call), digest(arguments), start))
     }
 
-    /// The journal of a run that a call resumes, and what the run did.
+    /// The journal of a run that a call resumes, and the past of the run.
     ///
     /// # Errors
-    /// `not_found` for a run of another caller or endpoint, and for one that has ended or expired; `conversation_locked`
-    /// while it runs; `too_large` if it has no journal any more; `replay_diverged` if that does not open; `overloaded`.
+    /// `not_found` for a run of another caller or endpoint, and for one that has ended or expired;
+    /// `conversation_locked` while it runs; `too_large` if it has no journal any more; `replay_diverged` if the journal
+    /// does not open; `overloaded`.
     pub async fn resume(
         self: &Arc<Self>,
         call: &CallContext,
@@ -119,7 +120,7 @@ impl Journals {
         taken.await.map_err(CallError::internal)?
     }
 
-    /// `tool` and the digest of `arguments`: of the call that must have begun it.
+    /// `tool` and the digest of `arguments`: of the call that must have begun the run.
     async fn take(
         self: &Arc<Self>,
         owner: Owner,
@@ -149,10 +150,7 @@ impl Journals {
         Ok((RunJournal::resumed(running, owner, arguments, (fence, parts), &past), past))
     }
 
-    /// The run with these arguments, as they were validated, that waits for an approval.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The run with these validated arguments that waits for an approval.
     pub async fn awaiting(
         &self,
         call: &CallContext,
@@ -196,15 +194,13 @@ impl Journals {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes what has expired. Called every minute.
-    ///
-    /// # Errors
-    /// The store cannot be written.
+    /// Removes expired runs. Called every minute.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         self.store.forget_expired().await
     }
 
-    /// The journal of a run that was taken. Its former process can write no part any more: this one has the next number.
+    /// The journal of a run that was taken. Its former process can write no part any more: this process has the next
+    /// number.
     async fn taken_journal(&self, id: &str, owner: &Owner, fence: i64) -> Result<(i64, Past), CallError> {
         for _ in 0..MAX_PARTS_MEANWHILE {
             let (parts, past) = self.read(id, owner).await?;
@@ -217,7 +213,7 @@ impl Journals {
         Err(is_running())
     }
 
-    /// How many parts a journal has, and what is in them.
+    /// The number of a journal's parts, and their content.
     async fn read(&self, id: &str, owner: &Owner) -> Result<(i64, Past), CallError> {
         let stored = self.store.parts(id).await.map_err(|error| unavailable(&error))?;
         let mut parts = Vec::with_capacity(stored.len());
@@ -267,7 +263,7 @@ impl Journals {
     }
 }
 
-/// Who alone resumes a run: a caller at an endpoint, with what is left to its programs there.
+/// The only one who resumes a run: a caller at an endpoint, with the tools that its programs have there.
 #[derive(Debug, Clone)]
 struct Owner {
     tenant: Arc<str>,
@@ -297,13 +293,13 @@ impl Owner {
         ProgramRunOwner { tenant: &self.tenant, caller_key: &self.caller_key, endpoint: &self.endpoint }
     }
 
-    /// Whose a part is: it opens in its place of its run alone, and for the endpoint where that began.
+    /// The owner of a part: the part opens only in its place of its run, and for the endpoint where the run began.
     fn of_part(&self, run: &str, number: i64) -> String {
         format!("{}\u{1f}{}\u{1f}{run}\u{1f}{number}", self.caller_key, self.endpoint)
     }
 }
 
-/// A run that this process has; no other call of it takes the run meanwhile.
+/// A run that this process has. No other call of the process takes the run until it ends.
 #[derive(Debug)]
 struct Running {
     journals: Arc<Journals>,

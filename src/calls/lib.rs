@@ -1,7 +1,7 @@
-//! What a tool is, and what each call of one passes: [`pipeline`] is the path, the other modules are its stages.
+//! Tools, and the path of each call: [`pipeline`] is the path, the other modules are its stages.
 //!
-//! The modules stand in layers, the highest first. A module uses only modules that stand after it; `tests/tidy.rs` reads this list
-//! and refuses an import that points upwards.
+//! The modules stand in layers, the highest first. A module uses only modules that stand after it; `tests/tidy.rs`
+//! reads this list and refuses an import that points upwards.
 
 pub mod pipeline;
 
@@ -22,7 +22,7 @@ pub mod results;
 // Journals of programs that call tools: kept, so that a run can be resumed.
 pub mod journals;
 
-// Which tools there are, and what a tool is.
+// The registered tools, and the form of a tool.
 pub mod registry;
 
 pub mod tool;

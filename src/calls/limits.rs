@@ -56,7 +56,7 @@ pub struct Limits {
 #[derive(Debug)]
 #[must_use]
 pub struct Slots {
-    /// The rate limit nearest to empty: of those that apply, the one with the fewest calls left.
+    /// The rate limit nearest to empty: of the limits that apply, the one with the fewest calls left.
     pub rate: Option<RateState>,
     /// Its rule, if it is one of `limits.rules`.
     pub rule: Option<Arc<str>>,
@@ -64,14 +64,14 @@ pub struct Slots {
     _held_by_rules: Vec<Lease>,
 }
 
-/// What is left of a bucket that is not full.
+/// The rest of a bucket that is not full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketLevel {
     pub whose: BucketOwner,
     pub state: RateState,
 }
 
-/// Whose calls a bucket counts.
+/// The owner of a bucket: whose calls it counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketOwner {
     /// All calls of a tenant.
@@ -101,7 +101,7 @@ impl BucketOwner {
 struct CallBucket<'a> {
     owner: BucketOwner,
     per_minute: NonZeroU32,
-    /// Whose calls are counted, for the error message.
+    /// The owner of the counted calls, for the error message.
     whose: &'a str,
 }
 
@@ -110,12 +110,12 @@ trait Limit: fmt::Debug + Send + Sync {
     /// Takes one call. `None` where nothing is limited; `rate_limited` with the wait otherwise.
     fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError>;
 
-    /// Refuses if a call of the caller would be refused whatever its tool; takes nothing.
+    /// Refuses if a call of the caller would be refused with any tool; takes nothing.
     fn check(&self, _caller: &Caller) -> Result<(), CallError> {
         Ok(())
     }
 
-    /// The bucket of all calls of the caller, whatever their tool.
+    /// The bucket of all calls of the caller, with any tool.
     fn bucket_of_caller(&self, _caller: &Caller) -> Option<CallBucket<'_>> {
         None
     }
@@ -152,8 +152,8 @@ impl Limits {
         Ok(Self { rates, rules, concurrency, shared: None, permits: None })
     }
 
-    /// Those of a replica: rates, and slots of tools that are marked so, are counted over all that use the store
-    /// ([`exchange`](Self::exchange)).
+    /// The limits of a replica: rates, and slots of tools that are marked so, are counted over all replicas of the
+    /// store ([`exchange`](Self::exchange)).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -162,8 +162,8 @@ impl Limits {
         Ok(Self { shared: Some(shared), permits: Some(permits), ..Self::new(config)? })
     }
 
-    /// Takes calls from the store ahead of need, and slots that calls of this replica wait for, and gives back what is not used,
-    /// until `shutdown` is cancelled.
+    /// Takes calls from the store ahead of need, and slots that calls of this replica wait for. Gives unused ones back.
+    /// Runs until `shutdown` is cancelled.
     pub async fn exchange(&self, replica: &str, shutdown: CancellationToken) {
         if let (Some(shared), Some(permits)) = (&self.shared, &self.permits) {
             tokio::join!(shared.run(shutdown.clone()), permits.run(replica, shutdown));
@@ -178,9 +178,6 @@ impl Limits {
     }
 
     /// Removes the buckets of the store that are full, and slots of lost replicas.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub async fn clean_up(&self, replica: &str) -> Result<(), StoreError> {
         if let (Some(shared), Some(permits)) = (&self.shared, &self.permits) {
             shared.forget_full().await?;
@@ -203,7 +200,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether a call of this caller, of whatever tool, could be admitted now; takes nothing.
+    /// Whether a call of this caller, of any tool, could be admitted now; takes nothing.
     ///
     /// # Errors
     /// `rate_limited`, as for a call.
@@ -230,7 +227,7 @@ impl Limits {
         let rules = self.rules.of(&call.caller, tool.name());
         let rate = match &self.shared {
             None => self.take_of_each(&call.caller, tool),
-            // Boxed, to keep what may wait out of the size of the future.
+            // Boxed, to keep the part that may wait out of the size of the future.
             Some(shared) => Box::pin(self.take_of_each_shared(shared, call, tool)).await,
         };
         let rate = rate.map_err(|refusal| rules.name_longest(refusal, self.shared.as_ref()))?;
@@ -244,7 +241,7 @@ impl Limits {
         }
     }
 
-    /// What is left of each bucket that is not full.
+    /// The rest of each bucket that is not full.
     pub fn levels(&self) -> Vec<BucketLevel> {
         if let Some(shared) = &self.shared {
             return shared.levels();

@@ -108,7 +108,7 @@ impl Pipeline {
         self.accept(call, &tool, executed, &charging, scope).await
     }
 
-    /// The tools registered now, limited to those the caller may use.
+    /// The tools registered now, limited to the tools that the caller may use.
     pub fn tools_for(&self, caller: &Arc<Caller>) -> CallerTools {
         self.policy.tools_for(&self.registry.snapshot(), caller)
     }

@@ -1,11 +1,12 @@
-//! Authorizes a caller to run a tool with given arguments. Rego policies decide, and they fail closed:
-//! a rule that fails, takes too long or returns an unexpected value denies the call.
+//! Authorizes a caller to run a tool with given arguments. Rego policies decide, and they fail closed: a rule that
+//! fails, takes too long or returns an unexpected value denies the call.
 //!
-//! Policies are in `package tools`: `deny[msg]` is the set of reasons against the call,
-//! `require_approval[msg]` the set of reasons why a human must approve it, `mask[path]` what an approver does not see of
-//! its arguments. Their input is specified in [`input`]. In `package approvals`, `deny[msg]` is the set of reasons against an
-//! approver ([`approvers`]). A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules cannot
-//! disable these checks. [`access`] decides for listings, without a call. A service may add reasons ([`external`]).
+//! Policies are in `package tools`: `deny[msg]` is the set of reasons against the call, `require_approval[msg]` the set
+//! of reasons why a human must approve it, `mask[path]` the parts of its arguments that an approver does not see. Their
+//! input is specified in [`input`]. In `package approvals`, `deny[msg]` is the set of reasons against an approver
+//! ([`approvers`]). A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules
+//! cannot disable these checks. [`access`] decides for listings, without a call. A service may add reasons
+//! ([`external`]).
 
 mod access;
 mod approvers;
@@ -71,12 +72,12 @@ pub struct Permit {
     arguments: ValidArguments,
     version: Arc<str>,
     cached: bool,
-    /// Of a call that a person approved.
+    /// The grant of a call that a person approved.
     grant: Option<Grant>,
 }
 
 impl Permit {
-    /// In the form in which they are sent.
+    /// The arguments in their sent form.
     pub(crate) fn sent_arguments(&self) -> &Arguments {
         self.arguments.sent()
     }
@@ -207,8 +208,8 @@ impl Policy {
         Err(denied(decision))
     }
 
-    /// Refuses a caller who may make no call of the tool, as far as that is known without one: by the checks, and by rules that
-    /// read no more than tool and user.
+    /// Refuses a caller who may make no call of the tool, as far as that is known without a call: by the checks, and by
+    /// rules that read no more than tool and user.
     ///
     /// # Errors
     /// `unauthenticated` or `denied`, as [`authorize`](Self::authorize) refuses each call.
@@ -226,7 +227,7 @@ impl Policy {
         self.current.load().asks_approval || self.asks_external()
     }
 
-    /// The decision of the rules alone, without the checks before them.
+    /// The decision of only the rules, without the checks before them.
     pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Decision {
         decide(&self.current.load(), call, tool, arguments)
     }
@@ -252,7 +253,7 @@ fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &ValidArg
     })
 }
 
-/// The input about one call, limited to what the rules read.
+/// The input about one call, limited to the fields that the rules read.
 ///
 /// # Errors
 /// Arguments that are nested too deeply.
@@ -270,7 +271,8 @@ fn input_of(
     Ok(input)
 }
 
-/// The decision about every call of the tool by the caller; `None` if some rule reads what differs between calls.
+/// The decision about every call of the tool by the caller; `None` if some rule reads a field that differs between
+/// calls.
 fn decide_all(set: &PolicySet, known: &Known, tool: &Tool) -> Option<Decision> {
     if let Some(verdict) = known.verdict.get() {
         return Some(Decision::new(verdict.clone(), &set.version, true));

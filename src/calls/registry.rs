@@ -32,7 +32,8 @@ use self::lock::{Lock, Quarantined};
 pub struct Registry {
     snapshot: ArcSwap<Snapshot>,
     changes: watch::Sender<()>,
-    /// Of the registrations that replicas share, as last taken over; negative before that, and where there are no replicas.
+    /// The version of the registrations that replicas share, as last taken over; negative before that, and without
+    /// replicas.
     shared_version: AtomicI64,
 }
 
@@ -119,7 +120,7 @@ impl Registry {
         self.changes.send_replace(());
     }
 
-    /// The version of the registrations that replicas share: the tools are those of it, or newer.
+    /// The version of the registrations that replicas share: the tools have this version or a newer one.
     pub fn shared_version(&self) -> Option<i64> {
         Some(self.shared_version.load(Ordering::Acquire)).filter(|version| *version >= 0)
     }
@@ -155,7 +156,7 @@ impl Snapshot {
         self.quarantined.values()
     }
 
-    /// The names in `tools.overrides` that a source has a tool or operation of, also those that it hides.
+    /// The names in `tools.overrides` that a source has a tool or operation of, also names that the overrides hide.
     pub fn overridden(&self) -> &BTreeSet<String> {
         &self.overridden
     }
@@ -202,8 +203,8 @@ impl Snapshot {
             .caused_by("the agent's profile, or its session, leaves the tool out")
     }
 
-    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools, those of which
-    /// `may_be_named` holds.
+    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools
+    /// for which `may_be_named` holds.
     pub fn missing(&self, name: &str, may_be_named: impl Fn(&Metadata) -> bool) -> CallError {
         let quarantined = self.quarantined.get(name).filter(|tool| may_be_named(&tool.metadata));
         quarantined.map_or_else(|| self.unknown_among(name, |tool| may_be_named(&tool.metadata)), Quarantined::refusal)

@@ -1,9 +1,9 @@
 //! Results that are too large for a model: stored for a while, sealed, and read in parts by their handles.
 //!
-//! A handle is 128 random bits and no secret: a result is read by the tenant, caller and session alone whose call it was, as long
-//! as the caller may use the tool that made it ([`ToolAccess`]). For others there is none. What the callers of a tenant have
-//! stored is bounded together; the one with the most loses the oldest. Small ones are in the store, larger ones in object
-//! storage, where replicas share one.
+//! A handle is 128 random bits and no secret: only the tenant, caller and session of its call read a result, as long as
+//! the caller may use the tool that made it ([`ToolAccess`]). For others there is none. The stored results of a
+//! tenant's callers are bounded together; the caller with the most bytes loses the oldest result. Small results are in
+//! the store, larger ones in object storage, if replicas share one.
 
 mod large;
 mod objects;
@@ -32,7 +32,7 @@ use sekisho_store::{ListedResult, NewResult, ResultContent, ResultOwner, Store, 
 pub use self::large::{LargeResult, ResultKind};
 pub use self::preview::{Preview, preview_of_value};
 
-/// What is sealed.
+/// The kind of the sealed texts.
 const SEALED_KIND: &str = "result";
 
 /// Maximum size of a result that is stored.
@@ -58,7 +58,7 @@ pub struct Results {
     lifetime_seconds: AtomicU64,
 }
 
-/// Who may use which tool now: several keys and tokens of one caller may use different ones.
+/// The tools that each caller may use now: several keys and tokens of one caller may use different ones.
 pub trait ToolAccess: fmt::Debug + Send + Sync {
     /// False also where there is no such tool any more.
     fn may_use(&self, caller: &Arc<Caller>, tool: &str) -> bool;
@@ -91,7 +91,7 @@ impl Results {
         self.lifetime_seconds.store(config.lifetime_seconds, Ordering::Relaxed);
     }
 
-    /// Sets what decides whose results may be read.
+    /// Sets the check of who may read which tool's results.
     pub fn set_access(&self, access: impl ToolAccess + 'static) {
         self.access.get_or_init(|| Box::new(access));
     }
@@ -106,8 +106,8 @@ impl Results {
         self.max_inline_bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores the result of a call for its caller and session, by the call's `deadline`. `may_read`: whether the caller may use the
-    /// tool that reads it. The result is as it was; one that is not stored is answered without a handle.
+    /// Stores the result of a call for its caller and session, by the call's `deadline`. `may_read`: whether the caller
+    /// may use the tool that reads it. The result does not change; if it is not stored, the answer has no handle.
     pub async fn keep(&self, call: &CallContext, large: &LargeResult, may_read: bool, deadline: Deadline) -> bool {
         let outcome = match may_read {
             true => call.within(deadline, self.try_keep(call, large)).await.unwrap_or(LargeResultOutcome::Unavailable),
@@ -207,10 +207,7 @@ impl Results {
         }
     }
 
-    /// Removes what has expired. Called every minute.
-    ///
-    /// # Errors
-    /// The store cannot be written.
+    /// Removes expired results. Called every minute.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let removed = self.store.results().forget_expired().await?;
         removed.into_iter().for_each(|object| self.remove_object(object));

@@ -1,5 +1,5 @@
-//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. What is sent for a
-//! call is a [`SentCall`].
+//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. The sent
+//! form of a call is a [`SentCall`].
 
 mod metadata;
 mod missing;
@@ -40,7 +40,7 @@ pub struct Tool {
     /// Unique in this process and never reused, so that caches can use it as a key.
     pub id: u64,
     pub metadata: Metadata,
-    /// That of the metadata, with a bounded length.
+    /// The name of the metadata, with a bounded length.
     shared_name: Arc<str>,
     pub input: InputSchema,
     pub output: Option<OutputSchema>,
@@ -51,7 +51,7 @@ pub struct Tool {
     /// The rules that change arguments and results of its calls, if there are any.
     pub transforms: Option<Arc<Transforms>>,
     pub metrics: Arc<ToolMetrics>,
-    /// What its source says of it, if the configuration describes it otherwise.
+    /// The source's description, if the configuration describes the tool otherwise.
     own_description: Option<String>,
     definition_digest: OnceLock<String>,
     executor: Arc<dyn Executor>,
@@ -101,13 +101,13 @@ impl Tool {
         &self.metadata.name
     }
 
-    /// The name, for what is known of its calls after they have ended.
+    /// The name, for data about its calls that outlast them.
     pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.shared_name
     }
 
-    /// The arguments of a call, complete and valid: with what the executor fills in, also from the `prompt_params` of the
-    /// caller's session, changed by the rules, and in the form in which they are sent.
+    /// The arguments of a call, complete and valid: with the values that the executor fills in, also from the
+    /// `prompt_params` of the caller's session, changed by the rules, and in the form in which they are sent.
     ///
     /// # Errors
     /// `invalid_arguments`.
@@ -130,7 +130,7 @@ impl Tool {
         })
     }
 
-    /// Arguments in the form in which they are sent. `further`: those for which the tool has no name.
+    /// Arguments in the form in which they are sent. `further`: arguments for which the tool has no name.
     pub fn sent_arguments(&self, arguments: &Arguments, further: &Arguments) -> Arguments {
         match self.executor.sent_form() {
             Some(form) => form.sent(arguments, further),

@@ -1,8 +1,9 @@
 //! Changes the arguments of calls before they are sent, and their results before they are returned, by the rules of
-//! `tools.transform`. What a rule finds is counted and replaced, and kept nowhere.
+//! `tools.transform`. The findings of a rule are counted and replaced, and kept nowhere.
 //!
-//! [`rule`] applies one rule to a value or a text, [`answer`] all rules to an answer of a tool in all its forms, [`messages`] to
-//! what a running call sends to its client. [`detectors`] finds secrets, addresses and card numbers in texts.
+//! [`rule`] applies one rule to a value or a text, [`answer`] all rules to an answer of a tool in all its forms,
+//! [`messages`] to the messages of a running call to its client. [`detectors`] finds secrets, addresses and card
+//! numbers in texts.
 
 mod answer;
 mod detectors;
@@ -47,7 +48,7 @@ impl TransformRules {
         Ok(Self { arguments: compile(&config.arguments)?, results: compile(&config.results)? })
     }
 
-    /// Those for a tool; `None` if there are none.
+    /// The rules for a tool; `None` if there are none.
     pub fn for_tool(&self, name: &str) -> Option<Arc<Transforms>> {
         let chosen = |rules: &[Arc<Rule>]| rules.iter().filter(|rule| rule.is_for(name)).cloned().collect::<Vec<_>>();
         let transforms = Transforms { arguments: chosen(&self.arguments), results: chosen(&self.results) };

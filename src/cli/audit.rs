@@ -132,7 +132,7 @@ fn print(files: &[PathBuf], filter: &LineFilter, show: impl Fn(&str) -> String) 
     }
 }
 
-/// Time, status, error code, tool, caller and call id; of what is not about a call, the event and its subject.
+/// Time, status, error code, tool, caller and call id; for a line that is not about a call, the event and its subject.
 fn summary(line: &str) -> String {
     // It was read before, by the search.
     let Ok(line) = serde_json::from_str::<FoundLine<'_>>(line) else { return line.to_owned() };
@@ -152,7 +152,7 @@ fn summary(line: &str) -> String {
     present::harmless(&shown).replace('\n', " ")
 }
 
-/// Verifies each trail; one that fails does not keep the others from being verified.
+/// Verifies each trail; a failure of one does not keep the others from being verified.
 fn verify_all(common: &Common, files: &[PathBuf]) -> Exit {
     let ends = files.iter().map(|file| verify(common, file)).collect::<Vec<_>>();
     if ends.iter().all(|end| matches!(end, Exit::Done)) { Exit::Done } else { Exit::Failed }

@@ -121,7 +121,7 @@ fn show(common: &Common, reply: &Value) -> Exit {
     exit_of(reply)
 }
 
-/// What a reply says of a failure or refusal.
+/// The text of a reply about a failure or refusal.
 pub(super) fn explain(reply: &Value) -> String {
     let info = &reply["error_info"];
     let mut lines = vec![format!(

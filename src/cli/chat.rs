@@ -1,5 +1,5 @@
-//! `sekisho chat`: runs an agent in this process; its tools are those of the gateway at `--server` or of the state
-//! directory, or without one this process's own.
+//! `sekisho chat`: runs an agent in this process; its tools come from the gateway at `--server` or of the state
+//! directory, or without one from this process.
 
 mod dialogue;
 mod editor;
@@ -106,7 +106,7 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
     exit
 }
 
-/// What a conversation begins with.
+/// The beginning of a conversation.
 struct Start {
     prompt: Option<String>,
     remote: Option<OverHttp>,
@@ -261,7 +261,7 @@ impl Chat {
 /// The name of an agent and its profile, with a planner if `plans`.
 ///
 /// # Errors
-/// There is no such profile; the error names those that there are.
+/// There is no such profile; the error names the existing ones.
 fn profile_of(config: &Config, name: &str, plans: bool) -> Result<(String, Arc<AgentProfile>), CallError> {
     let (agent, profile) = named_profile(config, name)?;
     if plans && profile.planner.is_none() {

@@ -178,7 +178,7 @@ fn check_names(config: &Config, existing: NameSources<'_>) -> Vec<Finding> {
     refused.into_iter().chain(notes.map(|unknown| warning((unknown.setting.clone(), unknown.sentence())))).collect()
 }
 
-/// The key for what is kept sealed, where it is missing.
+/// The key for sealed data, where it is missing.
 fn check_sealing_key(config: &Config, policies: &Policy) -> Option<Finding> {
     let problem = sekisho_gateway::require_sealing_key(config, policies).err()?;
     Some(finding("secrets", Err(problem.to_string())))
@@ -197,8 +197,8 @@ fn check_external_policy(config: &Config, policies: &Policy, runtime: &Runtime) 
     Some(finding("external policy", outcome.map(|()| format!("{} answers", external.url))))
 }
 
-/// The replicas of the database, where this gateway is to be one, and those that have another configuration. Replicas are reported
-/// to a gateway that is to use their database without being one, too.
+/// The replicas of the database, where this gateway is to be one, and the replicas that have another configuration.
+/// Replicas are also reported to a gateway that is to use their database without being one.
 fn check_cluster(config: &Config, runtime: &Runtime) -> Option<Finding> {
     if !config.cluster.enabled {
         config.store.url.as_ref()?;

@@ -1,4 +1,4 @@
-//! `sekisho cluster`: the replicas that share the database of a running gateway, and what lost ones lease.
+//! `sekisho cluster`: the replicas that share the database of a running gateway, and the leases of lost ones.
 
 use clap::Subcommand;
 use http::Method;

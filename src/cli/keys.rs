@@ -97,7 +97,7 @@ fn show(command: &KeysCommand, answer: &Value) -> Exit {
             present::list::<KeyBody>(answer.as_array().map_or(&[][..], Vec::as_slice));
         }
         KeysCommand::Create(_) | KeysCommand::Rotate { .. } => {
-            // The token alone on standard output, so that a script can take it.
+            // Only the token on standard output, so that a script can take it.
             present::line(answer["token"].as_str().unwrap_or_default());
             let key = &answer["key"];
             let until = key["previous_token_until"].as_str();

@@ -1,4 +1,4 @@
-//! `sekisho limits`: what is left of the limits of a running gateway.
+//! `sekisho limits`: the rest of the limits of a running gateway.
 
 use clap::Subcommand;
 use serde_json::Value;

@@ -53,11 +53,11 @@ pub(super) enum Place {
     Process(Box<Config>, StateLock),
 }
 
-/// The gateway at `--server`, or that of the state directory; without one, takes the directory's lock.
+/// The gateway at `--server`, or of the state directory; without one, takes the directory's lock.
 ///
 /// # Errors
-/// The exit code, after the problem was shown: a configuration that is invalid or not that of the gateway, or a lock
-/// that is not released.
+/// The exit code, after the problem was shown: a configuration that is invalid or not the gateway's, or a lock that is
+/// not released.
 pub(super) fn place(common: &Common, identity: &Identity) -> Result<Place, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map(Place::Gateway).map_err(Unanswered::report);
@@ -134,7 +134,8 @@ pub(super) fn find(config: &Config, caller: &NamedCaller) -> Result<Option<Endpo
     }
 }
 
-/// Takes the lock of the state directory for a gateway. One on demand makes way for one that was started by hand.
+/// Takes the lock of the state directory for a gateway. A gateway on demand makes way for a gateway that was started by
+/// hand.
 ///
 /// # Errors
 /// The exit code, after the problem was shown: another gateway, or a command that does not end.
@@ -188,7 +189,7 @@ fn running(config: &Config) -> Result<Option<(PathBuf, GatewayStatus)>, Exit> {
     }
 }
 
-/// How many tools the caller of this endpoint may not use, and what would change that.
+/// How many tools the caller of this endpoint may not use, and advice to change that.
 ///
 /// # Errors
 /// The gateway does not answer, or knows no such caller.
@@ -231,8 +232,8 @@ pub(super) fn find_or_start(common: &Common, config: &Config, caller: &NamedCall
     }
 }
 
-/// Holds a connection to the gateway, so that one on demand does not end, and starts another in place of one that was
-/// killed. Runs until the process ends.
+/// Holds a connection to the gateway, so that a gateway on demand does not end, and starts another in place of a killed
+/// one. Runs until the process ends.
 pub(super) fn keep_running(common: &Common, config: &Config, caller: &NamedCaller) {
     let Ok(socket) = local_socket::path_of(&config.state_directory()) else { return };
     let mut failures = 0;

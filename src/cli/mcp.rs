@@ -48,8 +48,8 @@ fn serve(common: &Common, caller: &NamedCaller) -> Result<Exit, Exit> {
     Ok(bridge(&gateway, max_bytes))
 }
 
-/// Forwards between standard input and output and the gateway's own `/mcp`: the gateway's policies, limits and
-/// budgets apply. `max_bytes`: of one message of the client.
+/// Forwards between standard input and output and the gateway's own `/mcp`: the gateway's policies, limits and budgets
+/// apply. `max_bytes`: the maximum of one message of the client.
 fn bridge(gateway: &Endpoint, max_bytes: usize) -> Exit {
     let (outbound, headers) = match gateway.connection() {
         Ok(connection) => connection,

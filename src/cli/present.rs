@@ -60,14 +60,14 @@ pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     (kept + rest).into()
 }
 
-/// What follows the sequence that a control character begins, or the character alone.
+/// The text after the sequence that a control character begins, or after only the character.
 fn after_sequence(text: &str) -> &str {
     let mut characters = text.chars();
     let first = characters.next();
     let rest = characters.as_str();
     let escaped = rest.strip_prefix(['[', ']']).filter(|_| first == Some('\u{1b}'));
     match escaped {
-        // A title or a link. Without an end, its text stays: it would hide what follows.
+        // A title or a link. Without an end, its text stays: otherwise it would hide the text after it.
         Some(command) if rest.starts_with(']') => match command.split_once(['\u{7}', '\u{1b}']) {
             Some((_, after)) => after.strip_prefix('\\').unwrap_or(after),
             None => rest,

@@ -1,4 +1,4 @@
-//! `sekisho tenants|models|skills`: what agents are made of, as stored by a running gateway.
+//! `sekisho tenants|models|skills`: the resources of agents, as stored by a running gateway.
 
 use std::io::Read as _;
 
@@ -138,7 +138,7 @@ fn origin(item: &Value) -> &'static str {
     if item["configured"] == true { "configured" } else { "stored" }
 }
 
-/// What a list shows beside the name: a status other than active, a model's id, a skill's description.
+/// The text that a list shows beside the name: a status other than active, a model's id, a skill's description.
 fn summary(item: &Value) -> String {
     let status = item["status"].as_str().filter(|status| *status != "active");
     let what = item["model"].as_str().or(item["description"].as_str());

@@ -52,7 +52,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             offer_all_tools(&gateway).await;
         }
         let tools = gateway.pipeline.registry.snapshot().tools().len();
-        // Before anybody learns that it runs: a signal would end it at once otherwise.
+        // Before anyone learns that the process runs: a signal would end it at once otherwise.
         let signals = StopSignals::listen();
         match listening.address() {
             Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
@@ -222,7 +222,7 @@ async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
     }
 }
 
-/// How often a configuration is read whose files change meanwhile.
+/// How often a configuration is read whose files change while it is read.
 const MAX_READS: usize = 5;
 
 /// Why such a configuration is not applied.
@@ -260,7 +260,7 @@ async fn load_at_rest(
     Err(KEEPS_CHANGING.to_owned())
 }
 
-/// Whether the same configuration was loaded. What cannot be loaded is not: it is reported.
+/// Whether the same configuration was loaded. A configuration that cannot be loaded is not the same: it is reported.
 fn is_unchanged(gateway: &Gateway, loaded: Option<&Config>) -> bool {
     loaded.is_some_and(|loaded| *loaded == **gateway.configuration().current())
 }

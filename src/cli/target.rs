@@ -1,5 +1,5 @@
-//! Whether a command uses a running gateway, and which one: `--server`, or its variable. A command that cannot use
-//! one refuses, since the result would be that of another machine than the named one.
+//! Whether a command uses a running gateway, and which one: `--server`, or its variable. A command that cannot use one
+//! refuses, since the result would come from another machine than the named one.
 
 use url::Url;
 

@@ -1,5 +1,4 @@
-//! `sekisho tools`: lists, shows and searches tools, writes and tests those that are Python functions, and pins their
-//! packages.
+//! `sekisho tools`: lists, shows and searches tools, writes and tests Python functions, and pins their packages.
 
 mod lock_packages;
 mod new_file;
@@ -82,7 +81,7 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
     }
 }
 
-/// Asks every source, and shows meanwhile that it does.
+/// Asks every source, and shows that it does.
 pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
     let runtime = super::serve::runtime()?;
     let progress = present::progress("asking MCP servers and reading documents");

@@ -1,4 +1,4 @@
-//! What may be done in the console, and by whom. docs/console.md has the table, with which the tests compare.
+//! The acts of the console, and their roles. docs/console.md has the table, with which the tests compare.
 
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::{Caller, DEFAULT_TENANT};
@@ -103,7 +103,7 @@ impl Act {
         }
     }
 
-    /// Whether a caller with these roles may do it. One without any is the anonymous caller of this machine.
+    /// Whether a caller with these roles may do it. A caller without any is the anonymous caller of this machine.
     pub(super) fn is_open_to(self, roles: &[ConsoleRole]) -> bool {
         let has = |wanted: &[ConsoleRole]| roles.iter().any(|role| wanted.contains(role));
         match self {
@@ -136,13 +136,13 @@ impl Act {
         }
     }
 
-    /// Whether it is about what all tenants share, and so for callers of the tenant `default` alone.
+    /// Whether it is about resources that all tenants share, and so only for callers of the tenant `default`.
     fn is_about_all_tenants(self) -> bool {
         matches!(self, Self::SeeSources | Self::ChangeTenants | Self::SeeConfiguration)
     }
 
     /// # Errors
-    /// `denied` to callers of a tenant, for what all tenants share.
+    /// `denied` to callers of a tenant, for resources that all tenants share.
     pub(super) fn require_tenant(self, caller: &Caller) -> Result<(), CallError> {
         if !self.is_about_all_tenants() || caller.is_of_default() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use url::form_urlencoded;
 
-/// The path with these fields as its query; those without a value are left out.
+/// The path with these fields as its query; fields without a value are left out.
 pub(super) fn with_query<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));

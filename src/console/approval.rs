@@ -1,4 +1,4 @@
-//! One call that a person must approve: all that the approver needs to decide, and the forms with the decision.
+//! One call that a person must approve: the data for the decision, and the forms with it.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn next_waiting(console: &Console, visit: &Visit, approval: &ApprovalBody)
     Ok(None)
 }
 
-/// Whether the caller may decide: the role of the console alone does not give it.
+/// Whether the caller may decide: the role of the console by itself does not give it.
 fn decides(visit: &Visit) -> bool {
     visit.may(Act::DecideApprovals) && visit.caller.has_role(APPROVER)
 }
@@ -84,7 +84,7 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
     form.visit.change(console, Method::POST, &route, Some(&body)).await.map(|_| ())
 }
 
-/// What an approval is to cover. The field with the minutes is filled for other scopes too.
+/// The wanted extent of an approval. The field with the minutes is filled for other scopes too.
 fn extent(form: &Submitted) -> Result<(&str, Option<u32>), CallError> {
     match form.text("scope").unwrap_or(ApprovalScope::Once.as_str()) {
         "minutes" => {
@@ -134,7 +134,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
     )
 }
 
-/// Who calls what, and until when it can be decided.
+/// The caller, the tool, and until when it can be decided.
 fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
     html! {
         dl.facts {
@@ -149,7 +149,7 @@ fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
     }
 }
 
-/// The arguments as the route shows them: all of them, since a person decides by what is there.
+/// The arguments as the route shows them: all of them, since a person decides by them.
 fn arguments(visit: &Visit, approval: &ApprovalBody) -> Markup {
     let texts = visit.texts();
     html! {
@@ -175,7 +175,7 @@ fn arguments(visit: &Visit, approval: &ApprovalBody) -> Markup {
     }
 }
 
-/// The forms for what can still be decided.
+/// The forms for decisions that can still be made.
 fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
     let path = path_of(&approval.id);
     let can_approve = approval.status == ApprovalState::Pending && approval.arguments.is_some();
@@ -224,7 +224,7 @@ fn reason_field(texts: &Texts, id: &str, key: &str, help: Option<&str>) -> Marku
     }
 }
 
-/// The fields with what the approval covers.
+/// The fields with the extent of the approval.
 fn extent_fields(texts: &Texts, has_session: bool) -> Markup {
     let scopes = [ApprovalScope::Once, ApprovalScope::Minutes, ApprovalScope::Session];
     html! {

@@ -1,4 +1,4 @@
-//! Calls that a person must approve: the queue of those that wait, and by its filters those that were decided.
+//! Calls that a person must approve: the queue of waiting calls, and by its filters decided ones.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const PATH: &str = "/console/approvals";
 /// The filter for approvals in all states.
 const ANY: &str = "any";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -94,7 +94,7 @@ async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Page
 }
 
 impl Wanted {
-    /// The wanted state: without a filter those that wait, `None` for all.
+    /// The wanted state: without a filter the waiting approvals, `None` for all.
     fn state(&self) -> Option<ApprovalState> {
         match self.status.as_str() {
             ANY => None,

@@ -1,4 +1,4 @@
-//! The path of a call as a picture: each stage, its time, what it decided and why. Drawn the same way everywhere.
+//! The path of a call as a picture: each stage, its time, its decision and the reason. Drawn the same way everywhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use sekisho_core::call::{RateState, Stage};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 
-/// What the picture shows.
+/// The data of the picture.
 #[derive(Debug)]
 pub(super) struct CallPath<'a> {
     stages: &'a [(Stage, Duration)],

@@ -1,5 +1,5 @@
-//! The calls that the tool of a call made, and those that their tools made: a tree, in which each has its outcome, the way to its
-//! own page and, folded, its path.
+//! The calls that the tool of a call made, and the calls that their tools made: a tree, in which each has its outcome,
+//! the way to its own page and, folded, its path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct CallTree {
 }
 
 impl CallTree {
-    /// Of the calls that the visitor may see.
+    /// The tree of the calls that the visitor may see.
     pub(super) fn of(console: &Console, visit: &Visit) -> Self {
         let mut below: HashMap<_, Vec<_>> = HashMap::new();
         for call in console.gateway.history().recent_nested_calls(&visit.caller) {
@@ -34,7 +34,7 @@ impl CallTree {
         Self { below }
     }
 
-    /// The calls below one that made so many; nothing where it made none.
+    /// The calls below a call that made `made` calls; nothing for a call that made none.
     pub(super) fn draw(&self, texts: &Texts, id: CallId, made: usize) -> Markup {
         let mut left = MAX_DRAWN;
         html! {

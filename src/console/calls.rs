@@ -38,10 +38,10 @@ const COLUMNS: [&str; 11] =
 /// Interval at which the live tail looks for new calls.
 const TAIL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum calls in one event of the live tail; of more, the newest are sent.
+/// Maximum calls in one event of the live tail; where there are more, the newest are sent.
 const MAX_IN_EVENT: usize = 50;
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -50,7 +50,7 @@ pub(super) struct Wanted {
     status: String,
     code: String,
     before: Option<u64>,
-    /// Of the live tail: the newest call that the page has.
+    /// For the live tail: the newest call that the page has.
     after: Option<u64>,
     format: Format,
 }
@@ -139,7 +139,7 @@ impl Wanted {
     }
 }
 
-/// All that fit the filters, and not those of the page alone.
+/// All calls that fit the filters, not only the page's.
 fn rows(calls: &[Arc<CallSummary>]) -> Rows<'static, 11> {
     let row = |call: &Arc<CallSummary>| {
         [

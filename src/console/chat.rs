@@ -1,4 +1,4 @@
-//! The messages of a conversation. A tool call opens what it was called with, what it answered, and its path.
+//! The messages of a conversation. A tool call opens its arguments, its answer, and its path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn from_agent(
     }
 }
 
-/// What of a thought can be read.
+/// The readable part of a thought.
 fn thought(part: &Value) -> Option<&str> {
     let thought = &part["thought"];
     let text = ["signed", "unsigned"].into_iter().find_map(|kind| thought[kind]["text"].as_str());
@@ -125,7 +125,7 @@ fn outcome(answer: Option<&Value>) -> (&'static str, &'static str) {
     let text = answer["text"].as_str().unwrap_or_default();
     match answer["is_error"].as_bool() {
         Some(true) if text != MAY_HAVE_HAPPENED => ("✕", "bad-text"),
-        // Messages of earlier versions say in their text alone that the call failed.
+        // Messages of earlier versions say only in their text that the call failed.
         None | Some(false) if !text.starts_with("Error: ") => ("✓", "good-text"),
         _ => ("?", "warn-text"),
     }

@@ -22,7 +22,7 @@ use sekisho_gateway::ConfigurationCheck;
 
 const PATH: &str = "/console/configuration";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -46,7 +46,7 @@ pub(super) async fn page(
     }
 }
 
-/// All that fit the filters. A secret has no value.
+/// All settings that fit the filters. A secret has no value.
 fn rows(settings: &[&Setting]) -> Rows<'static, 6> {
     let row = |setting: &&Setting| {
         let Setting { key, value, is_secret, source, variable, line } = setting;
@@ -76,7 +76,7 @@ pub(super) async fn check(State(console): State<Arc<Console>>, request: Request)
     }
 }
 
-/// `checked`: the text that was checked, and what came of it.
+/// `checked`: the text that was checked, and the result of the check.
 fn show(
     console: &Console,
     visit: &Visit,

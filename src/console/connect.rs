@@ -1,4 +1,4 @@
-//! How clients of the gateway are set up: a ready configuration for each, with what it needs to sign in.
+//! How clients of the gateway are set up: a ready configuration for each, with the means to sign in.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use sekisho_core::error::CallError;
 /// The variable that clients read the key from: no page has one.
 const KEY: &str = "SEKISHO_API_KEY";
 
-/// A client, and what is written where.
+/// A client, its configuration, and the place of that.
 struct Client {
     name: &'static str,
     /// The id of the text that says where it goes.
@@ -60,7 +60,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     ))
 }
 
-/// What is needed besides the address.
+/// The needed credentials besides the address.
 fn access(texts: &Texts, has_sign_in: bool, console: &Console) -> Markup {
     let keys = console.gateway.configuration().current().auth.api_keys.len();
     html! {

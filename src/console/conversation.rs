@@ -1,4 +1,4 @@
-//! One conversation: what was said, each tool call with its path, and what is said next.
+//! One conversation: its messages, each tool call with its path, and the form for the next message.
 
 mod runs;
 
@@ -31,7 +31,7 @@ const PAGE: u32 = 200;
 /// The header with the id of a run that was begun.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -39,13 +39,13 @@ pub(super) struct Wanted {
     offset: Option<u32>,
     /// The run that was begun last.
     run: Option<String>,
-    /// The number of the run after those that are listed; the last runs without one.
+    /// The number of the run after the listed ones; the last runs without one.
     runs_before: Option<i64>,
-    /// Of the runs.
+    /// The format of the runs.
     format: Format,
 }
 
-/// What the page shows.
+/// The data of the page.
 struct Shown {
     conversation: ConversationBody,
     /// The number of the first message.
@@ -54,7 +54,7 @@ struct Shown {
     runs: Page<RunBody>,
     /// The run to follow.
     live: Option<String>,
-    /// The call about which it waits for a decision.
+    /// The call about which the run waits for a decision.
     asked: Option<UnknownCall>,
 }
 
@@ -98,7 +98,7 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
 
 /// Begins a run, which goes on without the page. Gives the address at which it can be followed.
 pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
-    // Whoever looks at the page decides about a call that may have happened.
+    // The visitor of the page decides about a call that may have happened.
     let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue", "on_unknown": "pause"});
     let route = format!("/api/conversations/{}/execute", conversations::encoded(id));
     let response = console.api.send(&visit.guest.request, &visit.caller, (Method::POST, &route), Some(&body)).await?;

@@ -65,7 +65,7 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
     }
 }
 
-/// The agents that the caller may use; those of a caller who may not talk to them are not asked for.
+/// The agents that the caller may use. For a caller who may not talk to agents they are not asked for.
 pub(super) async fn agents(console: &Console, visit: &Visit, act: Act) -> Result<Agents, CallError> {
     let AgentList { data } = match visit.may(act) {
         true => visit.fetch(console, "/v1/models").await?,

@@ -1,4 +1,4 @@
-//! What callers and tenants spent, by day.
+//! The spending of callers and tenants, by day.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use sekisho_core::error::CallError;
 /// The choices of days.
 const DAYS: [u32; 4] = [1, 7, 30, 90];
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -33,7 +33,7 @@ pub(super) struct Wanted {
     format: Format,
 }
 
-/// Whose sums are shown.
+/// The subjects of the sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum By {
@@ -42,7 +42,7 @@ enum By {
     Tenant,
 }
 
-/// Of all days together.
+/// The sum of all days.
 #[derive(Debug, Default, PartialEq)]
 struct Sum {
     cost: Decimal,

@@ -1,4 +1,4 @@
-//! The page that says why there is no other: what failed, and the id by which the log has it.
+//! The page for an error: the failure, and the id by which the log has it.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;

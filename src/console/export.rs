@@ -23,13 +23,13 @@ pub(super) enum Format {
 /// The rows of a table, with names for their values.
 #[derive(Debug)]
 pub(super) struct Rows<'a, const COLUMNS: usize> {
-    /// Of the file, without its ending.
+    /// The name of the file, without its ending.
     pub name: &'a str,
     pub columns: [&'a str; COLUMNS],
     pub rows: Vec<[Value; COLUMNS]>,
 }
 
-/// Links to the files with the rows of a page. `address` is that of the page.
+/// Links to the files with the rows of a page. `address` is the page's.
 pub(super) fn links(texts: &Texts, address: &str) -> Markup {
     let separator = if address.contains('?') { '&' } else { '?' };
     html! {
@@ -86,7 +86,8 @@ fn json(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
     Value::Array(rows.iter().map(|row| named(row.as_ref())).collect()).to_string()
 }
 
-/// Always in quotes where it is a text or JSON. One that a spreadsheet would take for a formula begins with an apostrophe.
+/// Always in quotes where it is a text or JSON. A text that a spreadsheet would take for a formula begins with an
+/// apostrophe.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

@@ -50,7 +50,7 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// Somebody else's text. Characters that change its direction are escaped, so that it cannot be read as another.
+/// A text of another author. Characters that change its direction are escaped, so that it cannot be read as another.
 pub(super) fn text(text: &str) -> Cow<'_, str> {
     text_direction::escaped(text)
 }

@@ -1,4 +1,4 @@
-//! What surrounds every page: head, navigation, title.
+//! The frame of every page: head, navigation, title.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -37,7 +37,7 @@ pub(super) enum Section {
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     pub title: &'a str,
-    /// One sentence: in which state things are.
+    /// One sentence on the state of things.
     pub state: Option<Markup>,
     /// The one main action.
     pub action: Option<Markup>,
@@ -217,7 +217,7 @@ fn document(guest: &Guest, title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Who is signed in, and the way out.
+/// The signed-in caller, and the way out.
 fn account(visit: &Visit) -> Markup {
     let texts = visit.texts();
     html! {

@@ -1,4 +1,4 @@
-//! The headers of every page: what a browser may load, and that it keeps nothing.
+//! The headers of every page: the sources that a browser may load, and that it keeps nothing.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY};
 use axum::http::{HeaderName, HeaderValue};

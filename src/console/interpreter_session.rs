@@ -1,4 +1,4 @@
-//! One session of an interpreter: what its programs have defined, and its end.
+//! One session of an interpreter: the definitions of its programs, and its end.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use sekisho_sandbox::{SessionInfo, SessionPlace};
 
 pub(super) const PATH: &str = "/console/sessions";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -81,7 +81,7 @@ fn cell(texts: &Texts, found: &SessionInfo, column: &Column) -> Option<Markup> {
     }
 }
 
-/// That a call has it now, or where it is if it is not in memory here.
+/// The tag of a session that a call uses now, or the place of a session that is not in memory here.
 pub(super) fn tag(texts: &Texts, found: &SessionInfo) -> Option<Markup> {
     Some(match found.place {
         SessionPlace::Memory if found.is_used => html! { span.tag.info { (texts.get("session-used")) } },
@@ -91,7 +91,7 @@ pub(super) fn tag(texts: &Texts, found: &SessionInfo) -> Option<Markup> {
     })
 }
 
-/// When it ends if no call uses it.
+/// When the session ends if no call uses it.
 pub(super) fn end(texts: &Texts, found: &SessionInfo) -> Markup {
     let now = SystemTime::now();
     format::time(texts, now.checked_add(Duration::from_secs(found.ends_in_seconds)).unwrap_or(now))

@@ -1,4 +1,4 @@
-//! One managed key: what it gives, another token for it, and its end.
+//! One managed key: its rights, another token for it, and its end.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
     }
 }
 
-/// What a route answers that made a token.
+/// The answer of a route that made a token.
 ///
 /// # Errors
 /// `internal`: another form.

@@ -1,4 +1,4 @@
-//! The language of a page: what its address says, what was chosen before, or what the browser asks for.
+//! The language of a page: the address's, the one that was chosen before, or the browser's.
 
 use axum::extract::Request;
 use axum::http::header::{COOKIE, SET_COOKIE};

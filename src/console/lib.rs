@@ -1,8 +1,8 @@
 //! The console: pages for operators, rendered here and served by the same listener as the API.
 //!
-//! A page shows what the REST routes give, by the same functions, and adds no right: whoever signs in has the rights of
-//! their key. Its cookie is read below `/console` alone. Every change is a POST with a token of the session, from a page of
-//! the same origin.
+//! A page shows the answers of the REST routes, by the same functions, and adds no right: a signed-in caller has the
+//! rights of its key. Its cookie is read only below `/console`. Every change is a POST with a token of the session,
+//! from a page of the same origin.
 
 mod acts;
 mod address;
@@ -78,16 +78,16 @@ use sekisho_agent::AgentService;
 use sekisho_api::{BoundListeners, InternalRoutes, router, serve_with};
 use sekisho_gateway::Gateway;
 
-/// What the pages share.
+/// The shared state of the pages.
 struct Console {
     gateway: Arc<Gateway>,
-    /// What the pages of agents show and change.
+    /// The routes that the pages of agents show and change.
     api: InternalRoutes,
     sessions: Sessions,
     links: Links,
     overviews: LiveOverviews,
     open_id: OpenIdSignIns,
-    /// Of the listener; `None` for a gateway on demand.
+    /// The address of the listener; `None` for a gateway on demand.
     address: Option<SocketAddr>,
 }
 
@@ -182,7 +182,7 @@ async fn root(headers: HeaderMap) -> Response {
     (StatusCode::OK, "sekisho: the API is described at /openapi.json, the console is at /console\n").into_response()
 }
 
-/// Whose something is: of one tenant, or of all.
+/// The owner of something: one tenant, or all.
 fn owner(texts: &Texts, tenant: Option<&str>) -> Cow<'static, str> {
     match tenant {
         Some(tenant) => texts.with("calls-tenant", [("tenant", tenant.to_owned().into())]),

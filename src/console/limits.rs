@@ -1,4 +1,4 @@
-//! What is left of the rules, the rate limits and today's budgets, by tool, caller and tenant.
+//! The rest of the rules, the rate limits and today's budgets, by tool, caller and tenant.
 
 mod rules;
 
@@ -24,18 +24,18 @@ use sekisho_observe::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
     tool: String,
     caller: String,
     tenant: String,
-    /// Of the rate limits.
+    /// The page of the rate limits.
     page: usize,
-    /// Of the budgets.
+    /// The page of the budgets.
     budgets: usize,
-    /// Of the rules.
+    /// The page of the rules.
     rules: usize,
     /// Which table is wanted as a file.
     table: Table,
@@ -51,7 +51,7 @@ enum Table {
     Rules,
 }
 
-/// What is shown.
+/// The data of the page.
 struct Found {
     rules: Vec<RuleLevel>,
     levels: Vec<Level>,
@@ -182,7 +182,7 @@ impl Wanted {
         Self { page: 1, budgets: 1, rules: 1, ..self.clone() }.address(table)
     }
 
-    /// The same filters and parts of the lists; with a table, that one.
+    /// The address with the same filters and parts of the lists, and with the table.
     fn address(&self, table: &str) -> String {
         let [rates, budgets, rules] = [self.page, self.budgets, self.rules].map(|at| at.to_string());
         let fields = [

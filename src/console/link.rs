@@ -71,7 +71,7 @@ impl Links {
     }
 }
 
-/// `POST /console/link`, over the Unix socket alone.
+/// `POST /console/link`, only over the Unix socket.
 pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Result<Response, ErrorReply> {
     let (parts, _body) = request.into_parts();
     let caller = administrator_on_socket(parts, &console.gateway).await?;

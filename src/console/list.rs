@@ -1,4 +1,5 @@
-//! What pages with lists have in common: the fields that choose their entries, their tables, and the way to further pages.
+//! The common parts of pages with lists: the fields that choose their entries, their tables, and the way to further
+//! pages.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use sekisho_core::error::CallError;
 /// Entries of a page.
 pub(super) const PAGE: usize = 50;
 
-/// What the address of a list says that has no filters.
+/// The fields of the address of a list that has no filters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListAddress {
@@ -28,7 +29,7 @@ pub(super) struct ListAddress {
 /// A page of a list of the API, of which `fields` choose the entries.
 ///
 /// # Errors
-/// `denied`, and those of the route.
+/// `denied`, and the errors of the route.
 pub(super) async fn fetch<T: Listed>(
     console: &Console,
     visit: &Visit,
@@ -67,7 +68,7 @@ type Action<'a, T> = (&'a str, &'a dyn Fn(&T) -> Markup);
 /// How a page shows a list of the API: as a table with the columns that have titles.
 pub(super) struct Table<'a, T> {
     pub texts: &'a Texts,
-    /// The id of what it is called.
+    /// The id of its name.
     pub label: &'a str,
     /// The id of the text where there are no entries, and a command or route for them.
     pub empty: (&'a str, &'a str),
@@ -79,12 +80,12 @@ pub(super) struct Table<'a, T> {
     pub link: Option<fn(&T) -> String>,
     /// The content of cells that show more than their value.
     pub cell: fn(&Texts, &T, &Column) -> Option<Markup>,
-    /// A last column with what can be done with an entry.
+    /// A last column with the actions on an entry.
     pub action: Option<Action<'a, T>>,
 }
 
 impl<T: Listed> Table<'_, T> {
-    /// The table, or what says that there are no entries.
+    /// The table, or the text that says that there are no entries.
     pub(super) fn show(&self, entries: &[T]) -> Markup {
         html! {
             @if entries.is_empty() {
@@ -96,8 +97,8 @@ impl<T: Listed> Table<'_, T> {
         }
     }
 
-    /// The table of a page, the links to its files, and the one to further entries. `address` is that of the page after an
-    /// entry; `after` the one that is shown.
+    /// The table of a page, the links to its files, and the link to further entries. `address` gives the address of the
+    /// page after an entry; `after` is the entry before this page.
     pub(super) fn show_page(
         &self,
         found: &list::Page<T>,

@@ -1,5 +1,5 @@
-//! Signing in at the OpenID provider of `auth.oidc`. What belongs to a sign-in is in a cookie of its own, sealed, so that it ends in
-//! the browser in which it began, and nobody who begins many takes the place of others.
+//! Signing in at the OpenID provider of `auth.oidc`. The data of a sign-in are in a cookie of its own, sealed, so that
+//! it ends in the browser in which it began, and nobody who begins many takes the place of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,15 @@ pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console-sign-in";
 /// How long a sign-in may take at the provider.
 const LIFETIME: Duration = Duration::from_secs(600);
 
-/// Maximum sign-ins that have ended and are remembered, so that none ends twice; for a further one the oldest is forgotten. Only
-/// those count that the provider confirmed, and of a forgotten one the provider has the code, which it takes once.
+/// Maximum sign-ins that have ended and are remembered, so that none ends twice; for a further one the oldest is
+/// forgotten. Only sign-ins that the provider confirmed count. The provider has the code of a forgotten one, and takes
+/// the code once.
 const MAX_ENDED: usize = 1_000;
 
 /// Longest address of a page that a cookie has space for, beside the rest.
 const MAX_PAGE: usize = 1_500;
 
-/// Seals the sign-ins that have begun, and knows those that have ended.
+/// Seals the sign-ins that have begun, and remembers ended ones.
 #[derive(Debug)]
 pub(super) struct OpenIdSignIns {
     sealer: Sealer,
@@ -42,7 +43,7 @@ pub(super) struct OpenIdSignIns {
     ended: Mutex<Ring<Ended>>,
 }
 
-/// What the cookie has.
+/// The content of the cookie.
 #[derive(Debug, Serialize, Deserialize)]
 struct Begun {
     pending: PendingSignIn,
@@ -65,7 +66,7 @@ impl Default for OpenIdSignIns {
 }
 
 impl OpenIdSignIns {
-    /// What the cookie of a sign-in at this issuer has.
+    /// The content of the cookie for a sign-in at this issuer.
     fn seal(&self, issuer: &str, pending: PendingSignIn, to: &str) -> Result<String, CallError> {
         let to = if to.len() <= MAX_PAGE { to } else { "/console" };
         let begun = Begun { pending, to: to.to_owned(), until: self.elapsed(Instant::now() + LIFETIME) };
@@ -99,7 +100,7 @@ impl OpenIdSignIns {
     }
 }
 
-/// Of one issuer: a sign-in that began at another one does not end at it.
+/// For one issuer: a sign-in that began at another one does not end at it.
 fn sealed_for(issuer: &str) -> SealedFor<'_> {
     SealedFor { tenant: "", owner: issuer, kind: "console sign-in" }
 }
@@ -152,7 +153,7 @@ async fn begin_at_provider(console: &Console, guest: &Guest, to: &str) -> Result
 /// The sign-in of the browser, which ends with this reply.
 ///
 /// # Errors
-/// `unauthenticated`: there is none, or the reply is of another one.
+/// `unauthenticated`: there is none, or the reply belongs to another one.
 fn awaited(console: &Console, guest: &Guest, reply: &ProviderReply) -> Result<Begun, CallError> {
     let config = console.gateway.configuration().current();
     let Some(issuer) = config.auth.oidc.as_ref().and(config.auth.jwt.first()).map(|jwt| &jwt.issuer) else {

@@ -1,4 +1,5 @@
-//! What is refused and why, what is broken, what is slow: of the last hour, as far as the caller may see it.
+//! The refusals and their reasons, the broken parts and the slow ones: of the last hour, as far as the caller may see
+//! them.
 
 mod files;
 mod live;
@@ -24,7 +25,7 @@ use sekisho_gateway::Overview;
 
 pub(super) use self::live::{LiveOverviews, live};
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -43,7 +44,7 @@ pub(super) async fn page(
         return error_page::of_visit(&visit, &error);
     }
     let overview = console.gateway.status().overview(&visit.caller, SystemTime::now());
-    // Others than administrators of all tenants see none, and a gateway that is no replica has none.
+    // Only administrators of all tenants see replicas, and a gateway that is no replica has none.
     let replicas = console.gateway.cluster().list(&visit.caller).await.ok();
     match wanted.format {
         Format::Html => {

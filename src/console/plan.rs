@@ -28,7 +28,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path
     visit.answer(plan.map(|plan| show(&console, &visit, &plan)))
 }
 
-/// `POST /console/plans/{id}`: what is done with the plan is in the button's value.
+/// `POST /console/plans/{id}`: the action on the plan is in the button's value.
 pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
     let form = match Submitted::read(&console, request, Act::RunPlans).await {
         Ok(form) => form,

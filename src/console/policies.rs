@@ -1,4 +1,5 @@
-//! The rules that are in force, what they decided, and which stage would stop a call. All of a question is in the address.
+//! The rules that are in force, their decisions, and the stage that would stop a call. All of a question is in the
+//! address.
 
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ use sekisho_gateway::{DecisionCount, Explained};
 
 const PATH: &str = "/console/policies";
 
-/// What the address says: the call to explain, and the part of the lists.
+/// The fields of the address: the call to explain, and the part of the lists.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Question {
-    /// Of the rules.
+    /// The page of the rules.
     page: usize,
-    /// Of the decisions.
+    /// The page of the decisions.
     decisions: usize,
     /// Which table is wanted as a file.
     table: Table,
@@ -42,7 +43,7 @@ pub(super) struct Question {
     caller: String,
     tenant: String,
     roles: String,
-    /// An example of what the tool may answer.
+    /// An example of the tool's answer.
     result: String,
 }
 

@@ -22,7 +22,7 @@ use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
 
 pub(super) const PATH: &str = "/console/python-tools";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {

@@ -1,4 +1,5 @@
-//! What agents are made of: models, skills and tenants. List, one of them, and for administrators a form made from its schema.
+//! The resources of agents: models, skills and tenants. List, one of them, and for administrators a form made from its
+//! schema.
 
 mod pages;
 mod skills;
@@ -31,7 +32,7 @@ static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Mo
 static SKILL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Skill).to_value());
 static TENANT_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(TenantConfig).to_value());
 
-/// What is listed.
+/// The kind of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Models,
@@ -50,7 +51,7 @@ struct Words {
     has_status: bool,
 }
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -66,7 +67,7 @@ struct Resource {
     configured: bool,
     /// The one tenant that has it.
     tenant: Option<String>,
-    /// Of a skill: the tenants with settings that have it.
+    /// For a skill: the tenants with settings that have it.
     #[serde(skip)]
     tenants: Vec<String>,
     #[serde(flatten)]
@@ -216,7 +217,7 @@ async fn create(State(console): State<Arc<Console>>, Extension(kind): Extension<
     }
 }
 
-/// `POST` to one of them: replaces or removes it.
+/// `POST` to the address of a resource: replaces or removes it.
 async fn change(
     State(console): State<Arc<Console>>,
     Extension(kind): Extension<Kind>,
@@ -235,7 +236,7 @@ async fn change(
     }
     match save(&console, &form, kind, (Method::PUT, &kind.route_of(&name)), None).await {
         Ok(()) => redirect(&kind.path_of(&name)),
-        // The page of what the visitor may not change has no form.
+        // The page of a resource that the visitor may not change has no form.
         Err(Attempt { error: Some(error), .. }) if error.code() == ErrorCode::Denied => {
             error_page::of_visit(&form.visit, &error)
         }
@@ -268,7 +269,7 @@ async fn remove(console: &Console, form: &Submitted, kind: Kind, name: &str) -> 
     form.visit.change(console, Method::DELETE, &kind.route_of(name), None).await.map(|_| ())
 }
 
-/// Sends what was filled in. With a name, also that.
+/// Sends the filled-in fields. With a name, also that name.
 async fn save(
     console: &Console,
     form: &Submitted,

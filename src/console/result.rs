@@ -20,7 +20,7 @@ use super::{Console, error_page, format, headers, list, try_it};
 use sekisho_api::status_of;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -78,7 +78,7 @@ async fn read(console: &Console, visit: &Visit, handle: &str, wanted: &Wanted) -
     }
 }
 
-/// Whether another session, query or pattern may help: a result of a session is found in that one alone.
+/// Whether another session, query or pattern may help: a result of a session is found only in that session.
 fn concerns_the_form(error: &CallError) -> bool {
     matches!(
         error.code(),
@@ -148,7 +148,7 @@ fn paging(texts: &Texts, path: &str, wanted: &Wanted, next: Option<u64>) -> Mark
     }
 }
 
-/// What it is, and of how many elements or lines the page shows which.
+/// The type of the result, and which of its elements or lines the page shows.
 fn state(texts: &Texts, wanted: &Wanted, part: &Part) -> Markup {
     html! {
         code { (format::text(&part.content_type)) }
@@ -179,7 +179,8 @@ fn filters(texts: &Texts, path: &str, wanted: &Wanted) -> Markup {
     }
 }
 
-/// Elements in a line each, or lines, all of them: what follows is on the next page. A value that is no list has one page.
+/// Elements in a line each, or lines, all of them: further ones are on the next page. A value that is no list has one
+/// page.
 fn content(texts: &Texts, part: &Part) -> Markup {
     let text = match (&part.items, &part.text) {
         (Some(items), _) => items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),

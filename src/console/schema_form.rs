@@ -1,5 +1,5 @@
-//! A form made from a JSON Schema, and arguments made from what was filled in. The arguments are checked by the call
-//! itself: here is no second check.
+//! A form made from a JSON Schema, and arguments made from its fields. The arguments are checked by the call itself:
+//! here is no second check.
 
 mod controls;
 mod fields;
@@ -13,8 +13,8 @@ use serde_json::Value;
 use self::controls::{Control, control};
 use super::schema_table::resolved;
 
-/// Names of fields begin so, so that none is that of a token. The place of the argument follows, as a JSON Pointer without
-/// the first `/`.
+/// Names of fields begin so, so that none is the name of a token. The place of the argument follows, as a JSON Pointer
+/// without the first `/`.
 const PREFIX: &str = "argument.";
 
 /// Names of fields with files.
@@ -29,19 +29,19 @@ pub(super) const MORE: &str = "more";
 /// The field with all arguments as JSON, instead of the others.
 const AS_JSON: &str = "json";
 
-/// Maximum arguments that have fields; those of a tool with more are written as JSON.
+/// Maximum arguments that have fields; the arguments of a tool with more are written as JSON.
 const MAX_ARGUMENTS: usize = 60;
 
-/// Maximum fields with those of nested objects; what is beyond is written as JSON.
+/// Maximum fields, with fields of nested objects; further values are written as JSON.
 const MAX_FIELDS: usize = 200;
 
-/// Objects and lists in one another; what is deeper is written as JSON.
+/// Objects and lists in one another; deeper values are written as JSON.
 const MAX_DEPTH: usize = 5;
 
 /// Maximum entries of a list.
 const MAX_ENTRIES: usize = 20;
 
-/// What was filled in: names and texts of a form.
+/// The filled-in fields: names and texts of a form.
 pub(super) type Filled = [(String, String)];
 
 /// A value in the arguments, and how it is entered.
@@ -55,7 +55,7 @@ struct Part<'a> {
     schema: &'a Value,
     is_required: bool,
     control: Control,
-    /// Of an object or a list.
+    /// The parts of an object or a list.
     parts: Vec<Part<'a>>,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::format;
 use super::text::Texts;
 
-/// Maximum depth and rows: a schema is somebody else's text.
+/// Maximum depth and rows: a schema is a text of another author.
 const MAX_DEPTH: usize = 6;
 const MAX_ROWS: usize = 300;
 

@@ -26,12 +26,12 @@ use sekisho_gateway::{SourceState, SourceStatus};
 
 const PATH: &str = "/console/servers";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
     page: usize,
-    /// What was done last.
+    /// The last action.
     done: String,
     format: Format,
 }
@@ -52,7 +52,7 @@ pub(super) async fn page(
     }
 }
 
-/// All of them, and not those of the page alone.
+/// All sources, not only the page's.
 fn rows(sources: &[SourceStatus]) -> Rows<'static, 9> {
     let row = |status: &SourceStatus| {
         [
@@ -173,7 +173,7 @@ fn path_of(status: &SourceStatus) -> String {
     format!("{PATH}/{}", own_path(status))
 }
 
-/// The part of an address that names it.
+/// The part of an address that names a source.
 fn own_path(status: &SourceStatus) -> String {
     format!("{}/{}", status.kind.as_str(), utf8_percent_encode(&status.name, NON_ALPHANUMERIC))
 }

@@ -1,5 +1,5 @@
-//! Who is signed in. A session is found by the hash of what is in the browser's cookie, and is in memory only: a restart
-//! of the gateway ends all.
+//! The signed-in sessions. A session is found by the hash of the secret in the browser's cookie, and is in memory only:
+//! a restart of the gateway ends all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -94,7 +94,7 @@ impl Sessions {
         secret
     }
 
-    /// Whether a session goes on. That is no use of it.
+    /// Whether a session goes on. The question does not count as a use of it.
     pub(super) fn is_open(&self, secret: &SessionSecret, authenticator: &Authenticator) -> bool {
         let kept = self.kept.lock();
         let session = kept.get(&secret.hash()).filter(|session| session.is_alive(Instant::now()));
@@ -131,7 +131,7 @@ impl Session {
     }
 }
 
-/// Ends the oldest sessions of those that count, until there is room for one more.
+/// Ends the oldest of the sessions that count, until there is room for one more.
 fn make_room(kept: &mut HashMap<SecretHash, Session>, max: usize, counts: impl Fn(&Session) -> bool) {
     let mut counted: Vec<_> =
         kept.iter().filter(|(_, session)| counts(session)).map(|(hash, session)| (session.started, *hash)).collect();

@@ -163,7 +163,7 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
     (status, [(CONTENT_TYPE, headers::HTML)], page.into_string()).into_response()
 }
 
-/// Only a page of the console follows a sign-in: never an address that somebody else wrote into a link.
+/// Only a page of the console follows a sign-in: never an address that another person wrote into a link.
 pub(super) fn local_path(to: &str) -> String {
     page_of_console(to).filter(|page| page.len() <= 2_048).unwrap_or_else(|| "/console".to_owned())
 }
@@ -176,7 +176,7 @@ fn page_of_console(to: &str) -> Option<String> {
     let own = Url::parse("https://gateway.invalid/").ok()?;
     let url = own.join(to).ok().filter(|url| is_plain && url.origin() == own.origin())?;
     let is_page = url.path() == "/console" || url.path().starts_with("/console/");
-    // A proxy in front may decode what browsers do not.
+    // A proxy in front may decode characters that browsers do not.
     let decoded = percent_decode_str(url.path()).collect::<Vec<u8>>();
     let leads_up = decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(|step| step == b"..");
     (is_page && !leads_up).then(|| url[Position::BeforePath..].to_owned())
@@ -265,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it is made of, what a browser makes of it is below the console.
+        /// For any parts, the address that a browser makes of it is below the console.
         #[test]
         fn no_address_leads_out_of_the_console(
             parts in prop::collection::vec(

@@ -1,5 +1,5 @@
-//! A form that changes something: accepted from a page of the console alone, with the token of the session, from a caller
-//! who may do it.
+//! A form that changes something: accepted only from a page of the console, with the token of the session, from a
+//! caller who may do it.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Submitted {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
     }
 
-    /// The line of the audit trail for what is changed.
+    /// The line of the audit trail for the change.
     pub(super) fn event(&self, kind: EventKind, subject: &str) -> AuditEvent {
         AuditEvent {
             subject: Some(subject.to_owned()),
@@ -67,7 +67,7 @@ impl Submitted {
         }
     }
 
-    /// What cannot be undone is done only with its name in the field beside the button.
+    /// An action that cannot be undone needs the name of its object in the field beside the button.
     ///
     /// # Errors
     /// `invalid_request`.
@@ -79,7 +79,7 @@ impl Submitted {
         Err(CallError::new(ErrorCode::InvalidRequest, message))
     }
 
-    /// The proof for what the visitor adds, as over HTTP: a role of the console alone does not give it.
+    /// The proof for the visitor's additions, as over HTTP: a role of the console by itself does not give it.
     ///
     /// # Errors
     /// `denied`.
@@ -87,7 +87,8 @@ impl Submitted {
         Administrator::of(&self.visit.caller)
     }
 
-    /// The proof that the visitor may change what all tenants share, as over HTTP: a role of the console alone does not give it.
+    /// The proof that the visitor may change shared resources of all tenants, as over HTTP: a role of the console by
+    /// itself does not give it.
     ///
     /// # Errors
     /// `denied`.

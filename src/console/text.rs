@@ -97,7 +97,7 @@ impl Texts {
 
     fn formatted(&self, id: &str, arguments: Option<&FluentArgs<'_>>) -> Cow<'static, str> {
         let Some(pattern) = self.bundle.get_message(id).and_then(|message| message.value()) else {
-            // A test sees to it that there is none.
+            // A test checks that there is none.
             return id.to_owned().into();
         };
         self.bundle.format_pattern(pattern, arguments, &mut Vec::new()).into_owned().into()

@@ -1,4 +1,4 @@
-//! One tool: what it is, its arguments, its limits, what is wrong with it, and the form that tries it.
+//! One tool: its kind, its arguments, its limits, its problems, and the form that tries it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) fn find(console: &Console, visit: &Visit, name: &str) -> Result<Arc<T
     console.gateway.pipeline.registry.find(name, &visit.caller)
 }
 
-/// The page, with what was tried.
+/// The page, with the last attempt.
 pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
@@ -130,7 +130,7 @@ fn limits(texts: &Texts, console: &Console, tool: &Tool, tenant: &str) -> Markup
     }
 }
 
-/// The id of the text that says whether it was approved. A tool that differs from what was approved is not offered.
+/// The id of the text that says whether it was approved. A tool that differs from its approved form is not offered.
 fn lock_state(console: &Console, tool: &Tool) -> &'static str {
     match console.gateway.tool_offer().is_pinned(tool.name()) {
         Some(true) => "lock-state-pinned",

@@ -23,7 +23,7 @@ use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Quarantined;
 use sekisho_calls::tool::{Metadata, Tool};
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -74,7 +74,7 @@ pub(super) fn path_of_source(source: &str) -> String {
     with_query("/console/tools", [("source", source)])
 }
 
-/// What a tool is, in words with colours.
+/// The properties of a tool, in words with colours.
 pub(super) fn tags(texts: &Texts, metadata: &Metadata) -> Markup {
     html! {
         @if metadata.dangerous { span.tag.bad { "▲ " (texts.get("tool-dangerous")) } " " }
@@ -83,7 +83,7 @@ pub(super) fn tags(texts: &Texts, metadata: &Metadata) -> Markup {
     }
 }
 
-/// All that fit the filters, and not those of the page alone.
+/// All tools that fit the filters, not only the page's.
 fn rows(found: &[&Line<'_>]) -> Rows<'static, 7> {
     let row = |line: &&Line<'_>| {
         let metadata = line.metadata;

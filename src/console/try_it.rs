@@ -31,7 +31,7 @@ const MAX_SHOWN: usize = 64 << 10;
 /// Pictures that are shown: none of them runs a script.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// What was tried, and what came of it.
+/// An attempt, and its result.
 #[derive(Debug, Default)]
 pub(super) struct Attempt {
     filled: Vec<(String, String)>,
@@ -54,7 +54,7 @@ pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<St
     visit.answer(page)
 }
 
-/// The form, and what came of it.
+/// The form, and the result of the last attempt.
 pub(super) fn section(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let (Some(token), true) = (visit.form_token(), visit.may(Act::TryTool)) else {
@@ -65,7 +65,7 @@ pub(super) fn section(console: &Console, visit: &Visit, tool: &Tool, attempt: &A
     html! {
         form.stack method="post" action={ (tools::path_of(tool.name())) "#reply" } enctype="multipart/form-data" {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
-            // The first button is that of the Enter key: lists have buttons of their own.
+            // The first button is the button of the Enter key: lists have buttons of their own.
             button.unseen name=(MODE) value=(if is_dangerous { "dry" } else { "run" }) tabindex="-1" aria-hidden="true" {}
             (schema_form::draw(&texts, tool.input.document(), &attempt.filled, &attempt.problems))
             div.buttons {

@@ -1,8 +1,8 @@
 //! The page where a caller signs in to an upstream that is called as its callers.
 //!
-//! Its address alone does nothing: the browser shows that it is the caller's, by the session of the console or by the one-time
-//! code that only the caller was given. It gets a cookie then, without which the sign-in does not end. So nobody can have
-//! somebody else sign in for them by a link, neither to this page nor to the authorization server.
+//! Its address by itself does nothing: the browser shows that it is the caller's, by the session of the console or by
+//! the one-time code that only the caller was given. It gets a cookie then, without which the sign-in does not end. So
+//! nobody can have another person sign in for them by a link, neither to this page nor to the authorization server.
 
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ use sekisho_user_tokens::ReturnedBrowser;
 /// The cookie of the browser that was sent to the authorization server.
 const COOKIE_NAME: &str = "__Host-sekisho-upstream-sign-in";
 
-/// Who looks at the page.
+/// The visitor of the page.
 #[derive(Debug, PartialEq, Eq)]
 enum Viewer {
     /// The session of the console is the caller's.
     Caller,
-    /// It is that of another caller, with this id.
+    /// The session of the console belongs to another caller, with this id.
     Other(String),
     /// There is none.
     Unknown,
 }
 
-/// What the authorization server adds to the address. No `Debug`: it has the code.
+/// The parameters that the authorization server adds to the address. No `Debug`: one of them is the code.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Returned {
@@ -117,7 +117,7 @@ pub(super) async fn finish(
         Ok(sign_in) => with_cookie(respond(StatusCode::OK, done(&guest, &sign_in)), "", 0),
         Err(error) => {
             let page = error_page::of_guest(&guest, &error);
-            // Any site can send a browser here: what is no answer to its sign-in does not end that.
+            // Any site can send a browser here: a request that is no answer to its sign-in does not end the sign-in.
             if error.code() == ErrorCode::UpstreamError { with_cookie(page, "", 0) } else { page }
         }
     }

@@ -1,4 +1,4 @@
-//! Who visits a page, and in which language: decided once for each request, before the page.
+//! The visitor of a page, and the language: decided once for each request, before the page.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use sekisho_config::ConsoleRole;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
+/// The cookie of a session. Browsers keep a cookie with this prefix only if it is secure, only of this host, and for
+/// all paths.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";
 
 /// Interval at which a stream of events looks whether its session goes on.
@@ -36,13 +37,13 @@ const SESSION_CHECKS: Duration = Duration::from_secs(1);
 /// The name of the field with a form's token.
 pub(super) const TOKEN_FIELD: &str = "token";
 
-/// A request for a page, whoever sends it.
+/// A request for a page, from any visitor.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub request: PageRequest,
     uri: Uri,
     pub texts: Texts,
-    /// What the browser has as its session, whether there is such a session or not.
+    /// The browser's secret of a session, whether there is such a session or not.
     pub secret: Option<SessionSecret>,
     headers: HeaderMap,
 }
@@ -105,13 +106,13 @@ impl Visit {
         self.guest.texts
     }
 
-    /// Whether the page has what leads there.
+    /// Whether the page has the links to it.
     pub(super) fn may(&self, act: Act) -> bool {
         self.require(act).is_ok()
     }
 
     /// # Errors
-    /// `denied`: by the roles in the console, or to a tenant about what is of all.
+    /// `denied`: by the roles in the console, or to a tenant about resources of all.
     pub(super) fn require(&self, act: Act) -> Result<(), CallError> {
         act.require(&self.roles)?;
         act.require_tenant(&self.caller)
@@ -122,7 +123,7 @@ impl Visit {
         self.guest.secret.as_ref().filter(|_| !self.caller.anonymous).map(SessionSecret::form_token)
     }
 
-    /// Whether the caller may still see what the page shows live.
+    /// Whether the caller may still see the live parts of the page.
     pub(super) fn is_still_open(&self, console: &Console) -> bool {
         let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
         secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.keys().authenticator()))
@@ -148,7 +149,7 @@ impl Visit {
         Response::from_parts(parts, Body::from_stream(stream))
     }
 
-    /// A change comes from a page of the console, with the token of the session.
+    /// Checks that a change comes from a page of the console, with the token of the session.
     ///
     /// # Errors
     /// `denied`.
@@ -166,10 +167,10 @@ impl Visit {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// What a route of the API gives the caller.
+    /// The answer of a route of the API to the caller.
     ///
     /// # Errors
-    /// That of the route.
+    /// The error of the route.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, console: &Console, path: &str) -> Result<T, CallError> {
         console.api.json(&self.guest.request, &self.caller, (Method::GET, path), None).await
     }
@@ -177,7 +178,7 @@ impl Visit {
     /// A change, made by a route of the API.
     ///
     /// # Errors
-    /// That of the route.
+    /// The error of the route.
     pub(super) async fn change(
         &self,
         console: &Console,
@@ -224,7 +225,7 @@ impl FromRequestParts<Arc<Console>> for Visit {
     }
 }
 
-/// What the address says after `?`; the default for what cannot be read.
+/// The fields of the address after `?`; the default for unreadable ones.
 #[derive(Debug)]
 pub(super) struct Address<T>(pub T);
 

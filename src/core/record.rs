@@ -1,5 +1,4 @@
-//! What is known of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write
-//! it.
+//! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,11 +67,11 @@ pub enum KeptArguments {
 /// Maximum bytes of the text that says why a call was refused.
 pub const MAX_REASON: usize = 1_024;
 
-/// What is known of a call that has ended, without its arguments and its output. Built once; metrics, log and trace read it, and
-/// the audit trail and the list of recent calls share it. Its texts are bounded, or shared with others.
+/// The record of a call that has ended, without its arguments and its output. Built once; metrics, log and trace read
+/// it, and the audit trail and the list of recent calls share it. Its texts are bounded, or shared with others.
 #[derive(Debug, Clone)]
 pub struct CallSummary {
-    /// Of the calls that ended in this process: counts up. Zero until it is in their list.
+    /// The number of the call among the calls that ended in this process. Zero until it is in their list.
     pub sequence: u64,
     /// When it ended.
     pub time: SystemTime,
@@ -108,7 +107,7 @@ pub struct CallSummary {
     pub code: Option<ErrorCode>,
     /// The stage that refused the call or failed.
     pub stage: Option<Stage>,
-    /// Why it was refused; `None` where the text could contain arguments or what the tool said.
+    /// Why it was refused; `None` where the text could contain arguments or the tool's words.
     pub reason: Option<Box<str>>,
     /// The stages passed, the last one possibly failed, and the duration of each.
     pub stages: StageTimes,
@@ -120,11 +119,11 @@ pub struct CallSummary {
     pub rate: Option<RateState>,
     /// SHA-256 of the arguments' canonical JSON.
     pub arguments_digest: [u8; 32],
-    /// The trace that the call belongs to: that of its span, or without traces the caller's.
+    /// The trace that the call belongs to: the trace of its span, or without traces the caller's.
     pub trace_id: Option<[u8; 16]>,
     /// The rules of suspected prompt injections in the tool's texts.
     pub flags: Box<[Box<str>]>,
-    /// Of the registrations that replicas share.
+    /// The version of the registrations that replicas share.
     pub registry_version: Option<i64>,
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<Arc<str>>,
@@ -135,8 +134,8 @@ pub struct CallSummary {
 }
 
 impl CallSummary {
-    /// A call that ends now, without what its stages noted. `tool`: the registered name, if it called a tool. `request_id`: memory
-    /// for this text.
+    /// A call that ends now, without the notes of its stages. `tool`: the registered name, if it called a tool.
+    /// `request_id`: memory for this text.
     pub fn new(call: &CallContext, tool: Option<&Arc<str>>, error: Option<&CallError>, mut request_id: String) -> Self {
         let request = call.origin.request.as_deref();
         request_id.clear();
@@ -191,7 +190,7 @@ impl CallSummary {
     }
 }
 
-/// The text of a refusal. That of a violated schema quotes arguments, and that of a failure what the tool said.
+/// The text of a refusal. The text of a violated schema quotes arguments, and the text of a failure the tool's words.
 fn reason(error: &CallError) -> Option<Box<str>> {
     let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
     let text = error.message();
@@ -236,7 +235,7 @@ impl FinishReason {
 pub struct RunUsage {
     pub turns: u32,
     pub tool_calls: u32,
-    /// With those that the provider read from its cache or wrote to it.
+    /// Includes the tokens that the provider read from its cache or wrote to it.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     /// The part of the prompt's tokens that was read from the provider's cache.

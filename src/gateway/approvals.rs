@@ -18,10 +18,10 @@ use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 use sekisho_core::json;
 use sekisho_store::ApprovalFilter;
 
-/// The role of those who decide.
+/// The role of persons who decide.
 pub const APPROVER: &str = "approver";
 
-/// How often it is looked whether other replicas decided what callers wait for here.
+/// The interval of looks for decisions at other replicas for which callers wait here.
 const DECISIONS_POLL: Duration = Duration::from_millis(500);
 
 /// How often a waiting call is made again: each time for a reason that the approver was not shown.
@@ -31,7 +31,7 @@ const MAX_CALLS: u32 = 8;
 #[derive(Debug)]
 pub struct WaitedAnswer {
     pub answered: Answered,
-    /// The arguments with which it was made, if an approver changed them: only those of an agent's call.
+    /// The arguments with which it was made, if an approver changed them: only for an agent's call.
     pub changed: Option<Arguments>,
 }
 
@@ -54,8 +54,9 @@ impl CallApprovals {
         Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline) }
     }
 
-    /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
-    /// and no arguments in memory. `max_wait` says, for each approval that nobody has decided yet, how long that is waited for.
+    /// Makes a call. A call that needs approval ends, and is made again after the decision. Until then it has no slot,
+    /// no budget and no arguments in memory. `max_wait` gives, for each approval that nobody has decided yet, the time
+    /// to wait for the decision.
     pub async fn call_when_approved(
         &self,
         call: CallContext,
@@ -79,12 +80,13 @@ impl CallApprovals {
             let again = (again, answer.answered.stopped_run().cloned());
             // Boxed, because few calls wait.
             let Some(decided) = Box::pin(self.decided_call(again, needed, &max_wait)).await else { return answer };
-            // What an approver wrote may need another approval, which has nothing in its place.
+            // The arguments that an approver wrote may need another approval, which has nothing in its place.
             next = DecidedCall { changed: decided.changed.or(answer.changed), ..decided };
         }
     }
 
-    /// Makes a call for which the run of an agent paused, with what its approval has for it. `written`: what the model wrote.
+    /// Makes a call for which the run of an agent paused, with the arguments that its approval has for it. `written`:
+    /// the model's arguments.
     ///
     /// # Errors
     /// The approval, while nobody has decided about it.
@@ -101,7 +103,7 @@ impl CallApprovals {
         {
             return Err(approvals.needed(approval));
         }
-        // What was decided may be about a run of a program, which goes on.
+        // The decision may be about a run of a program, which goes on.
         if self.pipeline.run_awaiting(&call, &written, id).await.is_some() {
             call.resumption.approval = Some(id.into());
             return Ok(WaitedAnswer { answered: self.pipeline.call(call, written).await, changed: None });
@@ -120,7 +122,7 @@ impl CallApprovals {
         Ok(WaitedAnswer { answered: self.pipeline.call(call, arguments).await, changed })
     }
 
-    /// The arguments with which a call is made, if they are those that an approver wrote before this approval was needed.
+    /// The arguments with which a call is made, if an approver wrote them before this approval was needed.
     fn unless_written(&self, call: &CallContext, written: Arguments, made: &Arguments) -> Option<Arguments> {
         let tool = self.pipeline.registry.find_for(call).ok()?;
         let valid = tool.valid_arguments(written, &call.origin.prompt_params).ok()?;
@@ -168,7 +170,8 @@ impl CallApprovals {
         Ok((arguments, changed.filter(|_| !is_refused)))
     }
 
-    /// An approval that the caller may see, and whether its arguments too: approvers see those of their tenant.
+    /// An approval that the caller may see, and whether it may see the arguments too: approvers see the arguments of
+    /// their tenant.
     ///
     /// # Errors
     /// `not_found`, `overloaded` when the store cannot be read.
@@ -202,7 +205,7 @@ impl CallApprovals {
     /// Approves or denies a call of another.
     ///
     /// # Errors
-    /// `denied` for who is no approver or may not approve this, `not_found`, and those of
+    /// `denied` for a caller who is no approver or may not approve this, `not_found`, and the errors of
     /// [`decide`](sekisho_calls::approval::Approvals::decide).
     pub async fn decide(&self, approver: &Caller, id: &str, judgement: &Judgement) -> Result<Approval, CallError> {
         let (approval, is_approver) = self.find(approver, id).await?;
@@ -232,10 +235,10 @@ impl CallApprovals {
         approvals.decide_seen(&approval, approver, &judgement).await
     }
 
-    /// The arguments that an approver writes, as the tool takes them, and what is sent for them where that is another form.
+    /// The arguments that an approver writes, as the tool takes them, and their sent form, where it is another one.
     ///
     /// # Errors
-    /// `invalid_arguments`, also where something is left out that is masked; `invalid_request`: the tool is another one by now.
+    /// `invalid_arguments`, also where a masked part is left out; `invalid_request`: the tool is another one by now.
     fn valid_change(
         &self,
         approval: &Approval,
@@ -249,13 +252,13 @@ impl CallApprovals {
                            deny the call, so that it is asked for anew";
             CallError::new(ErrorCode::InvalidRequest, message)
         })?;
-        // The run of an agent has no `prompt_params`: what its call is sent with follows from its arguments.
+        // The run of an agent has no `prompt_params`: the sent form of its call follows from its arguments.
         let valid = tool.valid_arguments(approval.with_masked(asked, written)?, &Map::new())?;
         let sent = SentToShow::of_change(tool, &valid, &approval.details.masks);
         Ok((valid.as_map().clone(), sent))
     }
 
-    /// Whose approvals a caller sees: an approver those of the tenant.
+    /// The reach of a caller: an approver sees the approvals of the tenant.
     fn reach_of(&self, caller: &Caller) -> Reach {
         match self.configuration.reach(caller) {
             Reach::Own if caller.has_role(APPROVER) => Reach::Tenant,
@@ -263,7 +266,7 @@ impl CallApprovals {
         }
     }
 
-    /// Wakes callers who wait here for what was decided at another replica.
+    /// Wakes callers who wait here for a decision that was made at another replica.
     pub(super) async fn follow_decisions(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(DECISIONS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Makes a gateway of its parts: gives each capability what it needs of the others.
+//! Makes a gateway of its parts: each capability gets the capabilities that it uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use sekisho_store::replica::Replica;
 use sekisho_store::state_lock::StateLock;
 use sekisho_user_tokens::UserTokens;
 
-/// What a start has built.
+/// The parts that a start has built.
 pub(super) struct Parts {
     pub tool_offer: Arc<ToolOffer>,
     pub store: Store,

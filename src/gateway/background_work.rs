@@ -43,7 +43,8 @@ impl BackgroundWork {
         });
     }
 
-    /// Has this run each minute, as long as there is `kept`: to remove what has expired, also where nothing comes after it.
+    /// Runs the work each minute, as long as there is `kept`: it removes expired entries, also where no later entry
+    /// comes.
     pub fn each_minute<T: Send + Sync + 'static>(&self, kept: &Arc<T>, work: impl Fn(&T) + Send + 'static) {
         let kept = Arc::downgrade(kept);
         self.spawn_until_closing(async move {

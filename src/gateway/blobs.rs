@@ -1,5 +1,5 @@
-//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it. And where
-//! sessions of interpreters are stored, there or in the state directory.
+//! The object storage of the replicas: its health, the copies to it, and the removals from it. And the storage of
+//! sessions of interpreters, there or in the state directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const SWEEP: Duration = Duration::from_secs(3_600);
 /// The folder of stored sessions in the state directory.
 const SESSION_IMAGES: &str = "session-images";
 
-/// The names in readiness: of the storage, and of what waits for it.
+/// The names in readiness: of the storage, and of the segments that wait for it.
 const COMPONENT: &str = "object_storage";
 const SEGMENTS: &str = "audit_segments";
 
@@ -60,7 +60,8 @@ impl Cluster {
         }
     }
 
-    /// Copies closed segments of the audit trail. While that fails they stay, whatever `audit.retention_days` says.
+    /// Copies closed segments of the audit trail. While that fails the segments stay, also beyond
+    /// `audit.retention_days`.
     async fn copy_segments(&self, blobs: Blobs, replica: &Replica) {
         let audit = &self.pipeline.settlement.audit;
         let uploads =
@@ -160,10 +161,11 @@ fn open_alone(config: &Config) -> Result<Option<Blobs>, StartError> {
     open(config, &outbound)
 }
 
-/// Writes, reads and removes an object in the storage of a configuration; where that is. `None` without one.
+/// Writes, reads and removes an object in the storage of a configuration; returns the place of the storage. `None`
+/// without one.
 ///
 /// # Errors
-/// The first of them that fails.
+/// The first operation that fails.
 pub async fn probe_blobs(config: &Config) -> Result<Option<String>, StartError> {
     let Some(blobs) = open_alone(config)? else { return Ok(None) };
     blobs.probe().await.map_err(component_error("cluster.blobs"))?;

@@ -1,4 +1,4 @@
-//! Writes the audit lines of what the gateway applies while it runs: configurations and the lock.
+//! Writes the audit lines of changes that the gateway applies while it runs: of configurations and the lock.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -55,7 +55,8 @@ impl Cluster {
         self.replica.as_ref()
     }
 
-    /// Says to the other replicas where this one takes their requests; with `None`, that it takes no more.
+    /// Announces to the other replicas the address at which this replica takes their requests; with `None`, that it
+    /// takes no more.
     pub async fn announce_address(&self, address: Option<SocketAddr>) {
         let Some(replica) = &self.replica else { return };
         replica.set_address(address);
@@ -69,7 +70,7 @@ impl Cluster {
         self.replica.as_ref().map(|replica| &**replica.id())
     }
 
-    /// The id of this replica, and all replicas that did not leave, each with what it leases of today's budgets.
+    /// The id of this replica, and all replicas that did not leave, each with its leases of today's budgets.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
@@ -84,7 +85,7 @@ impl Cluster {
         Ok((replica.id(), replicas.collect()))
     }
 
-    /// Checks that this caller may release what replicas lease.
+    /// Checks that this caller may release the leases of replicas.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -92,11 +93,11 @@ impl Cluster {
         self.replica_shown_to(caller).map(drop)
     }
 
-    /// Gives back what a lost replica leases of the budgets of a day, and does not know as spent.
+    /// Gives back the part of a day's budgets that a lost replica leases and that is not known as spent.
     ///
     /// # Errors
-    /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store cannot be
-    /// written.
+    /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store
+    /// cannot be written.
     pub async fn release(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
         match self.store.budget_leases().release(id, RELEASED_AFTER).await? {
             Release::Done(given_back) => Ok(given_back),
@@ -129,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// Says at intervals that this replica is there.
+    /// Sends the heartbeats of this replica.
     async fn keep_registered(self: Arc<Self>, closing: CancellationToken) {
         let Some(replica) = &self.replica else { return };
         let mut ticks = tokio::time::interval(HEARTBEAT);
@@ -146,8 +147,8 @@ impl Cluster {
         replica.beat(&files, &degraded).await;
     }
 
-    /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others, the object
-    /// storage.
+    /// Starts the background work of a replica: its heartbeat, leases of budgets and rates, registrations of others,
+    /// the object storage.
     pub(super) fn start(self: &Arc<Self>, background: &BackgroundWork) {
         let Some(replica) = &self.replica else { return };
         self.apply_membership(replica);
@@ -169,7 +170,7 @@ impl Cluster {
     async fn follow_registrations(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(REGISTRATIONS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Whatever was changed since the start was read is taken over once more.
+        // Every change since the start read the store is taken over once more.
         let mut known = None;
         while closing.run_until_cancelled(ticks.tick()).await.is_some() {
             // The component `cluster` says when the store cannot be read.
@@ -197,14 +198,14 @@ impl Cluster {
         limit_tenants(&self.pipeline.budget, &self.configuration.current(), &self.store.resources()).await
     }
 
-    /// Gives back what this replica leased, and removes its registration.
+    /// Gives back the leases of this replica, and removes its registration.
     pub(super) async fn leave(&self) {
         let Some(replica) = &self.replica else { return };
         self.budget_leases(replica).give_back().await;
         replica.leave().await;
     }
 
-    /// Removes what replicas left long ago.
+    /// Removes the remains of replicas that were lost long ago.
     pub(super) async fn forget_lost(&self) {
         let Some(replica) = &self.replica else { return };
         replica.forget_lost().await;
@@ -245,7 +246,7 @@ fn may_be_live(id: &str, silent: Duration) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
 }
 
-/// Registers this gateway, if it is a replica.
+/// Registers this gateway, if the configuration makes it a replica.
 ///
 /// # Errors
 /// The store cannot be written.
@@ -263,13 +264,13 @@ pub(super) async fn register(
     registered.map(Some).map_err(component_error("cluster"))
 }
 
-/// The keys of what replicas sign for each other, if they forward requests.
+/// The keys for signatures of replicas for each other, if they forward requests.
 fn keys_of(config: &Config) -> Option<ClusterKeys> {
     let (_, secret) = config.cluster.forwarding()?;
     Some(ClusterKeys::new(secret, config.cluster.accepted_secret.as_ref()))
 }
 
-/// The digests of what all replicas should have alike.
+/// The digests of the files that all replicas should have alike.
 pub(super) fn files_of(config: &Config, policies: Arc<str>) -> Files {
     let mut digest = Sha256::new();
     for (topic, settings) in config.fingerprint() {

@@ -23,7 +23,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(600);
 /// In `/readyz`: the workers.
 const WORKERS: &str = "component_workers";
 
-/// What files are read with.
+/// The means to read files.
 pub(super) struct ReadWith<'a> {
     pub(super) sandbox: &'a Arc<Sandbox>,
     pub(super) outbound: &'a Outbound,
@@ -44,8 +44,8 @@ pub(super) fn report(readiness: &Readiness, before: &Components, now: &Component
     readiness.replace(&before.problems(), now.problems(), |component| now.has_file(component));
 }
 
-/// Has calls run what these load. Whoever changes the tools calls this when they count: workers of a state that did not come
-/// to count would not have the components of the tools.
+/// Has calls run the loaded components. Called when changed tools count: workers of a state that never counted would
+/// not have the components of the tools.
 pub(super) fn offer(sandbox: &Sandbox, readiness: &Readiness, components: &Components) {
     match sandbox.offer_components(components.loads()) {
         Ok(()) => readiness.restore(WORKERS),
@@ -72,7 +72,7 @@ impl ToolOffer {
         }
     }
 
-    /// The tools of the folder under a lock, of what is compiled already.
+    /// The tools of the folder under a lock, only of files that are compiled already.
     pub(super) async fn components_for(&self, config: &Config, has_lock: bool) -> Arc<Components> {
         let with = ReadWith { sandbox: &self.sandbox, outbound: &self.outbound, has_lock, may_compile: false };
         read(config, with, &self.components.load_full()).await
@@ -88,7 +88,7 @@ impl ToolOffer {
             return;
         }
         let _changing = self.changing.lock().await;
-        // A reload may have read the files meanwhile.
+        // A reload may have read the files in between.
         if !Arc::ptr_eq(&config, &self.configuration.current()) || !Arc::ptr_eq(&before, &self.components.load()) {
             return;
         }

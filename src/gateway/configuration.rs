@@ -1,4 +1,4 @@
-//! The configuration that is in force, and what a changed one would do.
+//! The configuration that is in force, and the effects of a changed one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use sekisho_config::{Config, ConsoleRole, Environment, Opening, Setting, Setting
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// What a changed configuration would do.
+/// The effects of a changed configuration.
 #[derive(Debug, Default)]
 pub struct ConfigurationCheck {
     /// Why it would not be taken over.
     pub problems: Vec<String>,
     /// The settings that would change: before and after.
     pub changes: Vec<(Option<Setting>, Option<Setting>)>,
-    /// What it would open, for which it would wait for a person.
+    /// The parts that it would open, for which it would wait for a person.
     pub opens: Vec<Opening>,
     /// Topics of which a change takes effect at the next start.
     pub restart_required: Vec<&'static str>,
@@ -29,13 +29,13 @@ pub struct ConfigurationCheck {
     pub notes: BTreeMap<String, String>,
 }
 
-/// The configuration in force, and what callers may see and do by it.
+/// The configuration in force, and the rights of callers by it.
 #[derive(Debug)]
 pub struct Configuration {
     current: ArcSwap<Config>,
     /// The configuration of the start, of which some topics stay until the next one.
     started_with: Config,
-    /// Those topics that have changed since.
+    /// The topics of that configuration that have changed since.
     restart_required: ArcSwap<Vec<&'static str>>,
     /// A changed configuration that waits for a person.
     waiting: ArcSwapOption<WaitingConfiguration>,
@@ -80,7 +80,7 @@ impl Configuration {
         self.restart_required.store(Arc::new(pending));
     }
 
-    /// This one is in force from now on.
+    /// Puts this configuration in force.
     pub(super) fn replace(&self, config: Config) {
         self.current.store(Arc::new(config));
     }
@@ -97,7 +97,7 @@ impl Configuration {
         self.waiting.store(None);
     }
 
-    /// What opens something in the configuration that waits, if one does.
+    /// The parts that the waiting configuration opens, if one waits.
     pub fn waiting_openings(&self) -> Vec<Opening> {
         self.waiting.load().as_ref().map(|waiting| waiting.opens.clone()).unwrap_or_default()
     }
@@ -129,7 +129,7 @@ impl Configuration {
         self.current().console.roles_of(caller)
     }
 
-    /// Whose calls the caller sees.
+    /// The reach of a caller: whose calls it sees.
     pub fn reach(&self, caller: &Caller) -> Reach {
         let roles = self.console_roles(caller);
         match roles.contains(&ConsoleRole::Admin) {
@@ -150,8 +150,8 @@ impl Configuration {
 }
 
 impl ConfigurationNotes {
-    /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken over. Of a
-    /// text, values of variables, files and programs are not read.
+    /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken
+    /// over. For a text, values of variables, files and programs are not read.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
@@ -187,7 +187,7 @@ impl ConfigurationCheck {
 
 type Problems = Vec<String>;
 
-/// `mcp_files`: of the configuration in force, which a text may name too.
+/// `mcp_files`: the files of the configuration in force, which a text may name too.
 fn read(
     file: Option<&Path>,
     text: Option<String>,
@@ -216,7 +216,7 @@ fn compare(running: &Config, started: &Config, next: &Config, policy: Option<&Po
     };
     let (before, after) = (by_key(running), by_key(next));
     let keys: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    // Of a secret only whether it is set.
+    // For a secret it shows only whether it is set.
     let says = |setting: Option<&Setting>| {
         let set = |setting: &Setting| setting.is_secret && setting.source != SettingSource::Default;
         setting.map(|setting| (setting.value.clone(), setting.is_secret, set(setting)))
@@ -231,7 +231,7 @@ fn compare(running: &Config, started: &Config, next: &Config, policy: Option<&Po
     // A value that is not read counts as the one in force.
     opens.retain(|opening| !next.set.has_unread(&opening.setting));
     let policies = policies.and_then(Result::err);
-    // Of a topic with a value that is not read, only the settings that are shown can be compared.
+    // For a topic with a value that is not read, only the settings that are shown can be compared.
     let shown = by_key(started);
     let is_changed = |topic: &str| {
         let is_in = |key: &str| key.strip_prefix(topic).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));

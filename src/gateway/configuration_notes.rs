@@ -1,5 +1,5 @@
-//! What is to be said about the configuration. Names in it that match nothing are looked for when tools or settings have changed, and
-//! each minute, since keys, tenants and models of the store change too.
+//! Notes about the configuration. The search for names in it that match nothing runs when tools or settings have
+//! changed, and each minute, since keys, tenants and models of the store change too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use sekisho_observe::descriptors;
 use sekisho_openapi::Collections;
 use sekisho_store::Store;
 
-/// Warnings about the configuration: names that match nothing, settings that count later, and what a changed one would do.
+/// Warnings about the configuration: names that match nothing, settings that count later, and the effects of a changed
+/// one.
 #[derive(Debug)]
 pub struct ConfigurationNotes {
     pub(super) configuration: Arc<Configuration>,
@@ -28,13 +29,13 @@ pub struct ConfigurationNotes {
     tool_offer: Arc<ToolOffer>,
     /// The names in the store.
     registered: ArcSwap<RegisteredNames>,
-    /// Of `agent.skills_directory`; `None` while it is not read.
+    /// The names in `agent.skills_directory`; `None` while it is not read.
     skills: ArcSwapOption<BTreeSet<String>>,
-    /// Setting → what is wrong with its name; `None` before the names were looked at.
+    /// Setting → problem of its name; `None` before the names were looked at.
     names: ArcSwapOption<BTreeMap<String, String>>,
 }
 
-/// Refuses a configuration with a guard whose name misspells that of a tool.
+/// Refuses a configuration with a guard whose name misspells the name of a tool.
 ///
 /// # Errors
 /// The names with their places.
@@ -127,14 +128,14 @@ impl ConfigurationNotes {
         self.look_for_unknown_names();
     }
 
-    /// Compares the names of the running configuration with those that exist.
+    /// Compares the names of the running configuration with the existing names.
     pub(super) fn look_for_unknown_names(&self) {
         let config = self.configuration.current_arc();
         let unknown = self.unknown_names(&config).into_iter();
         self.replace_names(unknown.map(|unknown| (unknown.setting.clone(), unknown.sentence())).collect());
     }
 
-    /// Logs those that were not there before; the first ones are logged with the other notes of the start.
+    /// Logs the new notes; the first ones are logged with the other notes of the start.
     fn replace_names(&self, notes: BTreeMap<String, String>) {
         let before = self.names.load();
         if let Some(before) = before.as_deref() {
@@ -156,7 +157,7 @@ impl ConfigurationNotes {
             }
             match RegisteredNames::read(&self.store).await {
                 Ok(registered) => self.registered.store(Arc::new(registered)),
-                // Those read before count on; the store reports itself.
+                // The names read before count on; the store reports itself.
                 Err(problem) => tracing::debug!(%problem, "the names in the store cannot be read"),
             }
             // Not between the tools and the settings of a reload.

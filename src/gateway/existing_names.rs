@@ -1,4 +1,4 @@
-//! The names that exist in a gateway, to compare those in its configuration with.
+//! The names that exist in a gateway, to compare the names in its configuration with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct NameSources<'a> {
     pub own: OwnTools<'a>,
     pub servers: &'a [ServerNames],
     pub registered: &'a RegisteredNames,
-    /// Of `agent.skills_directory`; `None` while it is not read.
+    /// The names in `agent.skills_directory`; `None` while it is not read.
     pub skills: Option<&'a BTreeSet<String>>,
 }
 
@@ -51,8 +51,6 @@ struct RegisteredKey {
 }
 
 impl RegisteredNames {
-    /// # Errors
-    /// The store cannot be read.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let servers =
             store.registrations().list(Registrations::McpServers).await?.into_iter().map(|server| server.name);
@@ -73,7 +71,7 @@ impl RegisteredNames {
         })
     }
 
-    /// Those in the configured store; none when the store does not exist.
+    /// The names in the configured store; none when the store does not exist.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -90,7 +88,7 @@ impl RegisteredNames {
     }
 }
 
-/// The names to compare those of a configuration with, which need not be the one in force.
+/// The names to compare the names of a configuration with, which need not be the one in force.
 pub fn existing_names(config: &Config, sources: NameSources<'_>) -> ExistingNames {
     let mut names = ExistingNames::default();
     add_tools(&mut names, config, sources);
@@ -134,7 +132,7 @@ fn add_tools(names: &mut ExistingNames, config: &Config, NameSources { snapshot,
     let renamed: BTreeSet<_> = overrides.values().filter_map(|changes| changes.rename.as_ref()).collect();
     let by_source = known.iter().filter(|name| !renamed.contains(name)).chain(snapshot.overridden());
     names.add(NameKind::SourceTool, "", by_source.cloned());
-    // What a rule says of a tool that is not offered at all needs no correction.
+    // The settings of a rule for a tool that is not offered at all need no correction.
     let is_hidden = |name: &&String| overrides.get(*name).is_some_and(|changes| changes.hidden == Some(true));
     let hidden: Vec<_> = snapshot.overridden().iter().filter(is_hidden).cloned().collect();
     names.add(NameKind::Tool, "", known.into_iter().chain(hidden));
@@ -200,7 +198,7 @@ fn add_servers(
     names.add(NameKind::Adapter, "", config.openapi.adapters.keys().cloned());
 }
 
-/// Of the documents that are read as they are configured.
+/// Adds the names of the documents that are read as they are configured.
 fn add_documents(names: &mut ExistingNames, config: &Config, collections: &Collections) {
     let is_settled = |name: &String| !collections.broken.contains_key(name) && !collections.pending.contains_key(name);
     let mut unread_adapters = BTreeSet::new();

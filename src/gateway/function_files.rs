@@ -17,16 +17,16 @@ use sekisho_tools::python_tools::source_of;
 /// Calls that are shown of one file.
 const MAX_FAILURES: usize = 20;
 
-/// Of a file with cases.
+/// Maximum bytes of a file with cases.
 const MAX_CASES_BYTES: u64 = 256 << 10;
 
 /// The folder of the files.
 #[derive(Debug)]
 pub struct FunctionFolder {
     pub files: Vec<FunctionFile>,
-    /// Names and versions of what the files can import besides the interpreter's packages.
+    /// Names and versions of the packages that the files can import besides the interpreter's.
     pub packages: Vec<String>,
-    /// What is wrong with the folder, or with packages.
+    /// The problems of the folder, or of packages.
     pub problems: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct FunctionFolder {
 pub struct FunctionFile {
     /// Its name without `.py`.
     pub name: String,
-    /// Those that are offered.
+    /// The tools that are offered.
     pub tools: Vec<String>,
     pub problems: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub struct FunctionSource {
     pub cases: Vec<Value>,
     /// Why the cases cannot be read.
     pub cases_problem: Option<String>,
-    /// Those that the caller may see, newest first.
+    /// The failures that the caller may see, newest first.
     pub failures: Vec<Arc<CallSummary>>,
 }
 
@@ -77,7 +77,7 @@ impl PythonFunctions {
             return Err(CallError::new(ErrorCode::NotFound, message));
         };
         let directory = self.configuration.current().python_tools.directory.clone();
-        // The name is that of a file of the folder.
+        // The name belongs to a file of the folder.
         let path = directory.unwrap_or_default().join(format!("{name}.cases.yaml"));
         let cases = tokio::task::spawn_blocking(move || read_cases(&path)).await.map_err(CallError::internal)?;
         let (cases, cases_problem) = match cases {

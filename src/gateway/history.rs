@@ -15,11 +15,11 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// Maximum duration of one search.
 const WITHIN: Duration = Duration::from_millis(1_500);
 
-/// Times from the arrival of a call, which its id has, to its line: that of most calls, and the longest.
+/// Times from the arrival of a call, which its id has, to its line: the time of most calls, and the longest.
 const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
 
-/// Calls, as far as a caller may see them: those in memory, those of the audit trail, what the policies decided about them, and what
-/// they would decide about another.
+/// Calls, as far as a caller may see them: calls in memory, calls of the audit trail, the decisions of the policies
+/// about them, and their decision about a further call.
 #[derive(Debug)]
 pub struct History {
     pub(super) configuration: Arc<Configuration>,
@@ -53,7 +53,7 @@ impl History {
     /// A call of the trail.
     ///
     /// # Errors
-    /// `not_found`: there is none, or none that the caller may see; and those of [`search`](Self::search).
+    /// `not_found`: there is none, or none that the caller may see; and the errors of [`search`](Self::search).
     pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
         let arrived = arrival(id).ok_or_else(unknown)?;
@@ -76,7 +76,7 @@ impl History {
     }
 }
 
-/// One call is searched only in the time in which it can have ended.
+/// The search for one call covers only the time in which it can have ended.
 fn around_call(filter: HistoryFilter) -> HistoryFilter {
     let Some(arrived) = filter.call_id.as_deref().and_then(arrival) else { return filter };
     let ended_by = arrived.checked_add(CALL_DURATIONS[1]).ok();

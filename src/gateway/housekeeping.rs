@@ -1,4 +1,4 @@
-//! Removes at intervals what has expired or is not used any more.
+//! Removes expired and unused data at intervals.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ const EVICTED_PAUSE: Duration = Duration::from_secs(10);
 /// Evicted sessions of which it is looked up at once whether they have a conversation.
 const LOOKED_UP: usize = 500;
 
-/// What is to be done.
+/// The work that is due.
 enum Due {
     All,
     /// Many sessions were evicted since.
     Evicted,
 }
 
-/// Removes what has expired, and what has been idle for too long.
+/// Removes expired data, and data that have been idle for too long.
 #[derive(Debug)]
 pub(super) struct Housekeeping {
     pub(super) configuration: Arc<Configuration>,
@@ -132,7 +132,7 @@ impl Housekeeping {
         self.store.now().earlier(kept)
     }
 
-    /// Deletes the workspaces of evicted sessions. Those of conversations stay as long as their messages.
+    /// Deletes the workspaces of evicted sessions. Workspaces of conversations stay as long as their messages.
     async fn delete_evicted_workspaces(&self) {
         let mut evicted = self.pipeline.sessions.take_evicted();
         while !evicted.is_empty() {
@@ -279,7 +279,7 @@ mod tests {
         let written = |id: &str| {
             gateway.configuration.current().workspaces_directory().join(workspace_of(&caller.key, id)).exists()
         };
-        // Of an earlier process, and of this one.
+        // Sessions of an earlier process, and of this one.
         for id in ["kept", "without", "of no conversation"] {
             std::fs::create_dir_all(
                 gateway.configuration.current().workspaces_directory().join(workspace_of(&caller.key, id)),

@@ -37,22 +37,22 @@ pub struct OfferedTools {
     pub collections: Collections,
     pub python_tools: Arc<PythonTools>,
     pub components: Arc<Components>,
-    /// What the MCP servers listed.
+    /// The lists of the MCP servers.
     pub servers: Vec<ServerNames>,
     /// As in [`Inventory`].
     pub out_of_reach: BTreeMap<String, String>,
 }
 
-/// What all sources have.
+/// The offers of all sources.
 struct Surveyed {
     offered: OfferedTools,
     definitions: Vec<ToolDefinition>,
-    /// Of the instructions and prompts of MCP servers.
+    /// The pins of the instructions and prompts of MCP servers.
     words: BTreeMap<String, Pin>,
 }
 
-/// The tools of all sources, those of the configuration and those registered over HTTP in the same state directory:
-/// connects to every MCP server and reads every document, and then disconnects.
+/// The tools of all sources: of the configuration, and registered over HTTP in the same state directory. Connects to
+/// every MCP server and reads every document, and then disconnects.
 ///
 /// # Errors
 /// Names and schemas that cannot be registered, or a store or lock that cannot be read.
@@ -62,7 +62,7 @@ pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> 
     Ok(survey(config, lock, has_lock).await?.offered)
 }
 
-/// The same as pins, whatever the lock.
+/// The same as pins, for any lock.
 ///
 /// # Errors
 /// As [`offered_tools`].

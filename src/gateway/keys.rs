@@ -1,5 +1,5 @@
-//! Keys that administrators create, rotate and revoke. The copy in memory by which requests are authenticated follows the
-//! store: at once what this gateway changes, within [`KEYS_POLL`] what other replicas do.
+//! Keys that administrators create, rotate and revoke. The copy in memory by which requests are authenticated follows
+//! the store: changes of this gateway count at once, changes of other replicas within [`KEYS_POLL`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use sekisho_core::visible_text::is_visible;
 use sekisho_outbound::Outbound;
 use sekisho_store::{MAX_KEYS, NewManagedKey, Store, StoreError, StoredKey};
 
-/// How often it is looked whether another replica changed keys, and whether those of open streams have ended.
+/// The interval of looks for keys that another replica changed, and for open streams whose keys have ended.
 const KEYS_POLL: Duration = Duration::from_secs(1);
 
 /// How often the store gets the last uses of keys.
@@ -37,22 +37,22 @@ const MAX_TEXT: usize = 256;
 /// Maximum roles, patterns of tools, and creators of a key.
 const MAX_ENTRIES: usize = 100;
 
-/// Who administers keys, and what they may give.
+/// The administrator of keys, and the rights that it may give.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyAdministrator<'a> {
     pub caller: &'a Caller,
-    /// Whoever can open the Unix socket may name any caller, and so give any rights.
+    /// Anyone who can open the Unix socket may name any caller, and so give any rights.
     pub over_socket: bool,
 }
 
-/// What a key is to be.
+/// The content of a new key.
 #[derive(Debug, Default)]
 pub struct WantedKey {
     /// `None`: the key's id.
     pub person: Option<String>,
     pub description: String,
     pub roles: Vec<String>,
-    /// `None`: that of its administrator.
+    /// `None`: the tenant of its administrator.
     pub tenant: Option<String>,
     /// `None`: all tools.
     pub tools: Option<Vec<String>>,
@@ -67,8 +67,9 @@ pub struct CheckedKey {
 }
 
 impl KeyAdministrator<'_> {
-    /// The creators of a key of this person once this administrator has a token of it, who may be any of the persons that it
-    /// counts as. Over the socket it counts as nobody: whoever can open that may change the configuration's keys too.
+    /// The creators of a key of this person, once this administrator has a token of it. The administrator may be any of
+    /// the persons as whom it counts. Over the socket it counts as nobody: anyone who can open the socket may change
+    /// the configuration's keys too.
     ///
     /// # Errors
     /// `invalid_request`: they are too many.
@@ -90,19 +91,19 @@ impl KeyAdministrator<'_> {
     }
 }
 
-/// The keys by which callers are authenticated, and those of them that administrators manage.
+/// The keys by which callers are authenticated, and the keys that administrators manage.
 #[derive(Debug)]
 pub struct Keys {
     store: Store,
     authenticator: ArcSwap<Authenticator>,
-    /// Of all authenticators.
+    /// The managed keys of all authenticators.
     managed: Arc<ManagedKeys>,
     /// Held while managed keys are changed or read from the store.
     changing: Mutex<()>,
 }
 
 impl Keys {
-    /// The keys of a configuration, and those of the store.
+    /// The keys of a configuration, and of the store.
     ///
     /// # Errors
     /// The store cannot be read, or `auth` cannot be used.
@@ -118,12 +119,12 @@ impl Keys {
         })
     }
 
-    /// What authenticates the requests of now.
+    /// The authenticator of current requests.
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
         self.authenticator.load()
     }
 
-    /// The authenticator of another configuration, with what the present one knows of issuers.
+    /// The authenticator of another configuration, with the present one's knowledge of issuers.
     ///
     /// # Errors
     /// `auth` cannot be used.
@@ -137,7 +138,7 @@ impl Keys {
         Ok(next)
     }
 
-    /// Requests are authenticated by this one from now on.
+    /// Requests are authenticated by this authenticator from now on.
     pub(super) fn replace_authenticator(&self, next: Authenticator) {
         self.authenticator.store(Arc::new(next));
     }
@@ -221,11 +222,12 @@ impl Keys {
         self.check_rights(by, rights)
     }
 
-    /// Gives a key, as it was read, another token, which its administrator gets; the one before is accepted for `overlap` more.
+    /// Gives a key, as it was read, another token, which its administrator gets; the token before is accepted for
+    /// `overlap` more.
     ///
     /// # Errors
-    /// `invalid_request` for a key that was rotated or revoked meanwhile, or that too many persons rotated; `overloaded` when the
-    /// store cannot be written.
+    /// `invalid_request` for a key that was rotated or revoked in between, or that too many persons rotated;
+    /// `overloaded` when the store cannot be written.
     pub async fn rotate(
         &self,
         by: KeyAdministrator<'_>,
@@ -269,10 +271,10 @@ impl Keys {
     pub(super) async fn follow(self: Arc<Self>, closing: CancellationToken) {
         let mut ticks = tokio::time::interval(KEYS_POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Whatever was changed since the start was read is taken over once more.
+        // Every change since the start read the store is taken over once more.
         let mut known = None;
         while closing.run_until_cancelled(ticks.tick()).await.is_some() {
-            // What this gateway changes meanwhile must not be overwritten by what was read before.
+            // Changes of this gateway must not be overwritten by the state that was read before.
             let _changing = self.changing.lock().await;
             // The component `cluster` says when the store cannot be read.
             if let Err(error) = self.adopt(&mut known).await {
@@ -302,7 +304,7 @@ impl Keys {
         }
     }
 
-    /// Writes the last uses of keys. Those that cannot be written are tried again.
+    /// Writes the last uses of keys. Uses that cannot be written are tried again.
     pub(super) async fn store_uses(&self) {
         let mut uses = self.managed.new_uses();
         if uses.is_empty() {
@@ -371,7 +373,7 @@ impl Keys {
     }
 }
 
-/// What a key gives.
+/// The rights of a key.
 #[derive(Debug, Clone, Copy)]
 struct KeyRights<'a> {
     tenant: &'a str,

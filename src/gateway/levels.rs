@@ -1,14 +1,14 @@
-//! What is left of the rate limits, as far as a caller may see it.
+//! The rest of the rate limits, as far as a caller may see it.
 
 use super::{Reach, Status};
 use sekisho_calls::limits::BucketOwner;
 use sekisho_core::call::RateState;
 use sekisho_core::caller::Caller;
 
-/// Maximum rows: those with the smallest part left.
+/// Maximum rows: the buckets with the smallest part left.
 const MAX_ROWS: usize = 500;
 
-/// Which buckets are wanted: those that fit each criterion that is set.
+/// The wanted buckets: buckets that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
 pub struct LevelFilter {
     pub tool: Option<String>,
@@ -16,7 +16,7 @@ pub struct LevelFilter {
     pub tenant: Option<String>,
 }
 
-/// What is left of one bucket that is not full.
+/// The rest of one bucket that is not full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub tenant: String,
@@ -28,7 +28,8 @@ pub struct Level {
 }
 
 impl Status {
-    /// The wanted buckets that are not full, of the tenants that the caller sees; those with the smallest part left first.
+    /// The wanted buckets that are not full, of the tenants that the caller sees; buckets with the smallest part left
+    /// come first.
     pub fn levels(&self, caller: &Caller, filter: &LevelFilter) -> Vec<Level> {
         let reach = self.configuration.reach(caller);
         let is_seen = |tenant: &str, key: Option<&str>| match reach {

@@ -144,7 +144,8 @@ impl Gateway {
         &self.configuration
     }
 
-    /// Tells load balancers and clients that others are to serve the next requests; those that arrive all the same are served.
+    /// Tells load balancers and clients that others are to serve the next requests; requests that still arrive are
+    /// served.
     pub fn leave(&self) {
         self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
         self.leaving.cancel();
@@ -155,7 +156,7 @@ impl Gateway {
         &self.leaving
     }
 
-    /// Cancelled when the APIs stop accepting requests, before those in flight have ended.
+    /// Cancelled when the APIs stop accepting requests, before running requests have ended.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
     }
@@ -165,7 +166,7 @@ impl Gateway {
         &self.configuration_notes
     }
 
-    /// What the gateway does now.
+    /// The current state of the gateway.
     pub fn status(&self) -> &Status {
         &self.status
     }
@@ -180,7 +181,7 @@ impl Gateway {
         &self.keys
     }
 
-    /// The calls that ended, and what was decided about them.
+    /// The calls that ended, and the decisions about them.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -239,7 +240,8 @@ impl Gateway {
         &self.store
     }
 
-    /// Further files whose change should cause a reload. Those of Python functions are read apart from the configuration.
+    /// Further files whose change should cause a reload. Files of Python functions are read apart from the
+    /// configuration.
     pub fn watched_files(&self) -> Vec<PathBuf> {
         let (config, collections) = (self.configuration.current(), self.tool_offer.collections.load());
         let granted = config.components.grants.values().flat_map(|granted| granted.folders.values());
@@ -254,7 +256,7 @@ impl Gateway {
         self.background.spawn_of(&self.sandbox, look);
     }
 
-    /// For what a caller does with its sessions of interpreters.
+    /// For requests of a caller about its sessions of interpreters.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }

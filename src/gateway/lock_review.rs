@@ -1,4 +1,4 @@
-//! What differs from `tools.lock`, and its approval while the gateway runs.
+//! The differences from `tools.lock`, and their approval while the gateway runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use sekisho_core::administration::SharedAdministrator;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_mcp_client::Change;
 
-/// What differs from the lock.
+/// The differences from the lock.
 #[derive(Debug)]
 pub struct LockReview {
     pub differences: Vec<Difference>,
-    /// By the names of the differences: what is approved with each.
+    /// By the names of the differences: the pin that is approved with each.
     pub pins: BTreeMap<String, Pin>,
     /// Sources that are not compared, with the reason.
     pub out_of_reach: BTreeMap<String, String>,
@@ -39,7 +39,7 @@ impl LockReview {
 }
 
 impl ToolOffer {
-    /// What differs from the lock; `None` without a lock.
+    /// The differences from the lock; `None` without a lock.
     ///
     /// # Errors
     /// The tools cannot be read.
@@ -58,8 +58,8 @@ impl ToolOffer {
     /// Approves differences as they were seen, writes the lock, and applies it.
     ///
     /// # Errors
-    /// `not_found` without a lock, `invalid_request` for what has changed since it was seen; internal: the file cannot be
-    /// written. Nothing is approved then.
+    /// `not_found` without a lock, `invalid_request` for a difference that has changed since it was seen; internal: the
+    /// file cannot be written. Nothing is approved then.
     pub async fn approve(self: &Arc<Self>, _by: SharedAdministrator, approvals: &[Approval]) -> Result<(), CallError> {
         let _changing = self.changing.lock().await;
         let review = self.review_lock().await?;

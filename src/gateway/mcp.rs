@@ -15,7 +15,8 @@ use sekisho_core::administration::{Administrator, AdministratorProof, Ownership}
 use sekisho_mcp_client::{McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use sekisho_store::{RegistrationStore, Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
-/// Maximum number of shared servers registered over HTTP; each holds a connection. The store bounds those of tenants.
+/// Maximum number of shared servers registered over HTTP; each holds a connection. The store bounds the servers of
+/// tenants.
 const MAX_REGISTERED: usize = 100;
 
 /// Why a server is not registered. The offered tools do not change.
@@ -31,7 +32,7 @@ pub enum AddServerError {
         "your tenant has as many MCP servers as it may register, or all tenants together have; remove one of yours"
     )]
     TooManyOfTenant,
-    /// Of another owner, or in the configuration: the text does not say whose it is.
+    /// The name belongs to another owner, or to the configuration: the text does not name the owner.
     #[error("the name {0:?} is in use; choose another one")]
     NameTaken(String),
     #[error("a tool named {0:?} is already offered; choose another name")]
@@ -54,8 +55,8 @@ pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
     BreakerRules::new(&config.breaker, own)
 }
 
-/// Makes the registered servers those of the store: others may have been removed elsewhere. A record that cannot be used is logged, and
-/// stays in the store.
+/// Makes the registered servers the same as the store's: others may have been removed elsewhere. A record that cannot
+/// be used is logged, and stays in the store.
 pub(super) async fn restore_servers(
     store: &RegistrationStore,
     servers: &McpServers,
@@ -99,9 +100,6 @@ impl McpRegistrations {
 
     /// Connects a server, offers its tools, and stores it for the next start. Replaces a registered server of the same
     /// name and owner. Returns the names of the tools.
-    ///
-    /// # Errors
-    /// [`AddServerError`].
     pub async fn register(
         &self,
         by: Administrator,
@@ -129,7 +127,7 @@ impl McpRegistrations {
         tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
         {
             let _registrations = self.changing.lock().await;
-            // Others may have been registered while this one was tried out.
+            // Others may have been registered while this server was tried out.
             self.check_room_for_server(&name, owner)?;
             match self.store.keep(Registrations::McpServers, owner, &name, &text).await? {
                 WriteOutcome::Stored => {}
@@ -159,7 +157,7 @@ impl McpRegistrations {
     }
 
     /// # Errors
-    /// A tool of another source has the name. The error says so of one that the owner's callers see.
+    /// A tool of another source has the name. The error names the tool only if the owner's callers see it.
     fn check_function_name(&self, name: &str, owner: &Ownership) -> Result<(), AddServerError> {
         let snapshot = self.pipeline.registry.snapshot();
         let other = snapshot.get(name).filter(|tool| tool.metadata.source != format!("mcp:{name}"));
@@ -189,9 +187,6 @@ impl McpRegistrations {
     }
 
     /// Takes over the registered servers of the store, which another replica may have changed.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub(super) async fn adopt(&self, config: &Config) -> Result<(), StoreError> {
         // Not while a registration is in the store, and not among the servers yet.
         let _registrations = self.changing.lock().await;
@@ -201,9 +196,6 @@ impl McpRegistrations {
     }
 
     /// Connects a server and reads its lists as a registration does, and offers nothing.
-    ///
-    /// # Errors
-    /// [`AddServerError`].
     pub async fn try_out(&self, by: &Administrator, registration: &McpRegistration) -> Result<(), AddServerError> {
         let config = self.configuration.current_arc();
         let registered = registration.read(by.owner(), &config.mcp.secrets)?;

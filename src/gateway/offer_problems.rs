@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::OfferKind;
 
-/// What is reported of a source.
+/// The reported lists of a source.
 const LISTS: [&str; 3] =
     ["tools that are not offered", "prompts and resources that are not offered", "tools whose outputs are not checked"];
 

@@ -25,8 +25,8 @@ use sekisho_openapi::{
 };
 use sekisho_store::{RegistrationStore, Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
-/// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds those of
-/// tenants.
+/// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds
+/// the collections of tenants.
 const MAX_REGISTERED: usize = 100;
 
 /// Why a collection is not registered. The offered tools do not change.
@@ -40,7 +40,7 @@ pub enum RegisterError {
         "your tenant has as many collections as it may register, or all tenants together have; remove one of yours"
     )]
     TooManyOfTenant,
-    /// Of another owner, or in the configuration: the text does not say whose it is.
+    /// The name belongs to another owner, or to the configuration: the text does not name the owner.
     #[error("the name {0:?} is in use; choose another one")]
     NameTaken(String),
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub(super) async fn registered(store: &RegistrationStore) -> Result<BTreeMap<Str
     Ok(registered)
 }
 
-/// The OpenAPI collections: those of the configuration, and those that are registered over HTTP.
+/// The OpenAPI collections: of the configuration, and registered over HTTP.
 #[derive(Debug)]
 pub struct OpenapiCollections {
     configuration: Arc<Configuration>,
@@ -78,7 +78,8 @@ pub struct OpenapiCollections {
     store: RegistrationStore,
     tool_offer: Arc<ToolOffer>,
     loader: Loader,
-    /// Those registered over HTTP, as in the store. Changed while the changes of the offered tools are locked.
+    /// The collections registered over HTTP, as in the store. Changed while the changes of the offered tools are
+    /// locked.
     registered: ArcSwap<BTreeMap<String, OwnedRegistration>>,
     fetch_locks: FetchLocks,
     /// Notified when documents are added.
@@ -112,9 +113,6 @@ impl OpenapiCollections {
 
     /// Loads a collection, offers its tools, and stores it for the next start. Replaces a registered collection of the
     /// same name and owner.
-    ///
-    /// # Errors
-    /// [`RegisterError`].
     pub async fn register(
         &self,
         by: Administrator,
@@ -173,9 +171,6 @@ impl OpenapiCollections {
     }
 
     /// Takes over the registered collections of the store, which another replica may have changed. Whether they differ.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub(super) async fn adopt_registered(&self) -> Result<bool, StoreError> {
         let _changing = self.tool_offer.changing.lock().await;
         let registered = registered(&self.store).await?;
@@ -184,7 +179,7 @@ impl OpenapiCollections {
         Ok(differ)
     }
 
-    /// Offers the tools of these collections, and fetches those that are pending.
+    /// Offers the tools of these collections, and fetches pending documents.
     pub(super) fn offer_all(&self, collections: Collections) {
         match self.prepare(collections) {
             Ok(change) => self.offer(change),
@@ -208,7 +203,7 @@ impl OpenapiCollections {
         let outcome = self.loader.load(name, settings.clone(), &config.openapi).await.map(Arc::new);
         let _changing = self.tool_offer.changing.lock().await;
         let mut next = Collections::clone(&self.tool_offer.collections.load());
-        // A reload may have changed or removed the collection meanwhile.
+        // A reload may have changed or removed the collection in between.
         if next.pending.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.configuration.current()) {
             return;
         }
@@ -244,7 +239,7 @@ impl OpenapiCollections {
             let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForLocalDocuments, &before);
             let collections = load.await;
             let changing = self.tool_offer.changing.lock().await;
-            // Documents may have arrived, been registered or been removed meanwhile: keep these changes.
+            // Documents may have arrived, been registered or been removed in between: keep these changes.
             if Arc::ptr_eq(&before, &self.tool_offer.collections.load()) {
                 return (collections, changing);
             }
@@ -252,9 +247,6 @@ impl OpenapiCollections {
     }
 
     /// Reads a document as a registration does, and offers nothing.
-    ///
-    /// # Errors
-    /// [`RegisterError`].
     pub async fn try_out(&self, by: &Administrator, registration: &Registration) -> Result<Collection, RegisterError> {
         let config = self.configuration.current_arc();
         let settings = registration.settings(by.owner(), &config.openapi.secrets)?;
@@ -268,7 +260,7 @@ impl OpenapiCollections {
         self.documents_pending.notify_one();
     }
 
-    /// Whose a registered collection is.
+    /// The owner of a registered collection.
     pub(super) fn owner_of_registered(&self, name: &str) -> Option<Ownership> {
         self.registered.load().get(name).map(|known| known.owner.clone())
     }
@@ -288,10 +280,10 @@ impl OpenapiCollections {
         }
     }
 
-    /// Of two tools with one name, that of the tenant would not be offered.
+    /// If two tools had one name, the tenant's tool would not be offered.
     ///
     /// # Errors
-    /// [`RegisterError::NameTaken`]: another source offers a tool of the same name as one of a tenant's collection.
+    /// [`RegisterError::NameTaken`]: another source offers a tool of the same name as a tool of a tenant's collection.
     fn check_tools_free(&self, name: &str, collection: &Collection) -> Result<(), RegisterError> {
         if collection.settings.owner.is_shared() {
             return Ok(());

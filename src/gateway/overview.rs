@@ -1,4 +1,4 @@
-//! What the gateway does and what is wrong with it, as far as a caller may see it.
+//! The state of the gateway and its problems, as far as a caller may see them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_BUDGETS: usize = 200;
 #[derive(Debug)]
 pub struct Overview {
     pub hour: LastHour,
-    /// Of today (UTC), those with the most money first.
+    /// The budgets of today (UTC), the most money first.
     pub budgets: Vec<DayBudget>,
     /// Calls that run now, of all tenants.
     pub running: usize,
@@ -37,7 +37,7 @@ pub struct Overview {
     pub notes: BTreeMap<String, String>,
 }
 
-/// What the gateway does now, as far as a caller may see it.
+/// The current state of the gateway, as far as a caller may see it.
 #[derive(Debug)]
 pub struct Status {
     pub(super) configuration: Arc<Configuration>,
@@ -91,7 +91,7 @@ impl Status {
         degraded
     }
 
-    /// Today's budgets of the tenants that the caller sees, those with the most money first.
+    /// Today's budgets of the tenants that the caller sees, the most money first.
     pub fn budgets(&self, caller: &Caller) -> Vec<DayBudget> {
         match self.configuration.reach(caller) {
             Reach::Own => Vec::new(),
@@ -100,7 +100,7 @@ impl Status {
         }
     }
 
-    /// The overview for a caller: of the calls that they see.
+    /// The overview for a caller: of the calls that the caller sees.
     pub fn overview(&self, caller: &Caller, now: SystemTime) -> Overview {
         let figures = &self.pipeline.settlement.figures;
         let of_recent_calls = || {

@@ -155,10 +155,10 @@ pub(super) async fn pipeline(
     Ok(pipeline)
 }
 
-/// Whether a gateway of this configuration has a key for what it keeps sealed, without starting anything.
+/// Whether a gateway of this configuration has a key for its sealed data, without starting anything.
 ///
 /// # Errors
-/// `secrets.key` is missing, with what needs it.
+/// `secrets.key` is missing; the error names the settings that need it.
 pub fn require_sealing_key(config: &Config, policy: &Policy) -> Result<(), StartError> {
     let can_seal = Sealer::new(config).is_available();
     require_key_for_approvals(config, policy, can_seal)?;

@@ -1,4 +1,4 @@
-//! What the policies decided, and what every stage would decide about a call.
+//! The decisions of the policies, and the verdict of every stage about a call.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub struct Explained {
     pub arguments: Arguments,
     /// The caller: id, tenant and roles; `None` for one without credentials.
     pub caller: Option<(String, String, Vec<String>)>,
-    /// An example of what the tool may answer.
+    /// An example of the tool's answer.
     pub result: Option<Value>,
 }
 
@@ -57,8 +57,8 @@ impl History {
     /// The verdict of each stage about a call, which is not made.
     ///
     /// # Errors
-    /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that one does not
-    /// see.
+    /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that the
+    /// operator does not see.
     pub async fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
         let roles = self.configuration.console_roles(operator);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {

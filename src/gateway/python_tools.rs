@@ -1,5 +1,5 @@
-//! Tools that are Python functions while the service runs: files that have changed are read, and later those that the
-//! sandbox could not read yet.
+//! Tools that are Python functions while the service runs: changed files are read, and later the files that the sandbox
+//! could not read yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use sekisho_observe::readiness::Readiness;
 use sekisho_sandbox::{RunPython, Sandbox};
 use sekisho_tools::python_tools::{FolderContent, FunctionRunner, PythonTools};
 
-/// How often the folder is looked at. What it has counts once it was the same twice: a file is not read half written.
+/// The interval of looks at the folder. Its state counts once it was the same twice: a file is not read half written.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How often files are tried that could not be read.
@@ -60,8 +60,8 @@ impl PythonFunctions {
         }
     }
 
-    /// Reads files that have changed, whether or not a changed configuration can be applied, and those that could not be
-    /// read, since the interpreter may be set up meanwhile. Until the gateway closes.
+    /// Reads changed files, whether or not a changed configuration can be applied, and files that could not be read,
+    /// since the interpreter may be set up later. Runs until the gateway closes.
     pub(super) async fn keep(self: Arc<Self>, closing: CancellationToken) {
         let mut moments = tokio::time::interval(LOOK_AGAIN);
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -80,7 +80,7 @@ impl PythonFunctions {
                 closing.run_until_cancelled(self.read_changed()).await;
                 read_at = Instant::now();
             } else {
-                // A reload that failed may have left those of another folder.
+                // A reload that failed may have left the packages of another folder.
                 self.sandbox.use_packages(tools.used_packages()).await;
             }
         }
@@ -94,7 +94,7 @@ impl PythonFunctions {
             return;
         }
         let _changing = self.tool_offer.changing.lock().await;
-        // A reload may have read the files meanwhile.
+        // A reload may have read the files in between.
         if !Arc::ptr_eq(&config, &self.configuration.current())
             || !Arc::ptr_eq(&before, &self.tool_offer.python_tools.load())
         {

@@ -1,5 +1,5 @@
-//! The calls that ended last, as far as a caller may see them: their own; those of their tenant with a role of the
-//! console; those of all tenants for its administrators without a tenant of their own.
+//! The calls that ended last, as far as a caller may see them: their own; the calls of their tenant with a role of the
+//! console; the calls of all tenants for administrators without a tenant of their own.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 
-/// Whose calls a caller sees.
+/// The reach of a caller: whose calls it sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     Own,
@@ -16,7 +16,7 @@ pub enum Reach {
     AllTenants,
 }
 
-/// Which calls are wanted: those that fit each criterion that is set.
+/// The wanted calls: calls that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
 pub struct CallFilter {
     pub tool: Option<String>,
@@ -24,7 +24,7 @@ pub struct CallFilter {
     pub status: Option<String>,
     /// An error code, such as `denied`.
     pub code: Option<String>,
-    /// The id that an agent's run has for it.
+    /// The id of the call in an agent's run.
     pub agent_call: Option<String>,
     /// Only older calls than the one with this number.
     pub before: Option<u64>,

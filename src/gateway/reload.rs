@@ -37,7 +37,7 @@ impl WaitingConfiguration {
     }
 }
 
-/// What a configuration and its policies open.
+/// The parts that a configuration and its policies open.
 pub(super) fn openings(
     running: &Config,
     next: &Config,

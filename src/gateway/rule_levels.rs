@@ -1,4 +1,4 @@
-//! What is left of the rules of `limits.rules`, as far as a caller may see it.
+//! The rest of the rules of `limits.rules`, as far as a caller may see it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use sekisho_core::caller::Caller;
 /// Maximum rows.
 const MAX_ROWS: usize = 500;
 
-/// What is left of a rule for one of those for whom it counts.
+/// The rest of a rule for one of its subjects.
 #[derive(Debug, Clone)]
 pub struct RuleLevel {
     pub rule: LimitRule,
     /// A key, caller, tenant, tool or role, as the rule says.
     pub subject: String,
-    /// Of a key or caller.
+    /// The tenant of a key or caller.
     pub tenant: Option<String>,
     /// Where the rule limits a rate.
     pub rate: Option<RateState>,
@@ -39,8 +39,8 @@ struct Used {
 type UsedBy = BTreeMap<Arc<str>, Used>;
 
 impl Status {
-    /// The rules that count for this caller, and those of whom something is used and whom the caller may see: with a role of the
-    /// console those of the tenant, for administrators of the tenant `default` all.
+    /// The rules that count for this caller, and the subjects with some usage that the caller may see: with a role of
+    /// the console the subjects of the tenant, for administrators of the tenant `default` all.
     pub fn rule_levels(&self, caller: &Caller) -> Vec<RuleLevel> {
         let (config, reach) = (self.configuration.current(), self.configuration.reach(caller));
         let mut used = self.used_by_rules();

@@ -1,4 +1,4 @@
-//! The MCP servers and OpenAPI collections: how each is, and what administrators do about it.
+//! The MCP servers and OpenAPI collections: the state of each, and the actions of administrators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use sekisho_openapi::Collection;
 pub struct SourceStatus {
     pub kind: SourceKind,
     pub name: String,
-    /// The program, or scheme, host and port; of a document, where it was read.
+    /// The program, or scheme, host and port; for a document, where it was read.
     pub address: String,
     pub state: SourceState,
     /// When it came into its state; `None` for one that has none of its own.
@@ -31,7 +31,6 @@ pub struct SourceStatus {
     pub reason: Option<String>,
     /// Registered over HTTP, and not in the configuration.
     pub registered: bool,
-    /// Whose it is.
     pub owner: Ownership,
     /// Names of the tools that are offered.
     pub tools: Vec<String>,
@@ -121,8 +120,8 @@ impl Sources {
         }
     }
 
-    /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see, and an
-    /// administrator of a tenant all that are of the tenant.
+    /// All servers and collections. A caller who does not see the calls of all tenants gets only those with a tool that
+    /// it may see; an administrator of a tenant also gets all of the tenant.
     pub fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.configuration.current();
         let mut sources = self.servers();
@@ -140,7 +139,7 @@ impl Sources {
         sources
     }
 
-    /// One of them.
+    /// A server or collection.
     ///
     /// # Errors
     /// `not_found`: there is none, or none that the caller may see.
@@ -167,7 +166,8 @@ impl Sources {
         }
     }
 
-    /// Whose a server or collection is. What the configuration has is shared, also where a tenant registered the same name before.
+    /// The owner of a server or collection. The configuration's are shared, also where a tenant registered the same
+    /// name before.
     fn owner_of(&self, kind: SourceKind, name: &str) -> Ownership {
         let config = self.configuration.current();
         let (is_configured, registered) = match kind {
@@ -269,7 +269,7 @@ impl From<ServerStatus> for SourceStatus {
     }
 }
 
-/// Where a document was read, without what could be a secret.
+/// Where a document was read, without parts that could be a secret.
 fn document_of(settings: &CollectionSettings) -> String {
     let address = |url: &Url| format!("{}{}", url.origin().ascii_serialization(), url.path());
     let file = settings.spec_file.as_ref().and_then(|file| file.file_name());

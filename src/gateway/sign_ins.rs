@@ -19,7 +19,7 @@ const MAX_LISTED: u32 = 1_000;
 /// How long a sign-in is kept that nobody uses.
 const UNUSED_TTL: Duration = Duration::from_secs(90 * 24 * 3_600);
 
-/// A caller whose sign-in somebody revokes.
+/// A caller whose sign-in an administrator revokes.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedInCaller<'a> {
     pub id: &'a str,
@@ -66,7 +66,7 @@ impl SignIns {
         found.offer(&User::of(caller)?, &[]).await
     }
 
-    /// Who has signed in to what: of the caller, and for administrators of their tenant, or of all tenants.
+    /// The sign-ins to upstreams: of the caller, and for administrators of their tenant, or of all tenants.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
@@ -81,7 +81,7 @@ impl SignIns {
         self.users.list(filter).await
     }
 
-    /// The upstreams that the caller can sign in to and has not: those with a tool that it may see.
+    /// The upstreams with a tool that the caller may see, to which it can sign in and has not.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
@@ -143,7 +143,7 @@ impl SignIns {
         Ok(())
     }
 
-    /// Revokes sign-ins that nobody used for [`UNUSED_TTL`]. Those to upstreams that were removed cannot be used.
+    /// Revokes sign-ins that nobody used for [`UNUSED_TTL`]. Sign-ins to removed upstreams cannot be used.
     pub(super) async fn revoke_unused(&self) {
         let revoked = async {
             for token in self.users.unused_for(UNUSED_TTL, MAX_LISTED).await? {
@@ -188,7 +188,7 @@ impl SignIns {
         self.users.check_code(sign_in, code).await
     }
 
-    /// Begins a sign-in in a browser that has proven to be its caller's; the address to send it to.
+    /// Begins a sign-in in a browser that has proven to be its caller's; returns the address to send it to.
     ///
     /// # Errors
     /// `not_found`; `upstream_error` if the authorization server cannot be used.
@@ -205,8 +205,8 @@ impl SignIns {
     /// Ends a sign-in whose browser has come back, with a line in the audit trail.
     ///
     /// # Errors
-    /// `not_found`: it is of another browser, or was used; `upstream_error` with the reason; `overloaded` when the trail cannot
-    /// take the line.
+    /// `not_found`: it belongs to another browser, or was used; `upstream_error` with the reason; `overloaded` when the
+    /// trail cannot take the line.
     pub async fn finish(
         &self,
         browser: &str,

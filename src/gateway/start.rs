@@ -41,7 +41,7 @@ impl Gateway {
         Self::with_sources(config, Vec::new()).await
     }
 
-    /// Starts with the built-in tools and those of further sources.
+    /// Starts with the built-in tools and the tools of further sources.
     ///
     /// # Errors
     /// As [`Gateway::start`].

@@ -11,10 +11,7 @@ pub fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
     TenantLimits { cost_usd: tenant.max_cost_per_day, tokens: tenant.max_tokens_per_day }
 }
 
-/// Applies the limits of all tenants. What the configuration defines hides what is stored under the same name.
-///
-/// # Errors
-/// The store fails.
+/// Applies the limits of all tenants. A tenant of the configuration hides a stored one of the same name.
 pub async fn limit_tenants(budgets: &Budgets, config: &Config, store: &ResourceStore) -> Result<(), StoreError> {
     let mut tenants = BTreeMap::new();
     for (name, _) in store.names(ResourceKind::Tenant).await? {

@@ -25,7 +25,7 @@ use sekisho_tools::python_tools::PythonTools;
 /// Changes of MCP servers' tools within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// The sources of the offered tools, and what is approved of them.
+/// The sources of the offered tools, and the lock that approves them.
 pub struct ToolOffer {
     pub(super) configuration: Arc<Configuration>,
     pub(super) pipeline: Arc<Pipeline>,
@@ -33,7 +33,7 @@ pub struct ToolOffer {
     pub(super) outbound: Outbound,
     pub(super) workspaces: Workspaces,
     pub(super) sandbox: Arc<Sandbox>,
-    /// Of a program that embeds the gateway. The built-in tools are rebuilt each time.
+    /// The sources of a program that embeds the gateway. The built-in tools are rebuilt each time.
     pub(super) embedded: Vec<Box<dyn Source>>,
     pub(super) mcp_servers: Arc<McpServers>,
     pub(super) collections: ArcSwap<Collections>,
@@ -70,7 +70,7 @@ impl ToolOffer {
         }
     }
 
-    /// Updates the offered tools whenever those of MCP servers change.
+    /// Updates the offered tools whenever the tools of MCP servers change.
     pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
         loop {
             self.mcp_servers.tools_changed().await;

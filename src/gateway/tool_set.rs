@@ -17,7 +17,7 @@ use sekisho_tools::builtin::{Builtin, Workspaces};
 use sekisho_tools::components::Components;
 use sekisho_tools::python_tools::PythonTools;
 
-/// The sources of the tools, and what the lock approves of them.
+/// The sources of the tools, and the lock that approves them.
 pub(super) struct ToolSet<'a> {
     pub outbound: &'a Outbound,
     pub workspaces: &'a Workspaces,
@@ -34,7 +34,7 @@ pub(super) struct ToolSet<'a> {
 }
 
 impl ToolSet<'_> {
-    /// The tools that an operator names: all but those of Python functions, of components and of MCP servers.
+    /// The tools that an operator names: all but tools of Python functions, of components and of MCP servers.
     pub(super) fn fixed(&self, config: &Config, collections: &Collections) -> SourceTools {
         let (outbound, workspaces) = (self.outbound.clone(), self.workspaces.clone());
         let (sandbox, results) = (Arc::clone(self.sandbox), Arc::clone(self.results));
@@ -47,7 +47,7 @@ impl ToolSet<'_> {
         offered
     }
 
-    /// The registry's next state. What did not change is taken from `before`.
+    /// The registry's next state. Unchanged tools are taken from `before`.
     ///
     /// # Errors
     /// Names and schemas that cannot be registered.
@@ -58,7 +58,7 @@ impl ToolSet<'_> {
         before: &Snapshot,
     ) -> Result<Snapshot, StartError> {
         let fixed = self.fixed(config, collections);
-        // One that cannot be registered leaves the others. Of two with one name, the operator's own counts.
+        // A tool that cannot be registered leaves the others. When two have one name, the operator's own counts.
         let mut found = self.python.tools();
         for more in [self.components.tools(), self.mcp, collections.tools_of_tenants()] {
             found.tools.extend(more.tools);

@@ -25,7 +25,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses before further attempts.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// What is read of an answer.
+/// The bytes that are read of an answer.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// The name of the part in readiness.

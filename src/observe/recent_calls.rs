@@ -14,7 +14,7 @@ const MAX_CALLS: usize = 2_000;
 /// Maximum calls, with older ones that the audit trail has not written yet.
 const MAX_HELD: usize = 5_000;
 
-/// All calls together take at most 16 MiB, besides what they share with others.
+/// All calls together take at most 16 MiB, besides the texts that they share with others.
 const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + 5 * MAX_TEXT + MAX_REASON) <= 16 << 20);
 
 /// The latest calls, oldest first. A later call takes over the memory of the oldest, once nobody else has it: memory that is freed
@@ -78,7 +78,7 @@ impl RecentCalls {
         self.newest_after(0, wanted)
     }
 
-    /// The same, of those that ended after the call with this number.
+    /// The same, only for calls that ended after the call with this number.
     pub fn newest_after(&self, sequence: u64, wanted: impl Fn(&CallSummary) -> bool) -> Vec<Arc<CallSummary>> {
         // Copied first: no call waits for a search.
         let calls: Vec<_> = self.kept.lock().shown().take_while(|call| call.sequence > sequence).cloned().collect();

@@ -1,5 +1,5 @@
-//! Approvals: calls that wait for a person, what was decided, and which call was made then. All moments are those of the clock
-//! that the processes of the store share.
+//! Approvals: calls that wait for a person, the decisions, and the calls that were made by them. All moments go by the
+//! clock that the processes of the store share.
 
 mod states;
 
@@ -41,7 +41,7 @@ pub struct NewApproval<'a> {
     pub arguments: &'a str,
 }
 
-/// What became of a request for approval.
+/// The result of a request for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// It waits now.
@@ -88,7 +88,7 @@ pub struct ApprovalFilter<'a> {
     pub tool: Option<&'a str>,
     /// The id of a caller.
     pub caller: Option<&'a str>,
-    /// Those created before.
+    /// Only approvals created before this moment.
     pub before: Option<Timestamp>,
     pub max: u32,
 }
@@ -178,8 +178,6 @@ impl ApprovalStore {
             .await
     }
 
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
@@ -188,10 +186,7 @@ impl ApprovalStore {
         row.map(|row| self.approval_of(&row, Some("moment"))).transpose()
     }
 
-    /// Those that wait or may be used, for this call or this tool in this session.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The approvals that wait or may be used, for this call or this tool in this session.
     pub async fn list_open(
         &self,
         call_digest: &str,
@@ -211,9 +206,6 @@ impl ApprovalStore {
     }
 
     /// The latest first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
         let now = self.0.engine.now_expression();
         let shown =
@@ -239,19 +231,13 @@ impl ApprovalStore {
     }
 
     /// Whether a call of this tool by its caller was approved and made before.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn was_approved_before(&self, tool_digest: &str) -> Result<bool, StoreError> {
         let used = sqlx::query_scalar("SELECT COUNT(*) FROM approvals WHERE tool_digest = $1 AND uses > 0");
         let used: i64 = used.bind(tool_digest).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(used > 0)
     }
 
-    /// How many wait for a decision.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The number of approvals that wait for a decision.
     pub async fn count_pending(&self) -> Result<i64, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > {now}");

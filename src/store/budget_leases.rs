@@ -1,4 +1,5 @@
-//! The ledger of what replicas lease of the budgets of a day. The rules are those of [`sekisho_core::lease::budget`].
+//! The ledger of the amounts that replicas lease of the budgets of a day. The rules are in
+//! [`sekisho_core::lease::budget`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct AskedLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountLease {
     pub lease: LeaseAnswer,
-    /// What all replicas spent and settled.
+    /// The spending of all replicas, with settled calls only.
     pub spent: Amount,
 }
 
@@ -46,25 +47,22 @@ impl AskedLease {
     }
 }
 
-/// What replicas lease of the budgets of a day: the table `budget_leases`. It locks the rows of `daily_usage`, and counts
-/// releases in `replicas`.
+/// The amounts that replicas lease of the budgets of a day: the table `budget_leases`. It locks the rows of
+/// `daily_usage`, and counts releases in `replicas`.
 #[derive(Debug, Clone)]
 pub struct BudgetLeaseStore(pub(super) Store);
 
 impl BudgetLeaseStore {
-    /// Decides about the requests of a replica, all or none, and answers in the same order. The requests are in the order in
-    /// which all replicas lock the rows.
+    /// Decides about the requests of a replica, all or none, and answers in the same order. The requests are in the
+    /// order in which all replicas lock the rows.
     ///
     /// # Errors
-    /// [`StoreError`]; the requests may be decided all the same when no answer arrives.
+    /// [`StoreError`]; the requests may still be decided when no answer arrives.
     pub async fn exchange(&self, replica: &str, requests: &[AskedLease]) -> Result<Vec<AccountLease>, StoreError> {
         retried(|| self.try_exchange(replica, requests)).await
     }
 
-    /// What each replica leases on a day, all accounts together.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The amount that each replica leases on a day, all accounts together.
     pub async fn leased_on(&self, day: Date) -> Result<HashMap<String, Amount>, StoreError> {
         let rows: Vec<(String, String, i64)> =
             sqlx::query_as("SELECT replica, cost_usd, tokens FROM budget_leases WHERE day = $1")
@@ -81,9 +79,6 @@ impl BudgetLeaseStore {
     }
 
     /// Removes the leases of all days before `day`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM budget_leases WHERE day < $1");
         let removed = removed.bind(day.to_string()).execute(&self.0.pool).await;
@@ -122,7 +117,7 @@ impl BudgetLeaseStore {
         Ok(answers)
     }
 
-    /// The lease of a replica, and those of all others together, of accounts that have any.
+    /// The lease of a replica, and the sum of all others' leases, of accounts that have any.
     async fn leases_of(
         &self,
         connection: &mut AnyConnection,

@@ -1,5 +1,5 @@
-//! Charges that are made once, whatever becomes of the process or of the answer to a commit: what a call may cost is stored
-//! before it is sent, and each charge has an id.
+//! Charges that are made once, even if the process is killed or the answer to a commit is lost: the maximum cost of a
+//! call is stored before the call is sent, and each charge has an id.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct StoredCharge {
     pub usage: Vec<DailyUsage>,
 }
 
-/// What a call of a process that ended may have cost.
+/// The maximum cost of a call whose process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedCharge {
     pub id: Arc<str>,
@@ -32,7 +32,7 @@ pub struct ReservedCharge {
     pub tenant: Arc<str>,
     pub day: Date,
     pub cost_usd: Decimal,
-    /// Of a model; `None` for a tool.
+    /// The turn of a model; `None` for a tool.
     pub turn: Option<ReservedTurn>,
 }
 
@@ -60,7 +60,7 @@ pub fn sums_of<'a>(usage: impl IntoIterator<Item = &'a DailyUsage>) -> Vec<Daily
 }
 
 impl ReservedCharge {
-    /// What the caller and the tenant are charged.
+    /// The charges of the caller and of the tenant.
     pub fn usage(&self) -> [DailyUsage; 2] {
         let of = |scope, key: &Arc<str>| DailyUsage {
             day: self.day,
@@ -72,7 +72,7 @@ impl ReservedCharge {
         [of(DailyScope::Caller, &self.caller_key), of(DailyScope::Tenant, &self.tenant)]
     }
 
-    /// What the model is taken to have used.
+    /// The assumed usage of the model.
     pub fn row(&self) -> Option<ModelUsageRow> {
         let turn = self.turn.as_ref()?;
         let used = RunUsage {
@@ -85,14 +85,14 @@ impl ReservedCharge {
     }
 }
 
-/// Charges that are made once: the tables `stored_charges` and `reserved_charges`. What is charged is added to `daily_usage`, and
-/// to `usage_logs` for a run whose process ended.
+/// Charges that are made once: the tables `stored_charges` and `reserved_charges`. The amounts are added to
+/// `daily_usage`, and to `usage_logs` for a run whose process ended.
 #[derive(Debug, Clone)]
 pub struct ChargeStore(pub(super) Store);
 
 impl ChargeStore {
-    /// Stores what a call of a run or plan may cost, unless it was charged already: then it is sent again after its process
-    /// was killed.
+    /// Stores the maximum cost of a call of a run or plan, unless it was charged already: then it is sent again after
+    /// its process was killed.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
@@ -146,7 +146,7 @@ impl ChargeStore {
         Ok(totals)
     }
 
-    /// As [`add`](Self::add), within a transaction: its last statements, since they lock what others change too.
+    /// As [`add`](Self::add), within a transaction: its last statements, since they lock rows that others change too.
     pub(super) async fn add_within(
         &self,
         connection: &mut AnyConnection,
@@ -180,17 +180,14 @@ impl ChargeStore {
         self.charge_taken(connection, &reserved).await
     }
 
-    /// What is reserved for a run or plan.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The reservations for a run or plan.
     pub async fn reserved(&self, owner: &str) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("SELECT {RESERVED} FROM reserved_charges WHERE owner = $1 ORDER BY id");
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(owner).fetch_all(&self.0.pool).await;
         rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.reserved_charge(row)).collect()
     }
 
-    /// Charges what was reserved before a moment, whatever it was for. The new totals.
+    /// Charges all reservations from before a moment, and returns the new totals.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is charged then.
@@ -209,9 +206,6 @@ impl ChargeStore {
     }
 
     /// Forgets which charges were stored before a moment.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM stored_charges WHERE stored < $1").bind(moment.as_microsecond());
         forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))

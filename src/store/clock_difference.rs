@@ -1,7 +1,7 @@
-//! Says in readiness that the clock of this machine is not the database's.
+//! Reports in readiness that the clock of this machine differs from the database's.
 //!
-//! What replicas store goes by the database's clock. Tokens of issuers, signatures, certificates, logs and the audit trail go by
-//! the machine's.
+//! Records of replicas go by the database's clock. Tokens of issuers, signatures, certificates, logs and the audit
+//! trail go by the machine's.
 
 use jiff::SignedDuration;
 
@@ -14,7 +14,7 @@ const MAX_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 /// Its name in readiness.
 const COMPONENT: &str = "clock";
 
-/// Reports how far this machine's clock is from the store's. That of a file is this machine's.
+/// Reports how far this machine's clock is from the store's. The clock of a file is this machine's.
 pub fn report(store: &Store, readiness: &Readiness) {
     let ahead = store.machine_is_ahead_by();
     if ahead.abs() <= MAX_DIFFERENCE {

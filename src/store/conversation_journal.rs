@@ -1,5 +1,5 @@
-//! What a run of a conversation does, written while it goes on: turns with tool calls, each call before it is sent, and its
-//! answer.
+//! The work of a conversation's run, written while it goes on: turns with tool calls, each call before it is sent, and
+//! its answer.
 
 use super::conversation_runs::add_usage;
 use super::text::storable;
@@ -40,7 +40,7 @@ pub struct TurnMessage {
     pub message: String,
 }
 
-/// What a run used so far, and those charges for it that are not stored.
+/// The usage of a run so far, and the charges for it that are not stored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Used<'a> {
     pub rows: &'a [ModelUsageRow],
@@ -77,9 +77,9 @@ impl ConversationRunStore {
         .map_err(|error| self.0.failed(error))
     }
 
-    /// Records a tool call before it is sent, with what the run used so far and the charges for that, whose new totals are
-    /// returned. A call that is sent again has no answer again. `None`, and nothing is recorded, when another holder has the
-    /// conversation's lock: the call must not be sent.
+    /// Records a tool call before it is sent, with the usage of the run so far and the charges for it, whose new totals
+    /// are returned. A call that is sent again has no answer again. `None`, and nothing is recorded, when another
+    /// holder has the conversation's lock: the call must not be sent.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
@@ -130,7 +130,7 @@ impl ConversationRunStore {
         Ok(Some(totals))
     }
 
-    /// Records what a run that is on used so far, and the charges for that, whose new totals are returned.
+    /// Records the usage of a running run so far, and the charges for it, whose new totals are returned.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -190,9 +190,6 @@ impl ConversationRunStore {
     }
 
     /// The tool calls of a run, in order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn tool_executions(&self, run: &str) -> Result<Vec<ToolExecution>, StoreError> {
         let sql = format!("SELECT {EXECUTION} FROM tool_execution_logs WHERE run = $1 ORDER BY position");
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(run).fetch_all(&self.0.pool).await;
@@ -200,9 +197,6 @@ impl ConversationRunStore {
     }
 
     /// The turns of a run whose calls were begun, in order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn turns_of(&self, run: &str) -> Result<Vec<TurnMessage>, StoreError> {
         let rows: Vec<(i64, String)> =
             sqlx::query_as("SELECT turn, message FROM turn_journal WHERE run = $1 ORDER BY turn")

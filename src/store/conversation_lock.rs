@@ -1,4 +1,4 @@
-//! Who may run a conversation now (C4–C6).
+//! The lock of a conversation: the right to run it (C4–C6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::{ConversationStore, Engine, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 
-/// The right to run a conversation, for its holder alone until it expires.
+/// The right to run a conversation, only for its holder, until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationLock {
     pub conversation: String,
     pub holder: Arc<str>,
-    /// Grows each time the lock is taken: what a holder writes that lost it is refused.
+    /// Grows each time the lock is taken: writes of a holder that lost it are refused.
     pub fence: i64,
 }
 
-/// What the holder of a lock finds when it renews it.
+/// The state of a lock when its holder renews it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
     Held,
@@ -28,9 +28,6 @@ pub enum LockState {
 impl ConversationStore {
     /// Takes the lock of a conversation until `now + lease`, unless another holder has it. `None`: it is held, or there is
     /// no such conversation.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn lock(
         &self,
         id: &str,
@@ -53,9 +50,6 @@ impl ConversationStore {
     }
 
     /// Holds a lock for longer, unless another holder has it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn renew_lock(
         &self,
         lock: &ConversationLock,
@@ -79,10 +73,7 @@ impl ConversationStore {
         })
     }
 
-    /// Asks the run that holds a conversation's lock, in whatever process, to stop.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Asks the run that holds a conversation's lock, in any process, to stop.
     pub async fn stop_run(&self, id: &str) -> Result<(), StoreError> {
         let asked = sqlx::query("UPDATE conversations SET stop_fence = fence WHERE id = $1 AND holder IS NOT NULL");
         asked.bind(id).execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
@@ -100,9 +91,6 @@ impl ConversationStore {
 
     /// Frees the locks of earlier processes. Only the one process of a state directory uses its file, while other
     /// processes of a database may live: their locks expire.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn free_locks(&self) -> Result<(), StoreError> {
         if self.0.engine == Engine::PostgreSql {
             return Ok(());

@@ -12,7 +12,7 @@ use sekisho_core::record::RunUsage;
 /// Conversations that are looked up by one statement.
 const MAX_IDS: usize = 500;
 
-/// Which rows of a log: those of a caller, from the oldest on.
+/// Which rows of a log: the rows of a caller, from the oldest on.
 #[derive(Debug, Clone)]
 pub struct LogFilter<'a> {
     pub caller_key: &'a str,
@@ -35,7 +35,7 @@ pub struct LogRow<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedRun {
     pub id: String,
-    /// Of the copy.
+    /// The id of the copy.
     pub new_id: String,
     /// Position of its last message that is copied.
     pub up_to: i64,
@@ -46,16 +46,13 @@ const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs"
 
 type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
-/// The logs of conversations, and what a session continues. It reads `message_logs`, `usage_logs` and `tool_execution_logs`, removes
-/// old rows of these and of `turn_journal`, and reads and writes `session_summaries`.
+/// The logs of conversations, and the session that a run continues. It reads `message_logs`, `usage_logs` and
+/// `tool_execution_logs`, removes old rows of these and of `turn_journal`, and reads and writes `session_summaries`.
 #[derive(Debug, Clone)]
 pub struct ConversationLogStore(pub(super) Store);
 
 impl ConversationLogStore {
-    /// What the models of runs used.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The usage of the models of runs.
     pub async fn usage(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
         let columns = "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
              t.cache_write_tokens, t.cost_usd, t.duration_ms";
@@ -64,9 +61,6 @@ impl ConversationLogStore {
     }
 
     /// The messages of runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn messages(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<MessageLog>>, StoreError> {
         let rows: Vec<(String, String, i64, String, i64)> =
             self.log("message_logs", "t.message, t.incomplete", filter).await?;
@@ -80,9 +74,6 @@ impl ConversationLogStore {
     }
 
     /// The tool calls of runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn tool_executions(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ToolExecution>>, StoreError> {
         type Row = (
             String,
@@ -132,10 +123,7 @@ impl ConversationLogStore {
             .map_err(|error| self.0.failed(error))
     }
 
-    /// What a run used, by model.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The usage of a run, by model.
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
         let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
         self.usage_rows_within(&mut connection, run).await
@@ -159,9 +147,6 @@ impl ConversationLogStore {
     }
 
     /// Removes the rows of conversations that did not change since that moment. The conversations and runs stay.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         for table in TABLES {
             let sql = format!(
@@ -218,9 +203,6 @@ impl ConversationLogStore {
 
 impl ConversationStore {
     /// The key of the caller and the id of each conversation with a workspace that was changed since a moment.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn with_workspaces(&self, since: DatabaseTime) -> Result<Vec<(String, String)>, StoreError> {
         sqlx::query_as("SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1")
             .bind(since.as_microsecond())
@@ -229,11 +211,8 @@ impl ConversationStore {
             .map_err(|error| self.0.failed(error))
     }
 
-    /// As [`with_workspaces`](Self::with_workspaces), of conversations with these ids alone; some of them
-    /// may be listed twice.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// As [`with_workspaces`](Self::with_workspaces), only of conversations with these ids; some of them may be listed
+    /// twice.
     pub async fn with_workspaces_among(
         &self,
         ids: &[&str],
@@ -287,8 +266,8 @@ impl ConversationStore {
         Ok(true)
     }
 
-    /// Adds a conversation with copies of these runs and their messages, unless its caller has `max` of them: false then.
-    /// What the runs used stays with the original.
+    /// Adds a conversation with copies of these runs and their messages, unless its caller has `max` of them: false
+    /// then. The usage of the runs stays with the original.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.

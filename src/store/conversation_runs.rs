@@ -17,7 +17,7 @@ pub struct ConversationRun {
     /// In the order of their beginnings.
     pub id: String,
     pub conversation: String,
-    /// Of the conversation's runs, from 1.
+    /// The number of the run in its conversation, from 1.
     pub number: i64,
     pub session_id: String,
     pub agent: String,
@@ -85,11 +85,11 @@ pub struct MessageLog {
     pub position: i64,
     /// JSON.
     pub message: String,
-    /// Of a run that did not end with an answer.
+    /// Whether its run did not end with an answer.
     pub incomplete: bool,
 }
 
-/// What one model of a run used.
+/// The usage of one model of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelUsageRow {
     /// The run's agent, or the type of a sub-agent.
@@ -98,12 +98,12 @@ pub struct ModelUsageRow {
     pub used: RunUsage,
 }
 
-/// What is stored when a run ends, all or nothing (C36).
+/// The data that are stored when a run ends, all or nothing (C36).
 #[derive(Debug, Clone)]
 pub struct RunEnd<'a> {
     /// With its final status.
     pub run: &'a ConversationRun,
-    /// Of the holder, who must still have it; `None` for a run whose process has ended.
+    /// The lock of the holder, who must still have it; `None` for a run whose process has ended.
     pub lock: Option<&'a ConversationLock>,
     /// Whether the holder goes on with another run; otherwise the lock is given back.
     pub keeps_lock: bool,
@@ -111,7 +111,7 @@ pub struct RunEnd<'a> {
     pub messages: &'a [String],
     /// For a conversation without one.
     pub title: Option<&'a str>,
-    /// In place of what was stored with the run's calls; of a run whose process ended, that stays.
+    /// Replaces the usage that was stored with the run's calls; for a run whose process ended, that usage stays.
     pub used: Used<'a>,
 }
 
@@ -139,7 +139,8 @@ type RunRow = (
 pub struct ConversationRunStore(pub(super) Store);
 
 impl ConversationRunStore {
-    /// Adds a run that begins; its number is the next one of its conversation, whatever it says, and is returned.
+    /// Adds a run that begins, and returns its number: the next one of its conversation. The number in `run` does not
+    /// count.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -164,10 +165,10 @@ impl ConversationRunStore {
         .map_err(|error| self.0.failed(error))
     }
 
-    /// Stores the end of a run: its status, messages and usage, and the conversation's session and title.
-    /// The charges are stored too, and their new totals returned; of an interrupted run, those for what it had reserved. It may
-    /// be called again when it is not known whether it was stored. `None`, and nothing is stored, when another holder has the
-    /// conversation's lock, or the run has ended otherwise.
+    /// Stores the end of a run: its status, messages and usage, and the conversation's session and title. The charges
+    /// are stored too, and their new totals returned; for an interrupted run, the charges are its reservations. It may
+    /// be called again when it is not known whether it was stored. `None`, and nothing is stored, when another holder
+    /// has the conversation's lock, or the run has ended otherwise.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -198,9 +199,6 @@ impl ConversationRunStore {
     }
 
     /// All messages of a conversation from the `offset`th on, in order, at most `max`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn messages(&self, conversation: &str, offset: u32, max: u32) -> Result<Vec<MessageLog>, StoreError> {
         let rows: Vec<(String, i64, String, i64)> = sqlx::query_as(
             "SELECT m.run, m.position, m.message, m.incomplete FROM message_logs m JOIN conversation_runs r ON r.id = m.run
@@ -215,10 +213,7 @@ impl ConversationRunStore {
         Ok(rows.into_iter().map(message_log).collect())
     }
 
-    /// A conversation's runs, the last one first, at most `max` of those with a number below `before`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// A conversation's runs, the last one first, at most `max` with a number below `before`.
     pub async fn of_conversation(
         &self,
         conversation: &str,
@@ -239,9 +234,6 @@ impl ConversationRunStore {
     }
 
     /// A run of a caller's conversation.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<ConversationRun>, StoreError> {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE id = $1 AND conversation IN
@@ -251,11 +243,8 @@ impl ConversationRunStore {
         row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(row)).transpose()
     }
 
-    /// The runs whose process ended: they are running, and nobody holds the lock of their conversation. With a lock, those
-    /// of its conversation.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The runs whose process ended: they are running, and nobody holds the lock of their conversation. With a lock,
+    /// only the runs of its conversation.
     pub async fn interrupted(
         &self,
         lock: Option<&ConversationLock>,
@@ -369,7 +358,7 @@ async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx:
     Ok(())
 }
 
-/// Each row in place of the one that was written while the run was on.
+/// Each row replaces the row that was written while the run was on.
 pub(super) async fn add_usage(connection: &mut AnyConnection, run: &str, usage: &[ModelUsageRow]) -> sqlx::Result<()> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(usage) {

@@ -31,7 +31,7 @@ pub struct Conversation {
     pub changed: DatabaseTime,
 }
 
-/// What is to change of a conversation; `None` stays.
+/// The changes of a conversation; a field with `None` stays.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConversationChange {
     pub title: Option<Option<String>>,
@@ -65,8 +65,8 @@ const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspa
 pub struct ConversationStore(pub(super) Store);
 
 impl ConversationStore {
-    /// Adds a conversation, unless its caller has `max` of them: false then. Of requests at the same moment, some may pass
-    /// beyond it on PostgreSQL.
+    /// Adds a conversation, unless its caller has `max` of them: false then. On PostgreSQL, requests at the same moment
+    /// may exceed the maximum.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -76,20 +76,14 @@ impl ConversationStore {
     }
 
     /// A conversation of a caller.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND id = $2");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.0.pool).await;
         row.map_err(|error| self.0.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
     }
 
-    /// A caller's conversations, the one created last first, at most `max` of those created before the one with the id
+    /// A caller's conversations, the one created last first, at most `max` that were created before the one with the id
     /// `before`. Ids are in the order of creation.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn of_caller(
         &self,
         caller_key: &str,
@@ -109,10 +103,7 @@ impl ConversationStore {
         rows.iter().map(|row| self.conversation_of(row)).collect()
     }
 
-    /// The caller's conversation with exactly these labels that changed the longest ago, of those without a run.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The caller's conversation that changed the longest ago, of those with exactly these labels and without a run.
     pub async fn oldest(
         &self,
         caller_key: &str,

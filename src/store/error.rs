@@ -103,12 +103,12 @@ impl StoreError {
         let code = source.as_database_error().and_then(DatabaseError::code);
         match code.as_deref() {
             Some("53100") => Self::Full { place },
-            // Of transactions, and of two programs that create the tables.
+            // Conflicts of transactions, and of two programs that create the tables.
             Some("40001" | "40P01" | "23505" | "42P07") => Self::Conflict { place, source },
             Some(code) if ["08", "28", "3D", "53", "57P"].iter().any(|class| code.starts_with(class)) => {
                 Self::Unreachable { place, source }
             }
-            // What ends a connection in between, such as a balancer without a database behind it.
+            // Failures of a connection at something in between, such as a balancer without a database behind it.
             None if matches!(source, Io(_) | PoolTimedOut | Protocol(_) | Tls(_)) => {
                 Self::Unreachable { place, source }
             }

@@ -6,7 +6,7 @@ use super::{Store, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
-/// Whose records push out each other.
+/// The owner of records: its records push out each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordOwner {
     pub tenant: Arc<str>,
@@ -20,7 +20,7 @@ pub struct StartedCall<'a> {
     pub id: &'a str,
     pub owner: &'a RecordOwner,
     pub request: &'a str,
-    /// The replica that runs it, if it is one.
+    /// The replica that runs the call, if a replica runs it.
     pub runner: Option<&'a str>,
 }
 
@@ -30,13 +30,13 @@ pub struct IdempotencyRecord {
     pub request: String,
     pub kept_since: DatabaseTime,
     pub outcome: RecordedOutcome,
-    /// The replica that ran it, if it was one.
+    /// The replica that ran the call, if a replica ran it.
     pub runner: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedOutcome {
-    /// It runs, or its process ended before it did.
+    /// The call runs, or its process ended before it did.
     Unknown,
     Answered(String),
     /// As `Answered`; the reply is in object storage.
@@ -45,7 +45,7 @@ pub enum RecordedOutcome {
     ReplyDropped,
 }
 
-/// What is kept of a reply.
+/// The kept form of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptReply<'a> {
     Text(&'a str),
@@ -53,10 +53,10 @@ pub enum KeptReply<'a> {
     Nothing,
 }
 
-/// What a removed record had.
+/// The reply of a removed record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedReply {
-    /// Of the reply in its row.
+    /// Bytes of the reply in its row.
     pub bytes: u64,
     /// The object with its reply, which is still there.
     pub object: Option<BlobKey>,
@@ -78,8 +78,6 @@ type RecordRow = (String, i64, i64, Option<String>, Option<String>, Option<Strin
 pub struct IdempotencyStore(pub(super) Store);
 
 impl IdempotencyStore {
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let row: Option<RecordRow> = sqlx::query_as(
             "SELECT request, kept_since, answered, reply, runner, object, object_sha256, object_bytes
@@ -126,7 +124,7 @@ impl IdempotencyStore {
         Ok(added.rows_affected() > 0)
     }
 
-    /// Keeps what a recorded call was answered, from now on. False when there is no such record any more.
+    /// Keeps the answer of a recorded call, from now on. False when there is no such record any more.
     ///
     /// # Errors
     /// [`StoreError`]; the call's outcome stays unknown then.
@@ -156,19 +154,13 @@ impl IdempotencyStore {
     }
 
     /// Notes that a record was of use.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn record_use(&self, id: &str, now: DatabaseTime) -> Result<(), StoreError> {
         let used = sqlx::query("UPDATE idempotency_records SET last_used = $2 WHERE id = $1");
         let used = used.bind(id).bind(now.as_microsecond()).execute(&self.0.pool).await;
         used.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes a record; how many bytes its reply had.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes a record; returns the bytes of its reply.
     pub async fn forget(&self, id: &str) -> Result<Option<u64>, StoreError> {
         let removed: Vec<(i64,)> = sqlx::query_as("DELETE FROM idempotency_records WHERE id = $1 RETURNING bytes")
             .bind(id)
@@ -179,9 +171,6 @@ impl IdempotencyStore {
     }
 
     /// Removes the owner's least recently used record of a call that was answered.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_oldest(&self, owner: &RecordOwner) -> Result<Option<RemovedReply>, StoreError> {
         let removed: Vec<(i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE id =
@@ -197,10 +186,7 @@ impl IdempotencyStore {
         Ok(removed.into_iter().next().map(|(bytes, object)| RemovedReply::of(bytes, object)))
     }
 
-    /// Removes the owner's least recently used reply, not its record; how many bytes it had.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes the owner's least recently used reply, not its record; returns its bytes.
     pub async fn drop_oldest_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
         let oldest: Option<(String, i64)> = sqlx::query_as(
             "SELECT id, bytes FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND reply IS NOT NULL
@@ -220,9 +206,6 @@ impl IdempotencyStore {
     }
 
     /// Removes the records stored at that time or before; returns the caller and reply of each.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_until(&self, moment: DatabaseTime) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
         let removed: Vec<(String, String, i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes, object",
@@ -238,10 +221,7 @@ impl IdempotencyStore {
         Ok(removed.collect())
     }
 
-    /// How much each owner has.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The records and bytes of each owner.
     pub async fn by_owner(&self) -> Result<Vec<OwnedRecords>, StoreError> {
         let rows: Vec<(String, String, i64, i64)> = sqlx::query_as(
             "SELECT tenant, caller_key, COUNT(*), CAST(SUM(bytes) AS BIGINT) FROM idempotency_records GROUP BY tenant, caller_key",

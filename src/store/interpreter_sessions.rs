@@ -1,7 +1,7 @@
-//! Sessions of interpreters: which process has each, and the images of those that can go on without it, sealed by the
-//! caller of these functions. All moments are those of the clock that the processes of the store share.
+//! Sessions of interpreters: the process of each, and the images of sessions that can go on without it, sealed by the
+//! caller of these functions. All moments go by the clock that the processes of the store share.
 //!
-//! One process at a time has a session: it takes it with the next fence, and what an earlier one writes is refused.
+//! One process at a time has a session: it takes it with the next fence, and writes of an earlier process are refused.
 
 mod images;
 mod listed;
@@ -26,12 +26,12 @@ const ENDED_TTL: Duration = Duration::from_secs(24 * 3_600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterpreterSessionKey<'a> {
     pub tenant: &'a str,
-    /// Of its owner: unique over all tenants.
+    /// The key of its owner: unique over all tenants.
     pub caller_key: &'a str,
     pub name: &'a str,
 }
 
-/// The right to write what becomes of a session.
+/// The right to write the state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterpreterSessionFence<'a> {
     pub key: InterpreterSessionKey<'a>,
@@ -71,7 +71,7 @@ pub struct TakenSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewInterpreterSession {
     pub every_call: bool,
-    /// Of a copy, that of its session; otherwise zero.
+    /// The age of the copied session for a copy; otherwise zero.
     pub age: Duration,
     /// Counts from its age.
     pub lifetime: Duration,
@@ -84,7 +84,7 @@ pub struct SessionTimes {
     pub lost_after: Duration,
 }
 
-/// In the order of the statement that takes a session; the last eight are those of the image.
+/// In the order of the statement that takes a session; the last eight columns are the image's.
 type TakenRow = (
     i64,
     i64,
@@ -108,7 +108,7 @@ type TakenRow = (
 pub struct InterpreterSessionStore(pub(super) Store);
 
 impl InterpreterSessionStore {
-    /// Takes a session, or makes one that has not begun: unless another process has it that lives.
+    /// Takes a session, or makes one that has not begun, unless another live process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been taken.
@@ -144,8 +144,8 @@ impl InterpreterSessionStore {
         Ok(row.map(TakenSession::from))
     }
 
-    /// A session that was taken begins, with a fresh interpreter: the new generation. `None` when another process has
-    /// it.
+    /// A session that was taken begins, with a fresh interpreter. Returns the new generation. `None` when another
+    /// process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may have begun.
@@ -176,7 +176,7 @@ impl InterpreterSessionStore {
         Ok(generation.map(unsigned))
     }
 
-    /// The session has ended, for this reason. Its object, if it had one; nothing where another process has it.
+    /// The session has ended, for this reason. Returns its object, if it had one; nothing where another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may not have ended.
@@ -198,7 +198,7 @@ impl InterpreterSessionStore {
         Ok(object.flatten().as_deref().and_then(BlobKey::parse))
     }
 
-    /// The process has the session no more; what is stored of it stays.
+    /// The process has the session no more; its stored state stays.
     ///
     /// # Errors
     /// [`StoreError`]; the process may still have it.
@@ -210,9 +210,6 @@ impl InterpreterSessionStore {
     }
 
     /// Whether the process with this fence still has the session.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn is_held(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND runner IS NOT NULL";

@@ -1,7 +1,7 @@
 //! The persistent state: tables in a SQLite file, or in a PostgreSQL database. The only module that uses sqlx.
 //!
-//! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money are
-//! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
+//! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money
+//! are text. When two processes change one row, the later one waits, since each transaction writes before it reads.
 
 mod approvals;
 mod budget_leases;
@@ -117,8 +117,8 @@ pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock, WorkspaceStore};
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
-    /// For what must be on the disk before a call is sent: that a call with a key begins, and what became of an approval. Of a
-    /// SQLite file it is a connection that waits for the disk; otherwise `pool`.
+    /// For records that must be on the disk before a call is sent: the beginning of a call with a key, and the state of
+    /// an approval. For a SQLite file it is a connection that waits for the disk; otherwise it is `pool`.
     durable: AnyPool,
     engine: Engine,
     /// As in errors.
@@ -172,9 +172,9 @@ impl Store {
         Ok(Self { durable, ..store })
     }
 
-    /// Opens a private copy of what is there now: nothing is written to the original, and what is written to the copy is
-    /// lost. Without an original, the copy is empty. A gateway may use the original. Of a database, the copy has what
-    /// commands read: registrations and what was spent.
+    /// Opens a private copy of the current state: nothing is written to the original, and writes to the copy are lost.
+    /// Without an original, the copy is empty. A gateway may use the original. The copy of a database has only the
+    /// tables that commands read: registrations and spending.
     ///
     /// # Errors
     /// [`StoreError`], naming the original.
@@ -197,7 +197,7 @@ impl Store {
         Self::migrated(Engine::Sqlite, ":memory:", sqlite::connect_to_memory().await).await
     }
 
-    /// Waits for running statements and disconnects. Of a file, the write-ahead log is folded into it.
+    /// Waits for running statements and disconnects. The write-ahead log of a file is folded into the file.
     pub async fn close(&self) {
         self.durable.close().await;
         self.pool.close().await;
@@ -244,8 +244,9 @@ impl Store {
         StoreError::new(self.engine, &self.place, error)
     }
 
-    /// The time by the clock that all processes of the store share: the database's as it was last heard, or, of a file, this
-    /// machine's. Whatever is stored, or compared with what is stored, has its moment from here or from the database.
+    /// The time by the clock that all processes of the store share: the database's as it was last heard, or, for a
+    /// file, this machine's. The moment of every stored value, and of every value that is compared with one, is from
+    /// here or from the database.
     pub fn now(&self) -> DatabaseTime {
         self.clock.now()
     }
@@ -277,7 +278,7 @@ impl Store {
         Ok(())
     }
 
-    /// Asks for an answer.
+    /// Asks the database for an answer.
     ///
     /// # Errors
     /// [`StoreError`]: there is none.
@@ -297,8 +298,8 @@ impl Store {
 }
 
 impl Engine {
-    /// Of a transaction that writes. SQLite takes the lock of the only writer first: otherwise it would refuse a
-    /// transaction whose first statement reads.
+    /// The statement that begins a transaction that writes. SQLite takes the lock of the only writer first: otherwise
+    /// it would refuse a transaction whose first statement reads.
     fn begin_statement(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",

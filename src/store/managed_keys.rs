@@ -11,7 +11,7 @@ use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prep
 use sekisho_config::Secret;
 use sekisho_core::database_clock::DatabaseTime;
 
-/// Keys that count at most, those of all tenants together: each gateway has all of them in memory.
+/// Maximum keys that count, of all tenants together: each gateway has all of them in memory.
 pub const MAX_KEYS: i64 = 10_000;
 
 /// The counter of `shared_versions` that grows with each change of a key.
@@ -27,7 +27,7 @@ pub struct NewManagedKey {
     pub roles: Vec<String>,
     /// `None`: all tools.
     pub tools: Option<Vec<String>>,
-    /// Of its token, in hex.
+    /// The digest of its token, in hex.
     pub sha256: Secret,
     pub created_by: String,
     /// The persons who have had a token of it, or of a key by which it is made.
@@ -45,7 +45,7 @@ pub struct StoredKey {
     pub roles: Vec<String>,
     pub tools: Option<Vec<String>>,
     pub sha256: Secret,
-    /// Of the token before the last rotation, and until when that one is accepted.
+    /// The digest of the token before the last rotation, and until when that token is accepted.
     pub previous: Option<(Secret, Timestamp)>,
     pub created: Timestamp,
     pub created_by: String,
@@ -90,10 +90,7 @@ const COLUMNS: &str = "id, tenant, person, description, roles, tools, sha256, pr
 pub struct KeyStore(pub(super) Store);
 
 impl KeyStore {
-    /// A number that grows with each change of a key, by whatever process. Uses are no changes.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// A number that grows with each change of a key, by any process. Uses are no changes.
     pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = $1").bind(VERSION);
         let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
@@ -101,9 +98,6 @@ impl KeyStore {
     }
 
     /// All keys, in no order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn all(&self) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys");
         let rows: Vec<Row> =
@@ -111,10 +105,8 @@ impl KeyStore {
         rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
-    /// At most so many keys whose ids come after this one, in their order; with a tenant, of that one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// At most so many keys whose ids come after `after`, in the order of their ids; with a tenant, only keys of that
+    /// tenant.
     pub async fn after(&self, after: &str, tenant: Option<&str>, max: usize) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM managed_keys WHERE id > $1 AND ($2 = '' OR tenant = $2) ORDER BY id LIMIT $3"
@@ -129,8 +121,6 @@ impl KeyStore {
         rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys WHERE id = $1");
         let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
@@ -167,9 +157,6 @@ impl KeyStore {
 
     /// Gives a key, as it was read, another token and other creators. The token before is accepted for `overlap` more, by the
     /// database's clock. `None` if there is no such key, or it was rotated or revoked since.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn rotate(
         &self,
         read: &StoredKey,
@@ -205,7 +192,7 @@ impl KeyStore {
     /// Records when keys were used last.
     ///
     /// # Errors
-    /// [`StoreError`]. Those recorded until then stay recorded.
+    /// [`StoreError`]. The uses recorded until then stay recorded.
     pub async fn record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         for uses in uses.chunks(MAX_ROWS) {
             retried(|| self.try_record_uses(uses)).await?;
@@ -214,9 +201,6 @@ impl KeyStore {
     }
 
     /// Removes the keys that expired or were revoked that long ago.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_ended_for(&self, duration: Duration) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM managed_keys WHERE expires <= {now} - $1 OR revoked <= {now} - $1");
@@ -293,7 +277,8 @@ impl KeyStore {
     }
 }
 
-/// Of a key that an older program stored. The user `local` of the Unix socket is no other person than the key's.
+/// The creators of a key that an older program stored. The user `local` of the Unix socket is no other person than the
+/// key's.
 fn creators_of_older(created_by: &str) -> Vec<String> {
     let id = created_by.split_once('/').map_or(created_by, |(_tenant, id)| id);
     Some(id).filter(|_| created_by != "default/local").map(str::to_owned).into_iter().collect()

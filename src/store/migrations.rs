@@ -1,7 +1,8 @@
 //! The versions of the schema: one file each, in one SQL that both engines take. A released file is never changed.
 //!
-//! Replicas of two neighbouring versions use one database during an upgrade, so a change has two steps. The first version only
-//! adds what the next one needs (expand); what no program uses any more is removed a version later (contract).
+//! Replicas of two neighbouring versions use one database during an upgrade, so a change has two steps. The first
+//! version only adds the parts that the next one needs (expand); parts that no program uses any more are removed a
+//! version later (contract).
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
@@ -46,19 +47,20 @@ const FILES: &[(&str, &str)] = &[
 /// The version that this program knows.
 pub(super) const LATEST: i64 = FILES.len() as i64;
 
-/// The oldest version whose programs work with the tables of [`LATEST`]: at most that of the release before. A database says it
-/// to those programs. Whatever a later file removes or changes, programs of this version and later ones do not use.
+/// The oldest version whose programs work with the tables of [`LATEST`]: at most the version of the release before. A
+/// database says it to those programs. Programs of this version and later ones do not use any part that a later file
+/// removes or changes.
 pub(super) const OLDEST: i64 = 18;
 
-/// Brings the tables to [`LATEST`], all or nothing. A database of a newer version stays as it is if it says that this program
-/// can use it.
+/// Brings the tables to [`LATEST`], all or nothing. A database of a newer version stays as it is if it says that this
+/// program can use it.
 ///
 /// `PRAGMA user_version` of a SQLite file has the version too. It was the only record of it in files written before the
 /// table `_sqlx_migrations` existed, and programs of that time refuse a file by it.
 ///
 /// # Errors
-/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote; [`MigrateError::VersionTooOld`] with that
-/// of tables which replicas use that could not go on.
+/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote;
+/// [`MigrateError::VersionTooOld`] with the version of tables, if replicas use them that could not go on.
 pub(super) async fn apply(pool: &AnyPool, engine: Engine) -> Result<(), MigrateError> {
     let mut migrator = migrator();
     let mut transaction = pool.begin_with(engine.begin_statement()).await?;

@@ -9,7 +9,7 @@ use sekisho_core::database_clock::DatabaseTime;
 /// Calls that one statement looks for; engines bound the parameters of a statement.
 const MAX_CALLS: usize = 500;
 
-/// What a run did until it waited, for whoever knows the id of the first call of its client.
+/// The work of a run until it waited, for any caller that knows the id of the first call of its client.
 #[derive(Debug, Clone, Copy)]
 pub struct PausedRun<'a> {
     pub caller_key: &'a str,
@@ -24,7 +24,7 @@ pub struct PausedRun<'a> {
 pub struct PausedRunStore(pub(super) Store);
 
 impl PausedRunStore {
-    /// Keeps a run, and deletes those that have expired, and of its caller the oldest beyond so many bytes.
+    /// Keeps a run, and deletes expired runs, and the oldest runs of its caller beyond so many bytes.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
@@ -68,9 +68,6 @@ impl PausedRunStore {
     }
 
     /// The caller's runs that wait for these calls and have not expired: call and run each, in any order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn waiting_for(
         &self,
         caller_key: &str,

@@ -1,8 +1,9 @@
-//! Slots of tools whose concurrency limit is counted over all replicas. Each slot is a row, so that there are never more than the
-//! limit has. It is free when its replica is lost: the heartbeats of a replica renew all that it has.
+//! Slots of tools whose concurrency limit is counted over all replicas. Each slot is a row, so that there are never
+//! more slots than the limit has. A slot is free when its replica is lost: the heartbeats of a replica renew all its
+//! slots.
 //!
-//! After the database was away for long, the heartbeats of all replicas are old. So a replica takes a slot of a lost one only once
-//! its own heartbeats are without a gap for as long as it takes to count as lost.
+//! After the database was away for long, the heartbeats of all replicas are old. So a replica takes a slot of a lost
+//! one only once its own heartbeats are without a gap for as long as it takes to count as lost.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const MAX_GIVEN_BACK: usize = 200;
 pub struct StoredPermit {
     pub tool: String,
     pub slot: i64,
-    /// Of the statement that took it: who has the slot later is another one.
+    /// The id of the statement that took it: a later holder of the slot has another one.
     pub holder: String,
 }
 
@@ -39,10 +40,10 @@ pub struct AskedPermits<'a> {
 pub struct PermitStore(pub(super) Store);
 
 impl PermitStore {
-    /// Takes free slots, at most those that are wanted. Two statements never take the same one.
+    /// Takes free slots, at most as many as are wanted. Two statements never take the same one.
     ///
     /// # Errors
-    /// [`StoreError`]; slots may be taken all the same when no answer arrives ([`of_replica`](Self::of_replica)).
+    /// [`StoreError`]; slots may still be taken when no answer arrives ([`of_replica`](Self::of_replica)).
     pub async fn take(&self, asked: AskedPermits<'_>, lost_after: Duration) -> Result<Vec<StoredPermit>, StoreError> {
         let sql = self.take_statement();
         // Each statement begins at another slot, so that two at once seldom want the same.
@@ -52,10 +53,7 @@ impl PermitStore {
         Ok(slots.into_iter().map(permit).collect())
     }
 
-    /// Frees slots, except those that others took meanwhile.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Frees slots, except slots that others took in between.
     pub async fn give_back(&self, permits: &[StoredPermit]) -> Result<(), StoreError> {
         for permits in permits.chunks(MAX_GIVEN_BACK) {
             let each = (0..permits.len()).map(|row| {
@@ -69,9 +67,6 @@ impl PermitStore {
     }
 
     /// The slots that a replica has for at least so long.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn of_replica(&self, replica: &str, taken_before: Duration) -> Result<Vec<StoredPermit>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT tool, slot, holder FROM tool_permits WHERE replica = $1 AND taken <= {now} - $2");
@@ -84,10 +79,7 @@ impl PermitStore {
         Ok(rows.into_iter().map(|(tool, slot, holder)| StoredPermit { tool, slot, holder }).collect())
     }
 
-    /// Removes the slots of replicas that are lost to this one, also of tools that are no longer called.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes the slots of replicas that are lost to this replica, also of tools that are no longer called.
     pub async fn forget_lost(&self, replica: &str, lost_after: Duration) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM tool_permits WHERE NOT {}", self.is_held("tool_permits", ("$1", "$2")));
         let removed =
@@ -143,7 +135,8 @@ impl PermitStore {
         )
     }
 
-    /// Whether a slot is held, as a replica sees it. One that was just taken is, whatever this statement knows of its replica.
+    /// Whether a slot is held, as a replica sees it. A slot that was just taken is held, even if this statement does
+    /// not know its replica.
     fn is_held(&self, row: &str, (replica, lost_after): (&str, &str)) -> String {
         let recently = format!("{} - CAST({lost_after} AS BIGINT)", self.0.engine.now_expression());
         format!(
@@ -207,7 +200,7 @@ mod tests {
         assert_eq!(take(&store, "live", (2, 1), LOST_AFTER).await.len(), 1);
         assert_eq!(take(&store, "gone", (2, 1), LOST_AFTER).await.len(), 1);
         assert!(take(&store, "other", (2, 2), LOST_AFTER).await.is_empty(), "it was taken just now");
-        // As after a while in which only one said that it is there.
+        // The state after a while in which only one replica had heartbeats.
         store.permits().set_taken_long_ago().await;
         assert!(take(&store, "other", (2, 2), LOST_AFTER).await.is_empty(), "it is there for too short a time itself");
         sqlx::query("UPDATE replicas SET live_since = 0 WHERE id = 'other'").execute(&store.pool).await.unwrap();

@@ -1,13 +1,10 @@
-//! What interrupted plans had reserved, and their charges for it.
+//! The reservations of interrupted plans, and their charges.
 
 use super::plans::{RUNNING, Row, text_of};
 use super::{DailyUsage, PlanStore, ReservedCharge, StoreError, StoredPlan, retried};
 
 impl PlanStore {
-    /// The interrupted plans for which money is reserved. `process`: this one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The interrupted plans for which money is reserved. `process`: this process.
     pub async fn with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
         let columns = self.columns();
         let statement =
@@ -21,8 +18,8 @@ impl PlanStore {
         Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
     }
 
-    /// Charges what an interrupted plan had reserved, and stores its state with that; the new totals. `None`, and nothing is
-    /// charged, if the plan is no longer as it was `found`, or it was charged meanwhile.
+    /// Charges the reservations of an interrupted plan, stores its state with that, and returns the new totals. `None`,
+    /// and nothing is charged, if the plan is no longer as it was `found`, or it was charged in between.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is charged then.

@@ -1,4 +1,4 @@
-//! The embeddings of what plans remember.
+//! The embeddings of the memory of plans.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,6 @@ use super::{PlanStore, StoreError};
 
 impl PlanStore {
     /// The vectors of a plan that a model made, by the digests of their texts.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn vectors(&self, plan: &str, model: &str) -> Result<HashMap<String, Vec<f32>>, StoreError> {
         let rows: Vec<(String, String)> =
             sqlx::query_as("SELECT digest, vector FROM plan_vectors WHERE plan = $1 AND model = $2")
@@ -54,9 +51,6 @@ impl PlanStore {
     }
 
     /// Removes the vectors of plans that are removed.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(super) async fn forget_vectors_without_plans(&self) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM plan_vectors WHERE plan NOT IN (SELECT id FROM plans)");
         forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))

@@ -1,5 +1,5 @@
-//! Plans of agents: the state of each after every node, and which process runs it. That a process still does is said, and
-//! judged, by the clock that all processes of the store share.
+//! Plans of agents: the state of each after every node, and the process that runs it. Reports that a process still runs
+//! a plan go by the clock that all processes of the store share.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct PlanKey {
     pub holder: Arc<str>,
 }
 
-/// What a caller wants of a plan that runs.
+/// The wish of a caller for a plan that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanWish {
     GoOn,
@@ -59,9 +59,6 @@ pub struct PlanStore(pub(super) Store);
 
 impl PlanStore {
     /// Adds a plan that `holder` runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn add(&self, plan: &StoredPlan, holder: &str) -> Result<(), StoreError> {
         let seen = self.now_in_millis();
         let statement = format!(
@@ -84,10 +81,7 @@ impl PlanStore {
         Ok(())
     }
 
-    /// A plan of a caller. `process`: this one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// A plan of a caller. `process`: this process.
     pub async fn get(&self, caller_key: &str, id: &str, process: &str) -> Result<Option<StoredPlan>, StoreError> {
         let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.columns());
         let row: Option<Row> = sqlx::query_as(AssertSqlSafe(statement))
@@ -100,9 +94,6 @@ impl PlanStore {
     }
 
     /// The plans of a caller that were created before a moment, the latest first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn of_caller(
         &self,
         caller_key: &str,
@@ -124,8 +115,8 @@ impl PlanStore {
         rows.into_iter().map(|row| self.stored_plan(row, process)).collect()
     }
 
-    /// Stores the state of a plan that this process runs, and the charges for what it used; what its caller wants of it, and
-    /// the new totals. `None`, and nothing is stored, if another process runs it.
+    /// Stores the state of a plan that this process runs, and the charges for its usage; returns the wish of its caller
+    /// and the new totals. `None`, and nothing is stored, if another process runs it.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -171,10 +162,7 @@ impl PlanStore {
         Ok(Some((PlanWish::of(&wish), totals)))
     }
 
-    /// Says that this process still runs a plan; what its caller wants of it. `None` if another process runs it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Records that this process still runs a plan; returns the wish of its caller. `None` if another process runs it.
     pub async fn beat(&self, key: &PlanKey) -> Result<Option<PlanWish>, StoreError> {
         let seen = self.now_in_millis();
         let statement = format!("UPDATE plans SET seen = {seen} WHERE id = $1 AND holder = $2 RETURNING wish");
@@ -188,9 +176,6 @@ impl PlanStore {
     }
 
     /// Ends a plan that this process ran, and leaves its state.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn end(&self, key: &PlanKey, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("UPDATE plans SET status = $1, changed = $2 WHERE id = $3 AND holder = $4 AND status = $5")
             .bind(status)
@@ -204,10 +189,7 @@ impl PlanStore {
         Ok(())
     }
 
-    /// Tells the process of a running plan what its caller wants; whether the plan runs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Tells the process of a running plan the wish of its caller; returns whether the plan runs.
     pub async fn set_wish(&self, id: &str, wish: PlanWish) -> Result<bool, StoreError> {
         let changed = sqlx::query("UPDATE plans SET wish = $1 WHERE id = $2 AND status = $3")
             .bind(wish.as_str())
@@ -219,11 +201,8 @@ impl PlanStore {
         Ok(changed.rows_affected() == 1)
     }
 
-    /// Replaces a plan that does not run, if it is still as it was `found`; whether it was. With the status `running`,
-    /// `process` runs it from now on.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Replaces a plan that does not run, if it is still as it was `found`; returns whether it was. With the status
+    /// `running`, `process` runs it from now on.
     pub async fn replace(
         &self,
         found: &StoredPlan,
@@ -252,9 +231,6 @@ impl PlanStore {
     }
 
     /// Removes the oldest plans of a caller that do not run, so that `max` are left.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_surplus(&self, caller_key: &str, max: u32) -> Result<(), StoreError> {
         sqlx::query(
             "DELETE FROM plans WHERE caller_key = $1 AND status <> $2 AND id NOT IN
@@ -271,9 +247,6 @@ impl PlanStore {
     }
 
     /// Removes plans that nobody changed since a moment.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM plans WHERE changed < $1")
             .bind(text_of(*moment))

@@ -10,21 +10,21 @@ use super::migrations::{LATEST, OLDEST};
 use super::{Engine, StoreError};
 use crate::replica::LOST_AFTER;
 
-/// Of one gateway. Calls use few: what is written at every call is collected first.
+/// Maximum connections of one gateway. Calls use few: the writes of every call are collected first.
 const CONNECTIONS: u32 = 8;
 
 /// How long a statement waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What commands read that only look: registrations, replicas, and what was spent.
+/// The tables of commands that only look: registrations, replicas, and spending.
 const COPIED: [&str; 5] = ["daily_usage", "openapi_collections", "mcp_servers", "replicas", "tenant_resources"];
 
 pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
     AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT).connect(url).await
 }
 
-/// Copies what commands read into the tables of another store. A database of an older version, or an empty one, lacks
-/// tables and columns that the other store has; one of a newer version has more.
+/// Copies the tables that commands read into the tables of another store. A database of an older version, or an empty
+/// one, lacks tables and columns that the other store has; a database of a newer version has more.
 ///
 /// # Errors
 /// [`StoreError::Newer`], and when the database cannot be read.
@@ -47,11 +47,11 @@ pub(super) async fn copy(url: &str, place: &str, to: &AnyPool) -> Result<(), Sto
     Ok(())
 }
 
-/// Whether the tables are those of a newer program, with which this one may work.
+/// Whether the tables are a newer program's, with which this one may work.
 ///
 /// # Errors
-/// [`MigrateError::VersionMissing`] when it may not; [`MigrateError::VersionTooOld`] when the tables are so old that replicas
-/// which use them could not go on once they are migrated, while there are such replicas.
+/// [`MigrateError::VersionMissing`] when it may not; [`MigrateError::VersionTooOld`] when the tables are so old that
+/// replicas which use them could not go on once they are migrated, while there are such replicas.
 pub(super) async fn is_newer_and_usable(connection: &mut AnyConnection) -> Result<bool, MigrateError> {
     let found = check_version(connection).await?;
     if found > 0 && found < OLDEST && has_live_replicas(connection).await? {

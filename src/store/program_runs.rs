@@ -1,8 +1,8 @@
-//! Runs of programs that call tools, and their journals: parts that are sealed by the caller of these functions and only
-//! added. All moments are those of the clock that the processes of the store share.
+//! Runs of programs that call tools, and their journals: parts that the caller of these functions seals and that are
+//! only added. All moments go by the clock that the processes of the store share.
 //!
-//! One process at a time writes a journal: each part has the next number, and the process that resumes a run takes one
-//! after it has read the others.
+//! One process at a time writes a journal: each part has the next number, and the process that resumes a run takes a
+//! number after it has read the others.
 
 mod read;
 
@@ -20,7 +20,7 @@ const RUN_TTL: Duration = Duration::from_secs(24 * 3_600);
 /// Runs of one caller that are kept; the oldest that does not run is removed for another.
 const MAX_RUNS_OF_CALLER: i64 = 100;
 
-/// Who alone resumes a run.
+/// The only one who resumes a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramRunOwner<'a> {
     pub tenant: &'a str,
@@ -118,7 +118,7 @@ impl ProgramRunStore {
         .await
         .map_err(failed)?;
         if let Some((oldest,)) = oldest {
-            // It may have been resumed meanwhile.
+            // It may have been resumed in between.
             let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
             if run.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
                 remove_parts(&mut transaction, &oldest).await.map_err(failed)?;
@@ -127,10 +127,11 @@ impl ProgramRunStore {
         transaction.commit().await.map_err(failed)
     }
 
-    /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that part.
+    /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that
+    /// part.
     ///
     /// # Errors
-    /// [`StoreError`]; what it has must not take effect.
+    /// [`StoreError`]; its content must not take effect.
     pub async fn add_part(&self, run: ProgramRunFence<'_>, number: i64, part: &str) -> Result<bool, StoreError> {
         let added = sqlx::query(
             "INSERT INTO program_run_parts (run, number, sealed)
@@ -148,11 +149,8 @@ impl ProgramRunStore {
         Ok(added.rows_affected() > 0)
     }
 
-    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or no replica that lives. The fence;
-    /// `None` when it cannot be taken.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or no live replica. Returns the
+    /// fence; `None` when it cannot be taken.
     pub async fn take(
         &self,
         id: &str,
@@ -182,9 +180,6 @@ impl ProgramRunStore {
     }
 
     /// The parts of a journal, in their order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn parts(&self, id: &str) -> Result<Vec<(i64, String)>, StoreError> {
         sqlx::query_as("SELECT number, sealed FROM program_run_parts WHERE run = $1 ORDER BY number")
             .bind(id)
@@ -193,11 +188,8 @@ impl ProgramRunStore {
             .map_err(|error| self.0.failed(error))
     }
 
-    /// The run is stopped and may be resumed; `approval` is what it waits for, if that is new. False when another process
-    /// has it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The run is stopped and may be resumed; `approval` is the approval for which it waits, if that approval is new.
+    /// False when another process has it.
     pub async fn stop(&self, run: ProgramRunFence<'_>, approval: Option<&str>) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE program_runs SET state = 'stopped', approval = COALESCE($3, approval), expires = {} + $4
@@ -239,9 +231,6 @@ impl ProgramRunStore {
     }
 
     /// The run waits for this approval from now on, which the call that resumes it needs.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn await_approval(&self, id: &str, owner: ProgramRunOwner<'_>, approval: &str) -> Result<(), StoreError> {
         let sql = "UPDATE program_runs SET approval = $5
                    WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
@@ -250,10 +239,7 @@ impl ProgramRunStore {
         Ok(())
     }
 
-    /// Removes what has expired.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes expired runs.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Rate limits that are counted over all replicas: one statement takes what is due of several buckets. It decides as
+//! Rate limits that are counted over all replicas: one statement takes the due calls of several buckets. It decides as
 //! [`sekisho_core::lease::rate::take`], by the database's clock.
 
 use std::collections::HashMap;
@@ -34,11 +34,11 @@ pub struct TakenCalls {
 pub struct RateBucketStore(pub(super) Store);
 
 impl RateBucketStore {
-    /// Takes what there is of each bucket, and answers in the same order. Each bucket is named once, and they are sorted: all
-    /// replicas lock the rows in one order.
+    /// Takes the available calls of each bucket, and answers in the same order. Each bucket is named once, and they are
+    /// sorted: all replicas lock the rows in one order.
     ///
     /// # Errors
-    /// [`StoreError`]; the calls may be taken all the same when no answer arrives.
+    /// [`StoreError`]; the calls may still be taken when no answer arrives.
     pub async fn take(&self, asked: &[AskedCalls]) -> Result<Vec<TakenCalls>, StoreError> {
         let sql = self.take_statement(asked.len());
         let rows = retried(|| self.try_take(&sql, asked)).await?;
@@ -53,9 +53,6 @@ impl RateBucketStore {
     }
 
     /// Removes the buckets that are full.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_full(&self) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let removed = sqlx::query(AssertSqlSafe(format!("DELETE FROM rate_buckets WHERE full_at <= {now} * 1000")));
@@ -83,7 +80,8 @@ impl RateBucketStore {
             )
         });
         let rows: Vec<_> = rows.collect();
-        // Until it is full, at the rate that the bucket had; of another rate, the calls used stay used, at most all.
+        // Until it is full, at the rate that the bucket had. If the rate is another one, the used calls stay used, at
+        // most all.
         let owed = format!("(CASE WHEN b.full_at > {now} THEN b.full_at - {now} ELSE 0 END)");
         let used = format!("(({owed} + b.refill - 1) / b.refill)");
         let owed = format!(

@@ -1,4 +1,4 @@
-//! What was registered over HTTP and survives a restart: OpenAPI collections and MCP servers.
+//! The registrations over HTTP, which survive a restart: OpenAPI collections and MCP servers.
 
 use sqlx::AssertSqlSafe;
 
@@ -8,8 +8,9 @@ use super::tenant_resources::{
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
 
-/// Maximum registrations of a kind that one tenant may have, beside the shared ones, and those of all tenants together: each server
-/// holds a connection, and each collection a document's tools in memory. One tenant cannot take the room of the others.
+/// Maximum registrations of a kind that one tenant may have beside the shared ones, and the maximum of all tenants
+/// together: each server holds a connection, and each collection a document's tools in memory. One tenant cannot take
+/// the room of the others.
 const MAX_OF_TENANT: i64 = 20;
 const MAX_OF_ALL_TENANTS: i64 = 200;
 
@@ -43,11 +44,8 @@ impl Registrations {
 pub struct RegistrationStore(pub(super) Store);
 
 impl RegistrationStore {
-    /// All registrations of a kind, by name, each with its owner. A shared one counts before one of a tenant, which a program that
-    /// does not know of owners may have given the same name.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// All registrations of a kind, by name, each with its owner. A shared registration counts before one of a tenant:
+    /// a program that does not know of owners may have given both the same name.
     pub async fn list(&self, of: Registrations) -> Result<Vec<StoredResource>, StoreError> {
         let table = of.table();
         let sql = format!(
@@ -102,10 +100,7 @@ impl RegistrationStore {
         self.0.change_shared(sqlx::query(AssertSqlSafe(sql)).bind(name)).await.map(|rows| rows > 0)
     }
 
-    /// A number that grows with each change of registrations and resources, by whatever process.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// A number that grows with each change of registrations and resources, by any process.
     pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = 'registrations'");
         let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;

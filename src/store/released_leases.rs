@@ -1,4 +1,4 @@
-//! What lost replicas leased of the budgets of a day, and an administrator gives back.
+//! The budgets of a day that lost replicas leased, and that an administrator gives back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::usage::account_of;
 use super::{BudgetLeaseStore, DailyScope, StoreError, retried};
 use sekisho_core::amount::Amount;
 
-/// What was given back of one account.
+/// The released lease of one account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleasedLease {
     pub day: Date,
@@ -33,11 +33,8 @@ pub enum Release {
 }
 
 impl BudgetLeaseStore {
-    /// Gives back what a replica leases, if its last heartbeat was at least `lost_for` ago. The replica, should it come back,
-    /// learns of it with its next heartbeat, and its requests by what it leased before are refused.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Gives back the leases of a replica, if its last heartbeat was at least `lost_for` ago. The replica, should it
+    /// come back, learns of it with its next heartbeat, and its requests by its earlier leases are refused.
     pub async fn release(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
         retried(|| self.try_release(replica, lost_for)).await
     }
@@ -96,7 +93,7 @@ impl BudgetLeaseStore {
         Ok(accounts)
     }
 
-    /// What the replica leased of one account, which it does not from now on.
+    /// Sets the replica's lease of one account to zero, and returns the amount.
     async fn release_one(
         &self,
         connection: &mut AnyConnection,
@@ -156,7 +153,7 @@ mod tests {
         store.replicas().beat(replica, NO_TIME).await.unwrap().releases
     }
 
-    /// What is granted of a limit of 1 000 tokens, and how often the replica's leases were released.
+    /// The granted part of a limit of 1 000 tokens, and how often the replica's leases were released.
     async fn lease(store: &Store, replica: &str, (sequence, releases): (i64, i64), kept: u64) -> (u64, i64) {
         let tokens = |tokens| Amount { tokens, ..Amount::ZERO };
         let limit = AccountLimit { tokens: Some(1_000), cost_usd: None };

@@ -1,4 +1,4 @@
-//! This gateway as one of several replicas on a PostgreSQL database: its registration, and what it knows of the others.
+//! This gateway as one of several replicas on a PostgreSQL database: its registration, and its knowledge of the others.
 
 mod key;
 
@@ -21,7 +21,7 @@ use sekisho_observe::readiness::Readiness;
 
 pub use self::key::{ClusterKeys, SecretKeys, SigningKey};
 
-/// How often a replica says that it is there.
+/// The interval of a replica's heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// How long ago the last heartbeat of a lost replica was, at least.
@@ -52,17 +52,17 @@ pub struct Replica {
     differs_since: Mutex<Option<Instant>>,
     /// `None` if replicas forward nothing to each other.
     keys: ArcSwapOption<ClusterKeys>,
-    /// Where it takes requests of others, while it does.
+    /// The address at which it takes requests of others, while it does.
     address: Mutex<Option<SocketAddr>>,
     known: Mutex<KnownAddresses>,
     /// Held during a heartbeat, so that the last one has the last address.
     beating: tokio::sync::Mutex<()>,
 }
 
-/// What the last heartbeat and look-ups since then found.
+/// The result of the last heartbeat and of look-ups since then.
 #[derive(Debug, Default)]
 struct KnownAddresses {
-    /// Of those that take requests of others, by id.
+    /// Addresses of replicas that take requests of others, by id.
     addresses: HashMap<String, SocketAddr>,
     /// Ids that were looked up, and take none.
     absent: HashSet<String>,
@@ -73,7 +73,7 @@ struct KnownAddresses {
 pub struct Confirmed {
     /// When it was sent, by [`boot_clock`].
     pub sent: Duration,
-    /// How often an administrator had released by then what this replica leases.
+    /// How often an administrator had released this replica's leases by then.
     pub releases: i64,
 }
 
@@ -88,9 +88,6 @@ pub struct Files {
 
 impl Replica {
     /// Registers this process. Without `keys` it forwards nothing to others.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub async fn register(
         store: Store,
         readiness: Arc<Readiness>,
@@ -148,7 +145,7 @@ impl Replica {
         self.store.now()
     }
 
-    /// The keys that sign what replicas forward to each other, if they do.
+    /// The keys that sign the requests that replicas forward to each other, if they do.
     pub fn keys(&self) -> Option<Arc<ClusterKeys>> {
         self.keys.load_full()
     }
@@ -160,16 +157,14 @@ impl Replica {
         }
     }
 
-    /// From the next heartbeat on others know this address for their requests; with `None`, that it takes none.
+    /// From the next heartbeat on other replicas know this address for their requests; with `None`, this replica takes
+    /// none.
     pub fn set_address(&self, address: Option<SocketAddr>) {
         *self.address.lock() = address;
     }
 
-    /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none. One that the last
-    /// heartbeat did not find is looked up once.
-    ///
-    /// # Errors
-    /// The store cannot be read.
+    /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none. A replica that the
+    /// last heartbeat did not find is looked up once.
     pub async fn address_of(&self, id: &str) -> Result<Option<SocketAddr>, StoreError> {
         let known = {
             let known = self.known.lock();
@@ -183,9 +178,6 @@ impl Replica {
     }
 
     /// As [`address_of`](Self::address_of), as the database has it now.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub async fn look_up(&self, id: &str) -> Result<Option<SocketAddr>, StoreError> {
         let found = self.store.replicas().address_of(id, LOST_AFTER).await?;
         let mut known = self.known.lock();
@@ -205,14 +197,12 @@ impl Replica {
     }
 
     /// All replicas that did not leave.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub async fn list(&self) -> Result<Vec<StoredReplica>, StoreError> {
         self.store.replicas().list(LOST_AFTER).await
     }
 
-    /// Says that this replica is there, and what does not work here, and reports in readiness what is wrong.
+    /// Reports to the database that this replica is there, and its components that do not work. Reports in readiness
+    /// the problems of the cluster.
     pub async fn beat(&self, files: &Files, degraded: &[String]) {
         let beat = self.try_beat(files, degraded).await;
         clock_difference::report(&self.store, &self.readiness);
@@ -226,7 +216,7 @@ impl Replica {
         }
     }
 
-    /// Removes what lost replicas left long ago.
+    /// Removes the remains of replicas that were lost long ago.
     pub async fn forget_lost(&self) {
         if let Err(error) = self.store.replicas().forget_lost_for(LISTED_LOST).await {
             tracing::warn!(%error, "cannot remove replicas that were lost long ago");
@@ -258,7 +248,7 @@ impl Replica {
         let sent = boot_clock::now();
         let found = self.store.replicas().beat(identity, LOST_AFTER).await?;
         let before = std::mem::replace(&mut *self.confirmed.lock(), Confirmed { sent, releases: found.releases });
-        // What the database said a while ago is less than what is known, but for the first time.
+        // An old time of the database is worse than the known one, but for the first time.
         if before == Confirmed::default() || boot_clock::now().saturating_sub(sent) < MAX_CLOCK_AGE {
             self.store.clock().set(found.now);
         }
@@ -283,16 +273,16 @@ impl Replica {
     }
 }
 
-/// Names of what does not work that a replica tells the others, at most: a heartbeat stays small.
+/// Maximum names of components that do not work that a replica tells the others: a heartbeat stays small.
 const MAX_DEGRADED: usize = 50;
 
 fn described(degraded: &[String]) -> String {
     let told = &degraded[..degraded.len().min(MAX_DEGRADED)];
-    // Texts alone are always JSON.
+    // A list of only texts is always JSON.
     serde_json::to_string(told).unwrap_or_default()
 }
 
-/// The names of what does not work at a replica. Another version may say it otherwise.
+/// The names of a replica's components that do not work. Another version may say it otherwise.
 pub fn degraded_of(replica: &StoredReplica) -> Vec<String> {
     serde_json::from_str(&replica.degraded).unwrap_or_default()
 }
@@ -374,7 +364,7 @@ mod tests {
         assert_eq!(one.address_of(other.id()).await.unwrap(), Some(address), "as of the last heartbeat");
         assert_eq!(one.look_up(other.id()).await.unwrap(), None);
         assert_eq!(one.address_of(other.id()).await.unwrap(), None);
-        // One that starts after the last heartbeat is looked up.
+        // A replica that starts after the last heartbeat is looked up.
         let third = register().await;
         third.set_address(Some(address));
         third.beat(&files("c"), &[]).await;

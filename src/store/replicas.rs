@@ -1,4 +1,4 @@
-//! The gateways that share the database as replicas. Their moments are those of the database's clock.
+//! The gateways that share the database as replicas. Their moments go by the database's clock.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use sqlx::AssertSqlSafe;
 
 use super::{Store, StoreError};
 
-/// What a replica says about itself with each heartbeat.
+/// The report of a replica about itself with each heartbeat.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplicaIdentity<'a> {
     pub id: &'a str,
@@ -18,20 +18,20 @@ pub struct ReplicaIdentity<'a> {
     pub configuration: &'a str,
     /// Version of the policy set.
     pub policies: &'a str,
-    /// Where it takes requests of others, if it does.
+    /// The address at which it takes requests of others, if it does.
     pub address: Option<SocketAddr>,
-    /// JSON: the names of what does not work.
+    /// JSON: the names of the components that do not work.
     pub degraded: &'a str,
 }
 
-/// What a replica learns with its heartbeat.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// By the database's clock.
     pub now: Timestamp,
-    /// How often an administrator released what it leases.
+    /// How often an administrator released its leases.
     pub releases: i64,
-    /// All replicas that did not leave, this one included.
+    /// All replicas that did not leave, this replica included.
     pub replicas: Vec<StoredReplica>,
 }
 
@@ -60,10 +60,7 @@ type Row = (String, String, String, String, String, Option<String>, String, i64,
 pub struct ReplicaStore(pub(super) Store);
 
 impl ReplicaStore {
-    /// Registers a replica, or says that it is still there.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Registers a replica, or records that it is still there.
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -91,9 +88,6 @@ impl ReplicaStore {
     }
 
     /// All replicas that did not leave, the one started first at the beginning.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn list(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -128,9 +122,6 @@ impl ReplicaStore {
     }
 
     /// Whether a replica is there.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn is_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
@@ -139,9 +130,6 @@ impl ReplicaStore {
     }
 
     /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn address_of(&self, id: &str, lost_after: Duration) -> Result<Option<SocketAddr>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT address FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
@@ -160,10 +148,7 @@ impl ReplicaStore {
         removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes the replicas without a heartbeat for that long.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes the replicas that had no heartbeat for that long.
     pub async fn forget_lost_for(&self, duration: Duration) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1");
@@ -200,7 +185,7 @@ mod tests {
         assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
         let second = store.replicas().beat(replica("b", "two"), LOST_AFTER).await.unwrap();
         assert_eq!(second.replicas.iter().map(|one| &*one.configuration).collect::<Vec<_>>(), ["one", "two"]);
-        // A heartbeat changes what is said, and not the start.
+        // A heartbeat changes the report, and not the start.
         store.replicas().beat(replica("a", "two"), LOST_AFTER).await.unwrap();
         let listed = store.replicas().list(LOST_AFTER).await.unwrap();
         assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);

@@ -6,8 +6,8 @@ use super::tenant_resources::{
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
 
-/// Maximum models, and as many skills, that one tenant may have beside the shared ones, and those of all tenants together. An agent
-/// is told of 100 skills.
+/// Maximum models, and as many skills, that one tenant may have beside the shared ones, and the maximum of all tenants
+/// together. An agent is told of 100 skills.
 const MAX_OF_TENANT: i64 = 100;
 const MAX_OF_ALL_TENANTS: i64 = 10_000;
 
@@ -44,9 +44,6 @@ pub struct ResourceStore(pub(super) Store);
 
 impl ResourceStore {
     /// The names of all resources of a kind with their owners, in no order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn names(&self, kind: ResourceKind) -> Result<Vec<(String, Ownership)>, StoreError> {
         let sql = "SELECT name, CAST(NULL AS TEXT) FROM resources WHERE kind = $1
              UNION ALL SELECT name, tenant FROM tenant_resources
@@ -57,9 +54,6 @@ impl ResourceStore {
     }
 
     /// The resource of that name. A shared one counts before one of a tenant.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, kind: ResourceKind, name: &str) -> Result<Option<StoredResource>, StoreError> {
         let sql = "SELECT value, CAST(NULL AS TEXT) FROM resources WHERE kind = $1 AND name = $2
              UNION ALL SELECT value, tenant FROM tenant_resources WHERE kind = $1 AND name = $2

@@ -1,5 +1,5 @@
-//! Results that are too large for a model, sealed by the caller of these functions. All moments are those of the clock that the
-//! processes of the store share.
+//! Results that are too large for a model, sealed by the caller of these functions. All moments go by the clock that
+//! the processes of the store share.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::replicas::micros;
 use super::{Store, StoreError, retried};
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
-/// Who alone reads a result.
+/// The only one who reads a result.
 #[derive(Debug, Clone, Copy)]
 pub struct ResultOwner<'a> {
     pub tenant: &'a str,
@@ -54,7 +54,7 @@ pub struct ListedResult {
     pub handle: String,
     /// Empty for one that an earlier version stored.
     pub tool: String,
-    /// Whether its call was of a session, in which alone it is read.
+    /// Whether its call belonged to a session: then only calls of that session read it.
     pub in_session: bool,
     pub content_type: String,
     pub bytes: u64,
@@ -73,8 +73,8 @@ type ResultRow = (String, String, Option<String>, Option<String>, Option<String>
 pub struct ResultStore(pub(super) Store);
 
 impl ResultStore {
-    /// Stores a result. While the tenant's have more than `max_bytes` together, those of the caller with the most bytes are
-    /// removed, the oldest first; returned are the objects that no row names any more.
+    /// Stores a result. While the tenant's results have more than `max_bytes` together, results of the caller with the
+    /// most bytes are removed, the oldest first. Returns the objects that no row names any more.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
@@ -135,9 +135,6 @@ impl ResultStore {
     }
 
     /// The result with that handle, if it is the owner's and has not expired.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, handle: &str, owner: ResultOwner<'_>) -> Result<Option<StoredResult>, StoreError> {
         let sql = format!(
             "SELECT tool, content_type, sealed, object, object_sha256, object_bytes FROM results
@@ -164,11 +161,8 @@ impl ResultStore {
         Ok(Some(StoredResult { tool, content_type, content }))
     }
 
-    /// At most so many results of a caller, of all its sessions, the latest first; with `before`, those that come after that one
-    /// in this order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// At most so many results of a caller, of all its sessions, the latest first; with `before`, results after that
+    /// one in this order.
     pub async fn of_caller(
         &self,
         (tenant, caller_key): (&str, &str),
@@ -206,19 +200,13 @@ impl ResultStore {
     }
 
     /// Whether a row names this object.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn has_object(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let rows = sqlx::query_scalar("SELECT COUNT(*) FROM results WHERE object = $1").bind(object.to_string());
         let rows: i64 = rows.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         Ok(rows > 0)
     }
 
-    /// Removes what has expired; returns the objects that no row names any more.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes expired results; returns the objects that no row names any more.
     pub async fn forget_expired(&self) -> Result<Vec<BlobKey>, StoreError> {
         let sql = format!("DELETE FROM results WHERE expires <= {} RETURNING object", self.0.engine.now_expression());
         let removed: Vec<(Option<String>,)> =
@@ -227,8 +215,8 @@ impl ResultStore {
     }
 }
 
-/// As many as make up the excess, if that caller has them: thousands of small ones in one statement, since other calls wait for the
-/// transaction. Never the new one: it is smaller than what a tenant may have.
+/// Removes as many results as make up the excess, if that caller has them: thousands of small ones in one statement,
+/// since other calls wait for the transaction. Never removes the new one: it is smaller than the maximum of a tenant.
 async fn remove_oldest_of_largest(
     connection: &mut AnyConnection,
     new: NewResult<'_>,
@@ -340,7 +328,7 @@ mod tests {
         assert_eq!(keep(&store, "c1", elsewhere, &text("c1")).await, [], "another tenant has its own share");
     }
 
-    /// The others of the store wait meanwhile.
+    /// Other work of the store waits for it.
     #[tokio::test]
     async fn thousands_of_small_results_are_removed_for_a_large_one_in_time() {
         let store = test_store().await;

@@ -1,4 +1,4 @@
-//! What was spent on each day by those for whom the rules of `limits.rules` count calls.
+//! The spending on each day by the subjects of the rules of `limits.rules`.
 
 use std::sync::Arc;
 
@@ -19,15 +19,12 @@ pub struct RuleUsage {
     pub amount: Amount,
 }
 
-/// What was spent by the subjects of rules: the table `rule_usage`.
+/// The spending by the subjects of rules: the table `rule_usage`.
 #[derive(Debug, Clone)]
 pub struct RuleUsageStore(pub(super) Store);
 
 impl RuleUsageStore {
-    /// All of one day.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// All spending of one day.
     pub async fn of_day(&self, day: Date) -> Result<Vec<RuleUsage>, StoreError> {
         let rows: Vec<(String, String, i64, i64)> =
             sqlx::query_as("SELECT rule, subject, cost, tokens FROM rule_usage WHERE day = $1")
@@ -47,10 +44,11 @@ impl RuleUsageStore {
         Ok(usage.collect())
     }
 
-    /// Adds to what was spent.
+    /// Adds to the spending.
     ///
     /// # Errors
-    /// [`StoreError`]. Of several hundred, some may have been added; where a commit lost its answer, all of them.
+    /// [`StoreError`]. Where there are several hundred, some may have been added; where a commit lost its answer, all
+    /// of them.
     pub async fn add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
         for usage in usage.chunks(MAX_ROWS) {
             retried(|| self.try_add(usage)).await?;
@@ -59,9 +57,6 @@ impl RuleUsageStore {
     }
 
     /// Removes the days before this one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM rule_usage WHERE day < $1").bind(day.to_string()).execute(&self.0.pool);
         removed.await.map(drop).map_err(|error| self.0.failed(error))

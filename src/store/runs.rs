@@ -22,8 +22,6 @@ pub struct AgentRun {
 type Row = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
 impl UsageStore {
-    /// # Errors
-    /// [`StoreError`].
     pub async fn add_run(&self, run: &AgentRun) -> Result<(), StoreError> {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         sqlx::query(
@@ -51,9 +49,6 @@ impl UsageStore {
     }
 
     /// The latest runs of a caller, the last one first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
@@ -68,9 +63,6 @@ impl UsageStore {
     }
 
     /// Removes runs that began before a moment.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_runs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
             .bind(text_of(moment))

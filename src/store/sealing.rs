@@ -1,4 +1,4 @@
-//! Seals what is secret at rest: AES-256-GCM with a random nonce, and in each record the id of its key.
+//! Seals secrets at rest: AES-256-GCM with a random nonce, and in each record the id of its key.
 //!
 //! A record can only be opened for the tenant, owner and kind that it was sealed for: nobody gets the secret of another
 //! by moving rows. Two keys are in force, so that the key can be changed: the current one seals, both open.
@@ -34,7 +34,7 @@ pub struct Sealer {
     file: Option<PathBuf>,
 }
 
-/// Whose secret it is, and what it is. Part of what is authenticated.
+/// The owner of a secret, and its kind. Part of the authenticated data.
 #[derive(Debug, Clone, Copy)]
 pub struct SealedFor<'a> {
     pub tenant: &'a str,
@@ -51,7 +51,7 @@ struct Keys {
 }
 
 struct SealingKey {
-    /// Of the key's digest: says nothing about the key.
+    /// A part of the key's digest: says nothing about the key.
     id: String,
     key: RandomizedNonceKey,
 }
@@ -64,7 +64,7 @@ impl Sealer {
         Self { keys: Mutex::new(keys), file: may_generate.then(|| file::path_of(&config.state_directory())) }
     }
 
-    /// With a key of this process, for what no other process opens, also not after a restart.
+    /// With a key of this process, for texts that no other process opens, also not after a restart.
     pub fn of_process() -> Self {
         let keys = SealingKey::new(&rand::random()).map(|current| Arc::new(Keys { current, previous: None }));
         Self { keys: Mutex::new(keys), file: None }
@@ -97,22 +97,22 @@ impl Sealer {
         Ok(secret)
     }
 
-    /// What was sealed for the same tenant, owner and kind.
+    /// The secret that was sealed for the same tenant, owner and kind.
     ///
     /// # Errors
-    /// [`SealingError`]: its key is not in force, or it is not what was sealed.
+    /// [`SealingError`]: its key is not in force, or the text is not as it was sealed.
     pub fn open(&self, whose: SealedFor<'_>, text: &str) -> Result<Vec<u8>, SealingError> {
         let (id, sealed) = parts_of(text).ok_or(SealingError::Damaged)?;
         let mut sealed = STANDARD_NO_PAD.decode(sealed).map_err(|_| SealingError::Damaged)?;
         self.open_in_place(whose, id, &mut sealed)
     }
 
-    /// What [`seal_bytes`](Self::seal_bytes) has sealed for the same tenant, owner and kind.
+    /// The bytes that [`seal_bytes`](Self::seal_bytes) has sealed for the same tenant, owner and kind.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_bytes(&self, whose: SealedFor<'_>, mut sealed: Vec<u8>) -> Result<Vec<u8>, SealingError> {
-        // Two points end the form and the id; what follows them may have any byte.
+        // Two points end the form and the id; the bytes after them are any bytes.
         let mut points = sealed.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at);
         let end = points.nth(1).ok_or(SealingError::Damaged)? + 1;
         let (head, rest) = sealed.split_at_mut_checked(end).ok_or(SealingError::Damaged)?;
@@ -156,7 +156,7 @@ impl Sealer {
 }
 
 impl SealedFor<'_> {
-    /// Each part is preceded by its length, so that no two have the same bytes.
+    /// The length of each part precedes it, so that no two have the same bytes.
     fn authenticated(self, key_id: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in [FORMAT, key_id, self.tenant, self.owner, self.kind] {
@@ -194,7 +194,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// The key's id and what it sealed.
+/// The key's id and the sealed text.
 fn parts_of(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix(FORMAT)?.strip_prefix('.')?.split_once('.')
 }

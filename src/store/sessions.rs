@@ -1,4 +1,4 @@
-//! What a run continues: the latest messages of a session, and the summary of those before them.
+//! The messages that a run continues: the latest messages of a session, and the summary of the earlier ones.
 
 use super::conversation_runs::message_log;
 use super::{ConversationLogStore, MessageLog, StoreError};
@@ -30,9 +30,6 @@ pub struct SessionMessages {
 impl ConversationLogStore {
     /// The messages of a conversation's session after one of them, the latest as far as they have `max_characters`
     /// together, and at least the last one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn session_messages(
         &self,
         conversation: &str,
@@ -71,9 +68,6 @@ impl ConversationLogStore {
     }
 
     /// Whether a conversation has messages of a session.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn has_session(&self, conversation: &str, session_id: &str) -> Result<bool, StoreError> {
         let found: Option<i64> = sqlx::query_scalar(
             "SELECT m.position FROM message_logs m JOIN conversation_runs r ON r.id = m.run
@@ -88,9 +82,6 @@ impl ConversationLogStore {
     }
 
     /// Whether a run has a message at a position.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn has_message(&self, run: &str, position: i64) -> Result<bool, StoreError> {
         let found: Option<i64> =
             sqlx::query_scalar("SELECT position FROM message_logs WHERE run = $1 AND position = $2")
@@ -103,9 +94,6 @@ impl ConversationLogStore {
     }
 
     /// The summary of the older messages of a session.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn session_summary(
         &self,
         conversation: &str,

@@ -13,7 +13,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        // First, since whoever changes one waits here for the others: what the statement reads stays true.
+        // This is first: others that change a version wait here, so that the rows that the statement reads stay true.
         self.count_change(&mut transaction, "registrations").await?;
         let changed = statement.execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;

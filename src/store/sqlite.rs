@@ -22,10 +22,10 @@ pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) const CONNECTIONS: u32 = 4;
 
-/// Readers do not wait for a writer, and a commit needs no fsync: a crash of the machine may undo the last ones, never a
-/// part of one.
-/// Each connection caches 512 KiB of pages, 2 MiB in all, instead of 2 MB each: what calls read is indexed and small, and
-/// the system caches the file, too.
+/// Readers do not wait for a writer, and a commit needs no fsync: a crash of the machine may undo the last commits,
+/// never a part of one.
+/// Each connection caches 512 KiB of pages, 2 MiB in all, instead of 2 MB each: the rows that calls read are indexed
+/// and small, and the system caches the file, too.
 const ON_DISK: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512";
 
 /// A commit is on the disk when it is answered, and with it all that was committed before.
@@ -36,7 +36,7 @@ pub(super) async fn connect(path: &Path) -> sqlx::Result<AnyPool> {
     connect_with(path, CONNECTIONS, ON_DISK).await
 }
 
-/// Another connection to the same file, for what must outlast a crash of the machine.
+/// Another connection to the same file, for writes that must outlast a crash of the machine.
 pub(super) async fn connect_durably(path: &Path) -> sqlx::Result<AnyPool> {
     connect_with(path, 1, DURABLE).await
 }

@@ -36,9 +36,6 @@ pub enum StateLockError {
 impl StateLock {
     /// Takes the lock if nobody has it. A missing directory is created, accessible only to this user: it contains
     /// callers' files and the audit trail.
-    ///
-    /// # Errors
-    /// [`StateLockError`].
     pub fn acquire(state_directory: &Path) -> Result<Self, StateLockError> {
         let unusable = |source| StateLockError::Unusable { path: state_directory.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(state_directory).map_err(unusable)?;

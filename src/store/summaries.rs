@@ -12,9 +12,6 @@ pub struct ThreadSummaryStore(pub(super) Store);
 
 impl ThreadSummaryStore {
     /// The summary of a caller's thread, which counts as used from here on.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, caller_key: &str, thread: &str) -> Result<Option<String>, StoreError> {
         let statement = format!(
             "UPDATE thread_summaries SET used = {NEXT_USE} WHERE caller_key = $1 AND thread = $2 RETURNING summary"

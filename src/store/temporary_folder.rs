@@ -1,4 +1,4 @@
-//! A folder of this process alone.
+//! A folder that only this process uses.
 
 use std::fs::Permissions;
 use std::io;

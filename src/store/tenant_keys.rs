@@ -1,5 +1,5 @@
-//! Nothing in the tables crosses tenants: each can be in a database of its own. The tables of tenants are those that the page about
-//! cells moves.
+//! Nothing in the tables crosses tenants: each tenant can be in a database of its own. The tables of tenants are the
+//! tables that the page about cells moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use super::test_support::test_store;
 use super::{Engine, Store};
 use sekisho_core::checkout::checkout;
 
-/// Whose the rows of a table are.
+/// The owner of a table's rows.
 enum Rows {
-    /// Of the tenant in this column, alone or with the caller.
+    /// The rows of the tenant in this column. The column may name the caller too.
     Tenant(&'static str),
-    /// Of the tenant whose row of another table this column names.
+    /// The rows of the tenant whose row of another table this column names.
     Of { table: &'static str, by: &'static str },
-    /// Of no tenant, and why.
+    /// The rows of no tenant, and why.
     AllTenants(&'static str),
 }
 
@@ -71,7 +71,7 @@ const UNIQUE_IDS: [&str; 11] = [
     "user_sign_ins.id",
 ];
 
-/// What a table is made of.
+/// The columns and keys of a table.
 #[derive(Debug, Default)]
 struct Table {
     columns: BTreeSet<String>,

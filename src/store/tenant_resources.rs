@@ -1,11 +1,12 @@
-//! What administrators of a tenant registered or stored for that tenant alone. What is shared is in a table of its kind.
+//! The resources that administrators of a tenant registered or stored only for that tenant. Shared resources are in a
+//! table of their kind.
 
 use sqlx::AssertSqlSafe;
 
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
 
-/// One of a kind, as the table has it.
+/// A resource of a kind, as the table has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResource {
     pub name: String,
@@ -14,11 +15,11 @@ pub struct StoredResource {
     pub value: String,
 }
 
-/// What became of something that was to be stored.
+/// The result of storing something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
     Stored,
-    /// Another owner has the name; or, of what is added and not replaced, anybody.
+    /// Another owner has the name; or, for an addition that does not replace, anybody has it.
     NameTaken,
     /// The tenant, or all tenants together, have as many as there may be.
     Full,
@@ -31,7 +32,7 @@ pub(super) struct TenantBounds {
     pub of_all: i64,
 }
 
-/// A kind of what tenants have.
+/// A kind of resources of tenants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TenantKind {
     /// As the table names it.
@@ -53,7 +54,8 @@ pub(super) async fn keep_of_tenant(
 ) -> Result<WriteOutcome, StoreError> {
     let failed = |error| store.failed(error);
     let mut transaction = store.pool.begin_with(store.engine.begin_statement()).await.map_err(failed)?;
-    // First, since whoever changes a registration or a resource waits here for the others: what is read next stays true.
+    // This is first: others that change a registration or a resource wait here, so that the rows that are read next
+    // stay true.
     store.count_change(&mut transaction, "registrations").await?;
     let counts = "SELECT COUNT(*), COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0)
              FROM tenant_resources WHERE kind = $2 AND NOT (tenant = $1 AND name = $3)";

@@ -60,7 +60,7 @@ impl PermitStore {
 }
 
 impl Store {
-    /// Changes rows as somebody with access to the database could.
+    /// Changes rows as a person with access to the database could.
     pub async fn change_rows(&self, statement: &str) {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
     }

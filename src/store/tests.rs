@@ -158,7 +158,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
     assert!(matches!(error, StoreError::Folder { .. }), "{error:?}");
 }
 
-/// With a copy there is nothing to lose: what it writes stays in it.
+/// With a copy there is nothing to lose: its writes stay in it.
 #[tokio::test]
 async fn a_copy_of_a_database_has_what_commands_read() {
     let Some(database) = database_of_tests().await else { return };

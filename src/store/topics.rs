@@ -13,7 +13,7 @@ impl Store {
         ApprovalStore(self.clone())
     }
 
-    /// What replicas lease of the budgets of a day.
+    /// The amounts that replicas lease of the budgets of a day.
     pub fn budget_leases(&self) -> BudgetLeaseStore {
         BudgetLeaseStore(self.clone())
     }
@@ -23,7 +23,7 @@ impl Store {
         ChargeStore(self.clone())
     }
 
-    /// The logs of conversations, and what a session continues.
+    /// The logs of conversations, and the session that a run continues.
     pub fn conversation_logs(&self) -> ConversationLogStore {
         ConversationLogStore(self.clone())
     }
@@ -98,7 +98,7 @@ impl Store {
         ResultStore(self.clone())
     }
 
-    /// What was spent by the subjects of rules.
+    /// The spending by the subjects of rules.
     pub fn rule_usage(&self) -> RuleUsageStore {
         RuleUsageStore(self.clone())
     }
@@ -108,7 +108,7 @@ impl Store {
         ThreadSummaryStore(self.clone())
     }
 
-    /// What callers and tenants spent, and the usage of each run of an agent.
+    /// The spending of callers and tenants, and the usage of each run of an agent.
     pub fn usage(&self) -> UsageStore {
         UsageStore(self.clone())
     }

@@ -1,4 +1,4 @@
-//! What callers and tenants spent on each day.
+//! The spending of callers and tenants on each day.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,23 +41,18 @@ pub struct DailyUsage {
     pub tokens: u64,
 }
 
-/// What callers and tenants spent, and the usage of each run of an agent: the tables `daily_usage` and `agent_runs`.
+/// The spending of callers and tenants, and the usage of each run of an agent: the tables `daily_usage` and
+/// `agent_runs`.
 #[derive(Debug, Clone)]
 pub struct UsageStore(pub(super) Store);
 
 impl UsageStore {
     /// All usage of one day.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn of_day(&self, day: Date) -> Result<Vec<DailyUsage>, StoreError> {
         self.between(day, day).await
     }
 
     /// All usage of these days, both included, the latest first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn between(&self, first: Date, last: Date) -> Result<Vec<DailyUsage>, StoreError> {
         let rows: Vec<(String, String, String, String, i64)> = sqlx::query_as(
             "SELECT day, scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day >= $1 AND day <= $2 \
@@ -78,9 +73,6 @@ impl UsageStore {
     }
 
     /// Removes the usage of all days before `day`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM daily_usage WHERE day < $1")
             .bind(day.to_string())
@@ -90,8 +82,8 @@ impl UsageStore {
         Ok(())
     }
 
-    /// Adds to the stored usage of accounts, each at most once, and returns the new totals in the same order. The last statements
-    /// of a transaction, since they lock what others change too.
+    /// Adds to the stored usage of accounts, each at most once, and returns the new totals in the same order. The last
+    /// statements of a transaction, since they lock rows that others change too.
     pub(super) async fn add_within(
         &self,
         connection: &mut AnyConnection,
@@ -113,7 +105,8 @@ impl UsageStore {
         Ok(totals)
     }
 
-    /// What was spent of accounts, each named once, in the same order. Their rows stay locked until the end of the transaction.
+    /// The spending of accounts, each named once, in the same order. Their rows stay locked until the end of the
+    /// transaction.
     pub(super) async fn lock(
         &self,
         connection: &mut AnyConnection,

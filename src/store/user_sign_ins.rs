@@ -1,5 +1,5 @@
-//! Sign-ins of callers to upstreams that have begun and not ended. All moments are those of the clock that the processes of the
-//! store share.
+//! Sign-ins of callers to upstreams that have begun and not ended. All moments go by the clock that the processes of
+//! the store share.
 
 use std::time::Duration;
 
@@ -36,9 +36,6 @@ const COLUMNS: &str = "id, tenant, caller_key, caller_id, source, sealed, expire
 impl UserTokenStore {
     /// The sign-in of a caller to a source that nobody has begun and that still has time; otherwise this new one takes the
     /// place of any other.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn offer_sign_in(
         &self,
         owner: TokenOwner<'_>,
@@ -94,9 +91,6 @@ impl UserTokenStore {
     }
 
     /// A sign-in that has not ended.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn sign_in(&self, id: &str) -> Result<Option<StoredSignIn>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {COLUMNS} FROM user_sign_ins WHERE id = $1 AND expires > {now}");
@@ -105,9 +99,6 @@ impl UserTokenStore {
     }
 
     /// Counts the try of a code. False: no further one may be tried.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn try_code(&self, id: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE user_sign_ins SET tries = tries + 1 WHERE id = $1 AND tries < $2 AND expires > {}",
@@ -118,9 +109,6 @@ impl UserTokenStore {
     }
 
     /// A browser is sent to the authorization server, with a `state` of this digest. False: the sign-in has ended.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn begin_sign_in(
         &self,
         id: &str,
@@ -138,9 +126,6 @@ impl UserTokenStore {
 
     /// Takes the sign-in with which a browser comes back: it can be used once. `None`: there is no such sign-in, or it began
     /// in another browser.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn take_sign_in(&self, state_digest: &str, browser: &str) -> Result<Option<StoredSignIn>, StoreError> {
         let sql = format!(
             "DELETE FROM user_sign_ins WHERE state_digest = $1 AND browser = $2 AND expires > {} RETURNING {COLUMNS}",

@@ -1,4 +1,4 @@
-//! Tokens of callers for upstreams, sealed by the caller of these functions. All moments are those of the clock that the
+//! Tokens of callers for upstreams, sealed by the caller of these functions. All moments go by the clock that the
 //! processes of the store share.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Row};
 use super::replicas::micros;
 use super::{Store, StoreError};
 
-/// Whose token, and for what.
+/// The owner of a token, and the token's upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenOwner<'a> {
     pub tenant: &'a str,
@@ -26,7 +26,7 @@ pub struct NewUserToken<'a> {
     pub sealed: &'a str,
     /// With a space between them.
     pub scopes: &'a str,
-    /// Of the access token, if it is known.
+    /// The lifetime of the access token, if it is known.
     pub lifetime: Option<Duration>,
 }
 
@@ -43,13 +43,13 @@ pub struct StoredUserToken {
     pub revision: i64,
     pub created: Timestamp,
     pub changed: Timestamp,
-    /// When somebody wrote that it was sent.
+    /// When it was last recorded that the token was sent.
     pub used: Option<Timestamp>,
     /// When it was read.
     pub now: Timestamp,
 }
 
-/// The right to renew a token alone. Whoever starts after its end has the right instead.
+/// The only right to renew a token. A caller that starts after its end has the right instead.
 #[derive(Debug, Clone, Copy)]
 pub struct RenewalLease<'a> {
     pub read: &'a StoredUserToken,
@@ -76,9 +76,6 @@ pub struct UserTokenStore(pub(super) Store);
 
 impl UserTokenStore {
     /// The token of a caller for a source.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, caller_key: &str, source: &str) -> Result<Option<StoredUserToken>, StoreError> {
         let found = self
             .list(UserTokenFilter {
@@ -92,9 +89,6 @@ impl UserTokenStore {
     }
 
     /// The latest sign-in first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn list(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS}, {} AS moment FROM user_tokens
@@ -115,10 +109,7 @@ impl UserTokenStore {
         rows.iter().map(|row| self.token_of(row)).collect()
     }
 
-    /// Those that were neither changed nor sent for so long, at most so many.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The tokens that were neither changed nor sent for so long, at most so many.
     pub async fn unused(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -132,9 +123,6 @@ impl UserTokenStore {
     }
 
     /// Writes that a token is sent now.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn record_use(&self, read: &StoredUserToken) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("UPDATE user_tokens SET used = {now} WHERE caller_key = $1 AND source = $2");
@@ -142,8 +130,8 @@ impl UserTokenStore {
         used.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: who still has
-    /// read tokens that were revoked must not change these in their place.
+    /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: a
+    /// process that has read the revoked tokens must not change these in their place.
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
@@ -169,11 +157,8 @@ impl UserTokenStore {
         kept.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// From now on the caller of this function alone may renew the token, for so long. `None`: it has changed since it was
-    /// read, or somebody else renews it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// For so long from now on, only the caller of this function may renew the token. `None`: it has changed since it
+    /// was read, or another caller renews it.
     pub async fn start_renewal<'a>(
         &self,
         read: &'a StoredUserToken,
@@ -191,7 +176,7 @@ impl UserTokenStore {
         Ok(until.map(|until| RenewalLease { read, until }))
     }
 
-    /// The token is not renewed now: somebody else may try.
+    /// The token is not renewed now: another caller may try.
     ///
     /// # Errors
     /// [`StoreError`]; the lease ends by itself then.
@@ -203,11 +188,8 @@ impl UserTokenStore {
         given_up.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes a token that the authorization server does not renew. False: it was replaced or revoked meanwhile, or somebody
-    /// else renews it by now, whose request may be why this one was refused.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes a token that the authorization server does not renew. False: it was replaced or revoked in between, or
+    /// another caller renews it by now, whose request may be the reason for this refusal.
     pub async fn refuse_renewal(&self, lease: RenewalLease<'_>) -> Result<bool, StoreError> {
         let RenewalLease { read, until } = lease;
         let sql = format!(
@@ -220,7 +202,8 @@ impl UserTokenStore {
         Ok(refused.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
-    /// Stores renewed tokens. False: the tokens were replaced or revoked meanwhile, or somebody else renews them by now.
+    /// Stores renewed tokens. False: the tokens were replaced or revoked in between, or another caller renews them by
+    /// now.
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
@@ -248,9 +231,6 @@ impl UserTokenStore {
     }
 
     /// Removes a token as it was read. False: it was replaced or removed before.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget(&self, read: &StoredUserToken) -> Result<bool, StoreError> {
         let sql = "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3";
         let forgotten = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);

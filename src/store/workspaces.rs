@@ -16,9 +16,9 @@ pub struct WorkspaceLock {
     pub name: String,
     /// The call that has it.
     pub holder: String,
-    /// Grows each time the lock is taken: what a call stores that lost it is refused.
+    /// Grows each time the lock is taken: writes of a call that lost it are refused.
     pub fence: i64,
-    /// Of the files: another one each time they are stored, and empty before.
+    /// The version of the files: another one each time they are stored, and empty before.
     pub version: String,
     /// As they were [saved](WorkspaceStore::save).
     pub files: String,
@@ -29,10 +29,7 @@ pub struct WorkspaceLock {
 pub struct WorkspaceStore(pub(super) Store);
 
 impl WorkspaceStore {
-    /// Takes a workspace for `holder`, a text of this call alone. `None`: another call has it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Takes a workspace for `holder`, a text that only this call has. `None`: another call has it.
     pub async fn lock(&self, name: &str, holder: &str) -> Result<Option<WorkspaceLock>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -55,9 +52,6 @@ impl WorkspaceStore {
     }
 
     /// Holds a workspace for longer. False: it was lost.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn renew(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
         let sql =
@@ -105,9 +99,6 @@ impl WorkspaceStore {
     }
 
     /// Removes a workspace, also from under a replica that works in it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&self.0.pool);
         removed.await.map(drop).map_err(|error| self.0.failed(error))
@@ -116,7 +107,7 @@ impl WorkspaceStore {
     /// Removes the workspaces that no replica has used for `idle`, except `kept`.
     ///
     /// # Errors
-    /// [`StoreError`]. Those removed until then stay removed.
+    /// [`StoreError`]. Workspaces removed until then stay removed.
     pub async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
         let is_idle = format!("last_used <= {} - $1", self.0.engine.now_expression());
         let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
@@ -134,9 +125,6 @@ impl WorkspaceStore {
     }
 
     /// The files of a workspace as they were stored last; `None` for one that is not there.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn files(&self, name: &str) -> Result<Option<String>, StoreError> {
         let files = sqlx::query_scalar("SELECT files FROM workspaces WHERE name = $1").bind(name);
         files.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))

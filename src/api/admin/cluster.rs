@@ -1,4 +1,4 @@
-//! `/admin/cluster`: the replicas that share the database, and what lost ones lease.
+//! `/admin/cluster`: the replicas that share the database, and the leases of lost ones.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/admin/configuration`: what is in force, where it was set, and what a changed configuration would do.
+//! `/admin/configuration`: the settings in force, where they were set, and the effects of a changed configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `/admin/keys`: keys that administrators manage. All need the role `admin`; nobody gives a key more than they have.
+//! `/admin/keys`: keys that administrators manage. All routes need the role `admin`; nobody gives a key more rights
+//! than their own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,7 +128,7 @@ pub(crate) async fn list(
     meta.caller.require_administrator()?;
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
-    // One more than is shown says whether there is a next page.
+    // One key more than the page shows says whether there is a next page.
     let keys = gateway.keys().list(administrator(&meta), after, limit + 1).await?;
     let page = Page::from_read(keys, limit, |key| key.id.clone());
     Ok(reply::json(StatusCode::OK, &page.map(|key| KeyBody::of(key, gateway.store().now()))))
@@ -200,7 +201,7 @@ pub(crate) async fn rotate(
     Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))
 }
 
-/// Without the token, so that it is in no log.
+/// Without the token, which must be in no log.
 impl fmt::Debug for KeyWithToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("KeyWithToken").field("key", &self.key).finish_non_exhaustive()

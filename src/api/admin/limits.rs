@@ -1,4 +1,4 @@
-//! `/admin/limits`: the limits in force, and what is left of them. `/limits`: the same for a caller's own.
+//! `/admin/limits`: the limits in force, and the rest of them. `/limits`: the same for a caller's own.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/admin/lock`: what differs from `tools.lock`, and its approval.
+//! `/admin/lock`: the differences from `tools.lock`, and their approval.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub(crate) async fn approve(
     Ok(reply::json(StatusCode::OK, &Approved { success: true }))
 }
 
-/// As the audit trail names what is approved.
+/// The approved tools, as the audit trail names them.
 pub(crate) fn subject_of(approvals: &[Approval]) -> String {
     let names: Vec<_> = approvals.iter().map(|approval| &*approval.tool).collect();
     names.join(", ")

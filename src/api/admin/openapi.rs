@@ -115,7 +115,7 @@ impl Validation {
     }
 }
 
-/// What is wrong with the document; an error if the document could not be fetched.
+/// The problem of the document; an error if the document could not be fetched.
 fn unusable(error: &CollectionError) -> Result<String, CallError> {
     let code = match error {
         CollectionError::Fetch(FetchError::NotAllowed { .. }) => ErrorCode::Denied,

@@ -1,4 +1,4 @@
-//! `/admin/overview`: what the gateway does and what is wrong with it, as far as the caller may see it.
+//! `/admin/overview`: the state of the gateway and its problems, as far as the caller may see them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use sekisho_observe::figures::{Outcomes, Times, Totals};
 use sekisho_observe::metrics::DayBudget;
 use sekisho_sandbox::SandboxLoad;
 
-/// Maximum tools in the reply: those with the most calls.
+/// Maximum tools in the reply: the tools with the most calls.
 const MAX_TOOLS: usize = 200;
 
 /// The state of the gateway, and the figures of its last hour.

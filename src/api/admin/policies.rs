@@ -1,4 +1,5 @@
-//! `/admin/policies`: the rules that are in force and what they decided; `/admin/explain`: what they would decide.
+//! `/admin/policies`: the rules that are in force and their decisions; `/admin/explain`: the decision that they would
+//! make.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! `/api/tenants`, `/api/models` and `/api/skills`: what agents are made of. Records of tenants, and what all tenants share, are changed
-//! by administrators of the tenant `default`; a tenant's own models and skills by its administrators. All others read what is their
-//! tenant's.
+//! `/api/tenants`, `/api/models` and `/api/skills`: the resources of agents. Administrators of the tenant `default`
+//! change records of tenants, and resources that all tenants share; a tenant's administrators change its own models and
+//! skills. All others read the resources of their tenant.
 
 use std::sync::Arc;
 
@@ -219,7 +219,7 @@ async fn remove_one<R: Resource>(
     meta: &RequestMeta,
     name: String,
 ) -> Result<Response, CallError> {
-    // Who is no administrator learns nothing of what there is.
+    // A caller who is no administrator learns nothing of existing resources.
     R::Proof::of(&meta.caller)?;
     let known = found::<R>(meta, agents.catalog(), &name).await?;
     let by = R::Proof::for_owner(&meta.caller, &known.owner())?;
@@ -254,7 +254,7 @@ impl Readable {
         }
     }
 
-    /// The settings of a tenant may leave out what is shared. What it added itself, its callers may read.
+    /// The settings of a tenant may leave out shared resources. The tenant's own resources may be read by its callers.
     fn has<R: Resource>(&self, name: &str, owner: &Ownership) -> bool {
         match self {
             Self::All => true,

@@ -1,4 +1,4 @@
-//! `/admin/servers`: the MCP servers and OpenAPI collections, and what administrators do about them.
+//! `/admin/servers`: the MCP servers and OpenAPI collections, and the actions of administrators.
 
 use std::sync::Arc;
 
@@ -222,7 +222,7 @@ fn administered(
     kind: SourceKind,
     name: &str,
 ) -> Result<(Administrator, SourceStatus), CallError> {
-    // Who is no administrator learns nothing of what there is.
+    // A caller who is no administrator learns nothing of existing servers.
     Administrator::of(&meta.caller)?;
     let status = gateway.sources().find(&meta.caller, kind, name)?;
     Ok((Administrator::for_owner(&meta.caller, &status.owner)?, status))

@@ -83,7 +83,8 @@ pub(crate) async fn start(
 /// The start of a sign-in to a server, of a browser that reaches this service as `parts` says.
 ///
 /// # Errors
-/// `invalid_request`: the request names no valid host. The start: `not_found` when the owner has no such server any more.
+/// `invalid_request`: the request names no valid host. From the start: `not_found` when the owner has no such server
+/// any more.
 pub fn begin(
     by: &Administrator,
     gateway: &Arc<Gateway>,

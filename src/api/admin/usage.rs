@@ -1,4 +1,4 @@
-//! `/admin/usage`: what callers and tenants spent on each day.
+//! `/admin/usage`: the spending of callers and tenants on each day.
 
 use std::sync::Arc;
 

@@ -66,7 +66,7 @@ struct Source {
 }
 
 impl RequestMessage {
-    /// Adds what it says to the messages before it.
+    /// Adds its content to the messages before it.
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -157,7 +157,7 @@ impl Block {
         }
     }
 
-    /// `None` for what a model thought: it goes back to it from the runs that the gateway keeps.
+    /// `None` for a thought of a model: it goes back to the model from the runs that the gateway keeps.
     fn into_turn_part(self) -> Result<Option<TurnPart>, String> {
         match self.r#type.as_str() {
             "thinking" | "redacted_thinking" => Ok(None),

@@ -125,7 +125,7 @@ impl MessagesRequest {
         self.stream.unwrap_or_default()
     }
 
-    /// Whether the client asks to see what the model thinks: others do not expect such blocks.
+    /// Whether the client asks to see the model's thoughts: others do not expect such blocks.
     pub(super) fn shows_thinking(&self) -> bool {
         !matches!(self.thinking, None | Some(RequestedThinking::Disabled))
     }
@@ -191,7 +191,7 @@ impl MessagesRequest {
         })
     }
 
-    /// The tokens of an answer without those of its thinking.
+    /// The tokens of an answer without its thinking.
     fn answer_tokens(&self) -> Result<Option<u32>, CallError> {
         let budget = match self.thinking {
             Some(RequestedThinking::Enabled { budget_tokens }) => budget_tokens,

@@ -27,7 +27,7 @@ const LABEL: (&str, &str) = ("api", "chat");
 /// Events that wait for a client; the run waits with the next one.
 const MAX_WAITING_EVENTS: usize = 64;
 
-/// The run that answers a message. Dropping its events cancels it, and what it has so far is stored.
+/// The run that answers a message. Dropping its events cancels it, and its results so far are stored.
 pub(super) struct ChatRun {
     /// The id of the conversation.
     pub(super) session_id: String,
@@ -41,8 +41,8 @@ impl ChatRun {
     /// `plans`: whether an agent without a planner gets one.
     ///
     /// # Errors
-    /// `invalid_request`: the message is empty, or the caller's tenant has no such model; `unknown_session`: the caller has no
-    /// such conversation; and those of [`ConversationRuns::start`].
+    /// `invalid_request`: the message is empty, or the caller's tenant has no such model; `unknown_session`: the caller
+    /// has no such conversation; and the errors of [`ConversationRuns::start`].
     pub(super) async fn begin(
         request: ChatRequest,
         meta: &RequestMeta,

@@ -1,5 +1,5 @@
-//! What proxies write about the client of a request: `Forwarded` (RFC 7239), or `X-Forwarded-For`, `-Host` and `-Proto`.
-//! Each proxy adds to the end of a list, so that only the end is known to be the work of the nearest one.
+//! The headers of proxies about the client of a request: `Forwarded` (RFC 7239), or `X-Forwarded-For`, `-Host` and
+//! `-Proto`. Each proxy adds to the end of a list, so that only the end is known to be the work of the nearest one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -65,7 +65,7 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().flat_map(|value| split(text(value), ','))
 }
 
-/// What is no text is nobody's address.
+/// A value that is no text is nobody's address.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or_default()
 }
@@ -121,7 +121,7 @@ mod tests {
         for (value, expected) in [
             ("203.0.113.5", "203.0.113.5"),
             ("203.0.113.5, 10.0.0.2", "203.0.113.5"),
-            // What the client itself wrote.
+            // The client itself wrote the first one.
             ("127.0.0.1, 203.0.113.5, 10.0.0.2", "203.0.113.5"),
             ("10.9.9.9, 203.0.113.5", "203.0.113.5"),
             ("203.0.113.5:4711", "203.0.113.5"),
@@ -151,7 +151,7 @@ mod tests {
             ("for=\"[2001:db8::7]:4711\"", "2001:db8::7"),
             ("for=192.0.2.9, for=203.0.113.5, for=10.0.0.2", "203.0.113.5"),
             ("for=\"192.0.2.9, for=192.0.2.8\", for=203.0.113.5", "203.0.113.5"),
-            // A quote that the client left open swallows what the proxy added.
+            // A quote that the client left open swallows the proxy's addition.
             ("for=\"192.0.2.9, for=203.0.113.5", "10.0.0.1"),
             ("for=_hidden, for=10.0.0.2", "10.0.0.2"),
             ("for=\"203.0.113\\.5\"", "10.0.0.1"),

@@ -143,7 +143,7 @@ async fn a_trusted_proxy_is_given_more_than_the_share_of_one_peer() {
     assert_eq!((connections.slots.used(), connections.probes.used()), (8, 0));
 }
 
-/// The status of a request over HTTP/1.1, and what the answer says of the connection.
+/// The status of a request over HTTP/1.1, and the answer's header about the connection.
 async fn asked(sender: &mut http1::SendRequest<Empty<Bytes>>) -> (StatusCode, Option<HeaderValue>) {
     let request = Request::get("/healthz").header("host", "gateway.test").body(Empty::new()).expect("a request");
     sender.ready().await.expect("the connection is open");

@@ -170,7 +170,7 @@ pub(crate) struct ForkRequest {
     pub(super) title: Option<String>,
 }
 
-/// What messages were asked for by in earlier versions, to be dropped in 0.3.
+/// The parameter of messages in earlier versions, to be dropped in 0.3.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OldPaging {
     pub(super) offset: Option<u32>,

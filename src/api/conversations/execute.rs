@@ -209,7 +209,7 @@ impl ExecuteConversation {
         }
     }
 
-    /// The check of what the request names (C3): the tenant, the model and the skills.
+    /// The check of the names in the request (C3): the tenant, the model and the skills.
     pub(crate) async fn into_run(
         self,
         meta: &RequestMeta,

@@ -1,4 +1,4 @@
-//! `/api/logs`: what the caller's runs used, said and called, in pages or as an export.
+//! `/api/logs`: the usage, messages and calls of the caller's runs, in pages or as an export.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ pub(crate) async fn read(
         None => meta.require_list_of_own()?,
     }
     let max = match format {
-        // One more than is shown says whether there is a next page.
+        // One row more than the page shows says whether there is a next page.
         Format::Json => query.limit_in_store()? + 1,
         Format::Jsonl | Format::Csv => {
             query.limit.map_or(MAX_EXPORT, |limit| u32::try_from(limit).unwrap_or(u32::MAX).clamp(1, MAX_EXPORT))

@@ -1,4 +1,4 @@
-//! What many operations have in common: headers of requests and responses, and authentication.
+//! The common parts of many operations: headers of requests and responses, and authentication.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ const RUNS: [&str; 7] = [
     "/api/conversations/{id}/execute",
 ];
 
-/// Of these, the routes of agents.
+/// The routes of agents among these.
 const AGENTS: [&str; 5] = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/chat/stream"];
 
 /// Routes that run one turn of an agent, and so accept an `Idempotency-Key`.

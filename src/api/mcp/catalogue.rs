@@ -44,7 +44,7 @@ pub(super) struct Catalogue {
     digests: OnceLock<Vec<u64>>,
     /// Tools with arguments that must also be sent in headers (SEP-2243).
     in_headers: HashSet<String>,
-    /// Annotations that servers add to those of the protocol, by tool.
+    /// Annotations of servers beside the protocol's, by tool.
     further_annotations: HashMap<String, Map<String, Value>>,
 }
 
@@ -78,8 +78,8 @@ impl Catalogues {
 }
 
 impl Catalogue {
-    /// The tools that the caller may use, if need be with further scopes; those for apps alone only if the client shows apps, and
-    /// the one that reads stored results only if the client gets handles of them.
+    /// The tools that the caller may use, if need be with further scopes. Tools only for apps are among them only if
+    /// the client shows apps, and the tool that reads stored results only if the client gets handles of them.
     pub(super) fn usable(
         &self,
         by: &CallerTools,

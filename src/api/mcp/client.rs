@@ -108,7 +108,7 @@ impl Client {
         self.missing.lock().clone()
     }
 
-    /// Sends the client a notification, after those before it.
+    /// Sends the client a notification, after the notifications before it.
     pub(super) async fn notify(&self, notification: ServerNotification) {
         // The receiver is dropped when the client has gone.
         _ = self.events.send(notification).await;
@@ -146,7 +146,7 @@ impl Client {
 }
 
 impl ClientEvents {
-    /// Of a request that sends none.
+    /// The client of a request that names none.
     pub(super) fn none() -> Self {
         let ((_, events), (_, questions)) = (mpsc::channel(1), mpsc::channel(1));
         Self { events, questions, task_created: CancellationToken::new() }

@@ -24,9 +24,9 @@ const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 #[derive(Debug)]
 pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
-    /// Whether it is a program of this machine's user.
+    /// Whether the client is a program of this machine's user.
     pub over_socket: bool,
-    /// The virtual server of the request, whose tools are those that `caller` has left.
+    /// The virtual server of the request; `caller` has only its tools left.
     pub endpoint: Option<Arc<McpEndpoint>>,
     pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
@@ -35,10 +35,10 @@ pub(super) struct McpClientContext {
     /// The id of the session, which is also the session of its calls.
     pub session_id: Option<String>,
     pub trace: Option<TraceParent>,
-    /// What is listed: all tools, or some in place of them.
+    /// The list of tools: all tools, or some in place of them.
     pub listing: McpToolListing,
     pub tokens: Tokens,
-    /// The scopes that its token lacks for what was refused.
+    /// The scopes that its token lacks for refused calls.
     pub needed_scopes: OnceLock<Vec<String>>,
 }
 
@@ -64,7 +64,7 @@ impl McpClientContext {
         }
     }
 
-    /// Keeps the scopes that are needed where nothing else is, so that the answer can ask for them.
+    /// Keeps the missing scopes of a refusal, if only scopes are missing, so that the answer can ask for them.
     pub(super) fn was_refused(&self, error: &CallError) {
         if !error.scopes().is_empty() {
             _ = self.needed_scopes.set(error.scopes().to_vec());

@@ -18,7 +18,7 @@ use sekisho_core::share::{HeldBytes, Share};
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_EVENTS: usize = 1_000;
 
-/// Bytes that a session takes at once of those for the events of all sessions.
+/// Bytes that a session takes at once of the memory for the events of all sessions.
 const UNIT_BYTES: usize = 4 * 1024;
 
 /// Units for the events of all sessions together, whose callers share them fairly: 64 MiB.
@@ -58,7 +58,7 @@ pub(super) struct Position {
 struct Log {
     events: VecDeque<StoredEvent>,
     bytes: usize,
-    /// What they take of the memory for all sessions; `None` outside of them.
+    /// Their share of the memory for all sessions; `None` outside of them.
     memory: Option<HeldBytes>,
     /// Open stream → index of its next event.
     open: BTreeMap<u64, u64>,
@@ -77,7 +77,7 @@ struct StoredEvent {
 #[error("the id belongs to no event of the session")]
 pub(super) struct InvalidEventId;
 
-/// What follows an event.
+/// The next step after an event.
 enum Next {
     Event {
         event: Event,
@@ -167,7 +167,7 @@ impl EventLog {
 impl Log {
     fn open(&mut self) -> u64 {
         if self.open.len() >= MAX_STREAMS {
-            // Requests end; one that takes longer than 255 later ones cannot be resumed any more.
+            // Requests end; a request that takes longer than 255 later ones cannot be resumed any more.
             let oldest = self.open.range(STANDALONE + 1..).next().map(|(number, _)| *number);
             oldest.map(|oldest| self.open.remove(&oldest));
         }
@@ -210,7 +210,7 @@ impl Log {
 }
 
 impl Log {
-    /// Whether the memory for all sessions has what the events need.
+    /// Whether the memory for all sessions has room for the events.
     fn has_memory(&mut self) -> bool {
         let bytes = self.bytes;
         self.memory.as_mut().is_none_or(|memory| memory.hold(bytes))
@@ -331,7 +331,7 @@ mod tests {
         let all = usize::try_from(UNITS).expect("a number") * UNIT_BYTES;
         assert!(bytes(&logs) + MAX_BYTES <= all && bytes(&logs) > all / 2, "{}", bytes(&logs));
         assert_eq!(bytes(&[modest, fill("bob")]), 2 * MAX_BYTES, "another caller has a part of its own");
-        // An event for which there is no memory is sent, and ends what can be resumed.
+        // An event for which there is no memory is sent, and ends resumption: the log is empty then.
         let full = &logs[199];
         let last = append(full, STANDALONE, &text, false);
         assert!(

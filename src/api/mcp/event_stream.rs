@@ -64,7 +64,7 @@ impl EventStream {
         }
     }
 
-    /// Never waits: what a call holds must not depend on a client that does not read.
+    /// Never waits: the resources that a call holds must not depend on a client that does not read.
     fn append(&self, message: Option<Arc<str>>, is_last: bool) {
         let event = self.log.append(self.number, message, is_last);
         let mut receiver = self.receiver.lock();

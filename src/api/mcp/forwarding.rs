@@ -1,6 +1,5 @@
-//! Requests about what another replica has, a session, a task or a parked call: they are forwarded to it as they came, and
-//! its answer comes back as it is sent. They are forwarded once: one that was forwarded is answered by the replica that
-//! received it.
+//! Requests about a session, a task or a parked call of another replica: they are forwarded to it as they came, and its
+//! answer comes back as it is sent. They are forwarded once: the replica that received a forwarded request answers it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,11 +47,11 @@ const KEPT_IDLE: Duration = Duration::from_secs(4);
 const PROBED_EVERY: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 
-/// What was sent must arrive within this.
+/// The receiver must acknowledge sent data within this.
 const RECEIVED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Headers that say something about a connection, not about a request or response (RFC 9110 §7.6.1), and those that
-/// the client of the next connection writes.
+/// Headers about a connection, not about a request or response (RFC 9110 §7.6.1), and headers that the client of the
+/// next connection writes.
 const OF_CONNECTION: [HeaderName; 12] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -68,7 +67,7 @@ const OF_CONNECTION: [HeaderName; 12] = [
     FORWARDED,
 ];
 
-/// The way to what other replicas have.
+/// The way to the sessions, tasks and calls of other replicas.
 #[derive(Debug)]
 pub(super) struct Forwarding {
     replica: Arc<Replica>,
@@ -104,7 +103,7 @@ impl Forwarding {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEPT_IDLE)
             .build(connector);
-        // Each comes on a connection or stream of a client, of which there are no more.
+        // Each request comes on a connection or stream of a client, of which there are no more.
         let requests = Share::new(gateway.configuration().current().server.max_connections as u64);
         Some(Self { replica: Arc::clone(replica), ids: ids.clone(), client, requests })
     }
@@ -144,8 +143,8 @@ impl Forwarding {
         self.forward(to, gateway, parts, body, answer).await
     }
 
-    /// Forwards a request of 2026-07-28 to the replica that has the task or the parked call that it names. `None`: it is
-    /// answered here, also if that replica is no more: what it had is unknown.
+    /// Forwards a request of 2026-07-28 to the replica that has the task or the parked call that it names. `None`: it
+    /// is answered here, also if that replica is no more: its tasks and calls are unknown.
     ///
     /// # Errors
     /// As [`forward_of_session`](Self::forward_of_session), but for `unknown_session`.
@@ -247,7 +246,7 @@ impl Forwarding {
 
 /// Whether a request may be forwarded, and was not yet.
 fn may_forward(parts: &Parts) -> bool {
-    // Whoever uses the Unix socket names its caller, which no other replica accepts.
+    // A user of the Unix socket names its caller, which no other replica accepts.
     Connection::of(parts).is_ok_and(|connection| connection.forwarded.is_none() && !connection.over_socket)
 }
 
@@ -291,7 +290,7 @@ fn returned(answered: Response<Incoming>, place: Lease, gateway: &Gateway, answe
     response
 }
 
-/// The headers but those of the connection.
+/// The headers without those about the connection.
 fn of_message(mut headers: HeaderMap) -> HeaderMap {
     let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)

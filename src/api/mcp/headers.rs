@@ -1,4 +1,4 @@
-//! The headers of a request to `/mcp`: what the client accepts and sends, and the revision that it speaks.
+//! The headers of a request to `/mcp`: the types that the client accepts and sends, and the revision that it speaks.
 
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -78,7 +78,7 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> Result<bool, HttpRefusal> {
 /// A JSON-RPC error: the headers contradict the body, or metadata is missing.
 pub(super) fn era_of(headers: &HeaderMap, request: &Request) -> Result<Era, ErrorData> {
     let header = headers.get(&REVISION).map(|value| value.to_str().unwrap_or_default());
-    // With a revision it starts a session, whichever that is. Without, it is a method that 2026-07-28 lacks.
+    // `initialize` with any revision starts a session. Without one, it is a method that 2026-07-28 lacks.
     let named = request.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
     if request.method == "initialize" && !named.is_empty() {
         if let Some(header) = header.filter(|header| *header != named) {

@@ -164,7 +164,8 @@ fn no_request(
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// The answer of another replica to a request of 2026-07-28, if that one has what the request names.
+/// The answer of another replica to a request of 2026-07-28, if that replica has the task or call that the request
+/// names.
 async fn forwarded(
     server: &McpServer,
     parts: &Parts,
@@ -304,7 +305,7 @@ fn get(server: &Arc<McpServer>, meta: &RequestMeta, parts: &Parts) -> Result<Res
         });
     }
     let stream = &session.outside;
-    // Each message goes to one stream only (streamable HTTP, "Multiple Connections"): a second one stays silent.
+    // Each message goes to one stream only (streamable HTTP, "Multiple Connections"): a second stream stays silent.
     Ok(match stream.connect() {
         Some(received) => {
             stream.begin();

@@ -31,7 +31,7 @@ pub(super) struct Request {
     /// Without `_meta`.
     pub params: Map<String, Value>,
     pub meta: RequestMetaObject,
-    /// What they take of the memory for bodies.
+    /// Their share of the memory for bodies.
     pub memory: HeldMemory,
 }
 

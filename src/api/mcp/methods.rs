@@ -44,9 +44,9 @@ pub(super) use self::operation::{error_data, run as run_operation};
 #[derive(Debug)]
 pub(super) struct StartedRequest {
     pub running: RunningRequest,
-    /// What a further request must repeat to continue this one, if its client answers questions that way.
+    /// The part that a further request must repeat to continue this one, if its client answers questions that way.
     pub binding: Option<Binding>,
-    /// Whose task it becomes if it takes long, where its client supports that.
+    /// The owner of the task that a long request becomes, where its client supports that.
     pub task: Option<TaskOwner>,
 }
 
@@ -59,8 +59,8 @@ struct Context {
     era: Era,
 }
 
-/// The parameters of a request that may ask its client questions: what a further request with the answers repeats, and
-/// what it adds.
+/// The parameters of a request that may ask its client questions: the part that a further request with the answers
+/// repeats, and the part that it adds.
 struct Questionable {
     method: &'static str,
     name: String,
@@ -178,7 +178,7 @@ impl Context {
         }
     }
 
-    /// What the client can do, as it said when its session began or in this request.
+    /// The capabilities of the client, as it declared them when its session began or in this request.
     fn client_capabilities(&self) -> Value {
         match self.client.session.as_ref().filter(|_| self.era == Era::Sessions) {
             Some(session) => ClientPeer::capabilities(&**session).clone(),
@@ -286,8 +286,8 @@ impl Context {
     }
 }
 
-/// What this server is and can do. A client of this machine's user is told what its caller may not use: the user chose
-/// the caller.
+/// The name and capabilities of this server. A client of this machine's user is told which tools its caller may not
+/// use: the user chose the caller.
 fn info(server: &McpServer, Presented { caller, over_socket, endpoint }: Presented<'_>) -> ServerConfig {
     let info =
         ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));

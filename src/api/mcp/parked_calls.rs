@@ -1,9 +1,9 @@
 //! Calls that wait for their client without an open request: a client of 2026-07-28 gets `InputRequiredResult`, and
 //! answers in a further request.
 //!
-//! The `requestState` that it sends back is `ID:SEALED`. The id of the parked call says which replica has it, so that the
-//! further request may come to any. What is sealed is the same id, signed with a key of the process that has the call and
-//! bound to caller and request, so that nobody else can use it.
+//! The `requestState` that it sends back is `ID:SEALED`. The id of the parked call says which replica has it, so that
+//! the further request may come to any. The sealed part is the same id, signed with a key of the process that has the
+//! call and bound to caller and request, so that nobody else can use it.
 
 use std::sync::{Arc, Weak};
 
@@ -21,7 +21,7 @@ use sekisho_core::json;
 use sekisho_core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
 use sekisho_core::per_owner::{NotAdded, PerOwner};
 
-/// Maximum number of parked calls: of all callers, and of one.
+/// Maximum number of parked calls: of all callers, and of one caller.
 const MAX_WAITING: usize = 256;
 const MAX_WAITING_OF_A_CALLER: usize = 16;
 
@@ -44,7 +44,7 @@ struct ParkedCall {
     running: RunningRequest,
     questions: Questions,
     pending: Vec<PendingAnswer>,
-    /// What removes it when its time has passed. Ends when the call is resumed or evicted.
+    /// Removes it when its time has passed. Ends when the call is resumed or evicted.
     _expiry: AbortOnDropHandle<()>,
 }
 
@@ -122,7 +122,7 @@ impl ParkedCalls {
     ///
     /// # Errors
     /// Invalid params: the state was altered, expired, or belongs to another caller, request or process; or an answer
-    /// does not match its question. One of another replica that can be asked does not come here.
+    /// does not match its question. A state of another replica that can be asked does not come here.
     pub(super) fn resume(&self, binding: &Binding, state: &str, mut given: Answers) -> Result<Resumed, ErrorData> {
         let (_, sealed) = state.split_once(ID_END).ok_or_else(not_ours)?;
         let opened = self.codec.open_with(sealed, &binding.0).map_err(|error| {
@@ -135,7 +135,7 @@ impl ParkedCalls {
         if let Some(questions) = missing {
             return self.ask(&id, &questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
         }
-        // Another request may have resumed it meanwhile.
+        // Another request may have resumed it in between.
         let Some(ParkedCall { running, pending, .. }) = self.calls.remove(&id) else { return Err(not_ours()) };
         for PendingAnswer { keys, answer } in pending {
             let answers = keys.into_iter().filter_map(|(key, own)| Some((own, given.remove(&key)?)));

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<Gateway>> {
         .route(&format!("{PATH}{MCP}/{{endpoint}}"), get(metadata))
 }
 
-/// This document needs no authentication. It is the same for endpoints that there are and that there are not.
+/// This document needs no authentication. It is the same for existing and for unknown endpoints.
 async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
     let config = gateway.configuration().current();
     if config.auth.jwt.is_empty() {
@@ -69,8 +69,8 @@ pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     HeaderValue::try_from(format!("Bearer {error}{}", metadata_parameter(parts, gateway))).unwrap_or(plain)
 }
 
-/// Asks in the answer to a request for a token with the scopes that it needs, if nothing else is missing (RFC 6750 §3.1): 403 with
-/// a challenge. A stream has begun with 200, and says it in the result alone.
+/// Asks in the answer to a request for a token with the scopes that it needs, if nothing else is missing (RFC 6750
+/// §3.1): 403 with a challenge. A stream has begun with 200, and says it only in the result.
 pub(super) fn ask_for_scopes(
     mut response: Response,
     client: &McpClientContext,
@@ -103,7 +103,7 @@ fn metadata_parameter(parts: &Parts, gateway: &Gateway) -> String {
     format!("resource_metadata=\"{}{PATH}{}\"", base(parts, gateway), resource_path(parts.uri.path()))
 }
 
-/// The path of the resource that a request is for: of an endpoint, otherwise that of all tools.
+/// The path of the resource that a request is for: of an endpoint, otherwise of all tools.
 fn resource_path(path: &str) -> &str {
     let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     let name = path.strip_prefix(MCP).and_then(|rest| rest.strip_prefix('/'));

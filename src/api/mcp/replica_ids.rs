@@ -1,6 +1,6 @@
-//! The ids of what a process has in memory for its clients: sessions, tasks, and calls that wait for an answer. Where
-//! replicas forward requests to each other, an id names the replica that has it, and is signed: `REPLICA.RANDOM.TAG`.
-//! Elsewhere it is random.
+//! The ids of data that a process has in memory for its clients: sessions, tasks, and calls that wait for an answer.
+//! Where replicas forward requests to each other, an id names the replica that has the data, and is signed:
+//! `REPLICA.RANDOM.TAG`. Elsewhere it is random.
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use uuid::Uuid;
 
 use sekisho_store::replica::{Replica, SecretKeys, SigningKey};
 
-/// Makes ids, and reads those of others.
+/// Makes ids, and reads ids of others.
 #[derive(Debug, Clone)]
 pub(super) struct ReplicaIds {
     replica: Option<Arc<Replica>>,
 }
 
-/// Another replica, by an id that it made.
+/// Another replica, found by an id that it made.
 #[derive(Debug)]
 pub(super) struct OtherReplica {
     pub id: String,
-    /// Of the secret that signed the id. It had that one when it made the id; the others, perhaps not yet.
+    /// The keys of the secret that signed the id. The replica had this secret when it made the id; it may not have the
+    /// others yet.
     pub keys: Arc<SecretKeys>,
 }
 
 impl ReplicaIds {
-    /// `replica` is this one, if it is one of several.
+    /// `replica`: this gateway, if it is one of several replicas.
     pub(super) fn new(replica: Option<&Arc<Replica>>) -> Self {
         Self { replica: replica.cloned() }
     }
@@ -37,7 +38,7 @@ impl ReplicaIds {
         }
     }
 
-    /// The replica that made an id, if it is another one. What none of them has signed belongs to nobody.
+    /// The replica that made an id, if it is another one. An id that no replica has signed belongs to nobody.
     pub(super) fn other_replica(&self, id: &str) -> Option<OtherReplica> {
         let own = self.replica.as_ref()?;
         let replica = id.split('.').next().filter(|replica| *replica != &**own.id())?;
@@ -116,7 +117,7 @@ mod tests {
         };
         let before = of_one.create();
         assert!(of_one.other_replica(&before).is_none(), "its own");
-        // One after the other knows the new secret, then signs with it, then forgets the old one.
+        // One replica after the other knows the new secret, then signs with it, then forgets the old one.
         other.set_keys(keys("old", Some("new")));
         one.set_keys(keys("new", Some("old")));
         let after = of_one.create();

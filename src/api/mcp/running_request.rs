@@ -1,4 +1,4 @@
-//! A request that runs: its work, and what the work sends to the client and asks it.
+//! A request that runs: its work, and the work's messages and questions to the client.
 //!
 //! A client with a session is asked in requests of ours, and cancels with a notification. A client of 2026-07-28 is
 //! asked in the result of its request, and cancels by disconnecting.
@@ -29,7 +29,7 @@ use sekisho_core::peer::ClientSession;
 /// A call of a client that supports tasks becomes one when it takes longer, or when its upstream makes it one.
 const TASK_AFTER: Duration = Duration::from_millis(500);
 
-/// Maximum questions of one request that its client was sent and has not answered. Further ones wait for those.
+/// Maximum questions of one request that its client was sent and has not answered. Further questions wait for these.
 pub(super) const MAX_OPEN_QUESTIONS: usize = 64;
 
 /// The result of a request.
@@ -41,7 +41,7 @@ pub(super) struct RunningRequest {
     pub client_events: ClientEvents,
 }
 
-/// What a running request does next.
+/// The next step of a running request.
 #[derive(Debug)]
 pub(super) enum Step {
     Notify(ServerNotification),
@@ -101,7 +101,7 @@ impl RunningRequest {
                 Some(Step::Notify(notification)) => {
                     stream.send(&ServerJsonRpcMessage::notification(notification));
                 }
-                // There is room: it was taken for that.
+                // There is room: questions are taken only then.
                 Some(Step::Ask(question)) => _ = asking.push(ask(session, stream, question)),
                 Some(Step::End(outcome)) => {
                     return stream.finish(&result::message(Era::Sessions, id, outcome));
@@ -119,7 +119,7 @@ impl RunningRequest {
         }
     }
 
-    /// All questions that are asked together with `first`. `None` if the work ended meanwhile.
+    /// All questions that are asked together with `first`. `None` if the work ended before.
     async fn gather(&mut self, first: ClientQuestion) -> Option<Vec<ClientQuestion>> {
         tokio::select! {
             outcome = &mut self.work => {
@@ -155,11 +155,11 @@ pub(super) struct StatelessRequest {
     caller: Arc<Caller>,
     /// `None` if its client answers no questions.
     binding: Option<Binding>,
-    /// Whose task it becomes, and when, if its client supports tasks.
+    /// The owner of the task that it becomes, and when, if its client supports tasks.
     task: Option<(TaskOwner, Instant)>,
 }
 
-/// What the client is sent next.
+/// The next message to the client.
 #[derive(Debug)]
 pub(super) enum Sent {
     Notification(ServerNotification),

@@ -1,5 +1,5 @@
-//! `tools: search`: for large catalogues a client sees three tools that find, describe and call all others. `tools: code_mode`: it
-//! sees two, one that finds the others and one that runs programs, which call them.
+//! `tools: search`: for large catalogues a client sees three tools that find, describe and call all others. `tools:
+//! code_mode`: a client sees two tools. One finds the others, and one runs programs, which call them.
 
 use std::sync::LazyLock;
 

@@ -32,7 +32,7 @@ const MAX_PENDING_LOGS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct McpSession {
-    /// Unique in this process, and known to it alone.
+    /// Unique in this process, and known only to it.
     number: u64,
     owner: Owner,
     /// The events of its streams, over HTTP.

@@ -19,7 +19,7 @@ pub(super) struct Sessions {
     by_id: PerOwner<String, Entry>,
     ids: ReplicaIds,
     idle: Duration,
-    /// The memory for what their clients may have missed.
+    /// The memory for events that their clients may have missed.
     events: EventMemory,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Sessions {
 struct Entry {
     /// Key of its caller.
     owner: Arc<str>,
-    /// What its caller's key and its endpoint leave of the tools: it is not used elsewhere.
+    /// The tools that its caller's key and its endpoint leave: the session is not used elsewhere.
     tools: ToolScope,
     session: Arc<McpSession>,
 }
@@ -42,8 +42,8 @@ impl Sessions {
         }
     }
 
-    /// Starts a session of the caller, and returns its id. If there are too many, another one ends: that of this caller
-    /// or of one with more sessions which is least recently used, and which serves no request if there is such a one.
+    /// Starts a session of the caller, and returns its id. If there are too many, another one ends: the least recently
+    /// used one of this caller or of a caller with more sessions, if possible one that serves no request.
     ///
     /// # Errors
     /// `overloaded`: every caller has as few sessions.
@@ -73,7 +73,7 @@ impl Sessions {
         Ok((id, session))
     }
 
-    /// The caller's own session: those of others do not exist for it.
+    /// The caller's own session: sessions of others do not exist for it.
     pub(super) fn get(&self, caller: &Caller, id: &str) -> Option<Arc<McpSession>> {
         let is_own = |entry: &Entry| entry.owner == caller.key && entry.tools == caller.tools;
         let own = |entry: &mut Entry| is_own(entry).then(|| Arc::clone(&entry.session));

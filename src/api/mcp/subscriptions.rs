@@ -90,8 +90,7 @@ impl ListWatch {
         }
     }
 
-    /// `None` when no further change is possible. May be dropped at any time: what changed is then reported by the next
-    /// call.
+    /// `None` when no further change is possible. May be dropped at any time: the next call then reports the change.
     async fn next(&mut self) -> Option<Change> {
         loop {
             if self.is_unchecked {
@@ -205,7 +204,7 @@ pub(super) async fn listen(
     Ok(ServerResult::SubscriptionsListenResult(result))
 }
 
-/// What a `subscriptions/listen` has to tell its client.
+/// The news of a `subscriptions/listen` for its client.
 enum News {
     Change(Change),
     /// The state of a task, and the task if it can change again.
@@ -233,7 +232,7 @@ impl FollowedTask {
     }
 }
 
-/// What of a filter is honoured. The model of the protocol lacks the tasks, which are an extension.
+/// The honoured part of a filter. The model of the protocol lacks the tasks, which are an extension.
 fn acknowledgement(filter: &SubscriptionFilter, tasks: Option<&[Arc<TaskState>]>) -> ServerNotification {
     let Some(tasks) = tasks else {
         let params = SubscriptionsAcknowledgedNotificationParams::new(filter.clone());

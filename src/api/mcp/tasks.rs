@@ -26,7 +26,7 @@ use sekisho_core::per_owner::PerOwner;
 use sekisho_core::share::Share;
 use sekisho_core::tool_scope::ToolScope;
 
-/// Maximum number of tasks: of all callers, and of one.
+/// Maximum number of tasks: of all callers, and of one caller.
 const MAX_TASKS: usize = 1_024;
 const MAX_TASKS_OF_A_CALLER: usize = 128;
 
@@ -51,7 +51,7 @@ pub(super) struct Tasks {
 #[derive(Debug)]
 struct Task {
     state: Arc<TaskState>,
-    /// The call, and what removes the task when its time has passed. Both end when the task is dropped.
+    /// The call, and the timer that removes the task when its time has passed. Both end when the task is dropped.
     work: Option<AbortOnDropHandle<()>>,
     _expiry: AbortOnDropHandle<()>,
 }
@@ -60,7 +60,7 @@ struct Task {
 #[derive(Debug, Clone)]
 pub(super) struct TaskOwner {
     owner: Owner,
-    /// What its caller's key and its endpoint leave of the tools.
+    /// The tools that its caller's key and its endpoint leave.
     tools: ToolScope,
     /// The session, for callers without credentials.
     session_id: Option<String>,
@@ -89,7 +89,7 @@ impl Tasks {
         Self { ids, by_id, results: Share::new(MAX_KEPT_BYTES) }
     }
 
-    /// Runs a request on in the background. `ttl` is what the client wants.
+    /// Runs a request on in the background. `ttl` is the client's wish.
     ///
     /// # Errors
     /// The request, when there are too many tasks whose results were not fetched.

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use sekisho_agent::message::{Image, UserPart};
 use sekisho_agent::user_file::UserFile;
 
-/// What all providers read.
+/// The types that all providers read.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// An image as a data URL (RFC 2397). `field` is its name in the request.
@@ -29,7 +29,7 @@ pub(crate) fn image(field: &str, media_type: &str, base64: &str) -> Result<Image
     Ok(Image { media_type: media_type.to_owned(), base64: base64.to_owned() })
 }
 
-/// A file as a data URL, or as base64 alone. An image is one for the model to see.
+/// A file as a data URL, or as only base64. An image is one for the model to see.
 ///
 /// # Errors
 /// Why it is none.

@@ -17,9 +17,9 @@ use sekisho_gateway::Gateway;
 
 const FILE_WRITE: &str = "file_write";
 
-/// Writes the files that the user has sent since the last answer; those before it were written with their message. Each is
-/// a call of `file_write`, with its roles, limits and audit. What the model reads in the message, a short text or a PDF that it
-/// takes, needs neither a session nor these roles.
+/// Writes the files that the user has sent since the last answer; earlier files were written with their message. Each
+/// is a call of `file_write`, with its roles, limits and audit. A file that the model reads in the message, a short
+/// text or a PDF that it takes, needs neither a session nor these roles.
 ///
 /// # Errors
 /// `invalid_request` for a file without a session, and why one cannot be written.
@@ -51,7 +51,7 @@ pub(super) async fn place(
     Ok(())
 }
 
-/// Drops what would be written.
+/// Drops the content that would be written.
 pub(super) fn forget_contents(messages: &mut [Message]) {
     messages.iter_mut().flat_map(files_of).for_each(|file| file.unwritten = None);
 }

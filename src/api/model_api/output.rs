@@ -22,9 +22,9 @@ pub(crate) struct Output {
     pub approvals: Vec<PausedCall>,
     /// Answers to calls for which the run before paused.
     pub answers: Vec<ToolMessage>,
-    /// What the run added to the conversation.
+    /// The messages that the run added to the conversation.
     pub added: Vec<Message>,
-    /// Those of the current event.
+    /// The changes of the current event.
     changes: Vec<OutputChange>,
 }
 
@@ -50,7 +50,7 @@ impl OutputPart {
     }
 }
 
-/// A change of the answer, or a step of the run behind it. The index is that of the part.
+/// A change of the answer, or a step of the run behind it. The index is the part's.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum OutputChange {
     /// A part, still without text or arguments.

@@ -1,4 +1,4 @@
-//! `x-should-retry`: the packages of OpenAI and Anthropic repeat a request by it, else by the status alone.
+//! `x-should-retry`: the packages of OpenAI and Anthropic repeat a request by it, else only by the status.
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
@@ -9,7 +9,7 @@ use sekisho_core::error::CallError;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// The reply to a request that failed: that of the gateway, changed to the form of an API.
+/// The reply to a request that failed: the gateway's reply, changed to the form of an API.
 pub(crate) fn refused(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
     let should_retry = HeaderValue::from_static(if error.retryable() { "true" } else { "false" });
     let mut response = reply::refused_as(error, change);

@@ -135,7 +135,7 @@ enum FinishReason {
 pub(crate) struct ChunkEncoder {
     heading: Heading,
     include_usage: bool,
-    /// Of the client's tools so far.
+    /// The number of calls of the client's tools so far.
     calls: usize,
 }
 

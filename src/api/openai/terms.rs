@@ -1,4 +1,4 @@
-//! What OpenAI's two APIs have the same names for.
+//! The terms that OpenAI's two APIs share.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,7 +43,7 @@ impl ReasoningEffort {
         matches!(self, Self::None)
     }
 
-    /// Of `none` nothing: the gateway asks for no thinking then, also where the profile does.
+    /// Nothing for `none`: the gateway asks for no thinking then, also where the profile does.
     pub(crate) fn thinking(self) -> Option<Thinking> {
         let effort = match self {
             Self::None => return None,

@@ -109,7 +109,7 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
                 Ok(())
             }
             Some("function_call_output") => self.add_output(item),
-            // What a model thought goes back to it from the runs that the gateway keeps.
+            // The thoughts of a model go back to it from the runs that the gateway keeps.
             Some("reasoning") => Ok(()),
             Some(APPROVAL) => {
                 let (Some(call), Some(approval)) = (item.call_id, item.id) else {

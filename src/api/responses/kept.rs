@@ -49,7 +49,7 @@ struct Response {
 #[derive(Debug, Clone)]
 pub(super) struct Conversation {
     pub session_id: Arc<str>,
-    /// What each response added; responses that continue one share what was before.
+    /// The additions of each response; responses that continue one share the exchanges before it.
     exchanges: Vec<Arc<Exchange>>,
 }
 
@@ -60,7 +60,7 @@ struct Exchange {
 }
 
 impl Conversation {
-    /// One without messages.
+    /// A conversation without messages.
     pub(super) fn new(session_id: &str) -> Self {
         Self { session_id: session_id.into(), exchanges: Vec::new() }
     }
@@ -139,7 +139,7 @@ impl KeptResponses {
         self.responses.with(&id, |response| is_theirs(response).then(|| read(response))).flatten()
     }
 
-    /// Responses of the owner are evicted until there is memory; more only if what they freed was not enough.
+    /// Responses of the owner are evicted until there is memory; further ones only if the freed memory was not enough.
     fn memory_for(&self, owner: &Owner, bytes: u64) -> Option<Lease> {
         loop {
             if let Some(lease) = self.memory.try_acquire(owner, bytes) {

@@ -82,7 +82,7 @@ pub(crate) fn exposition(gateway: &Gateway) -> Response {
     ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.status().metrics_text()).into_response()
 }
 
-/// All callers on this machine; from elsewhere callers with a key or token.
+/// Allows all callers on this machine; from elsewhere callers with a key or token.
 async fn may_look_inside(gateway: &Gateway, parts: &Parts) -> Result<(), CallError> {
     if Connection::of(parts)?.client.is_local {
         return Ok(());

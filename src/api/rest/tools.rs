@@ -239,7 +239,7 @@ pub(crate) async fn batch_execute(
     Ok(ok(&replies.iter().map(|answered| &*answered.reply).collect::<Vec<_>>()))
 }
 
-/// A call that cannot be read fails alone.
+/// If a call cannot be read, only that call fails.
 async fn one_of_batch(meta: &RequestMeta, gateway: &Gateway, request: Value, memory: &HeldMemory) -> Answered {
     let name = request.get("tool_name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let read = ExecuteNamedRequest::from_json(request).and_then(|request| request.into_call(meta, gateway));

@@ -1,4 +1,4 @@
-//! What an approval is for. Two calls with the same digest are the same call.
+//! The digests that tie an approval to its call. Two calls with the same digest are the same call.
 
 use sha2::{Digest, Sha256};
 
@@ -9,16 +9,17 @@ use sekisho_core::json;
 /// The digests (hex) by which approvals are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// Of caller, tool, its definition, and the call as it is sent: all that determines its effect.
+    /// Digest of the caller, the tool, its definition, and the call as it is sent: of everything that determines its
+    /// effect.
     pub(super) call: String,
-    /// Of caller, tool and its definition, which includes where its calls go.
+    /// Digest of the caller, the tool and its definition, which includes the address of its calls.
     pub(super) tool: String,
-    /// Of these and the session, for a call in one.
+    /// Digest of these and the session, for a call in a session.
     pub(super) session: Option<String>,
 }
 
 impl Binding {
-    /// What comes in another notation and is sent alike is the same.
+    /// Arguments in another notation that are sent alike have the same digest.
     pub fn of(call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Self {
         let target = call.target.as_deref().map_or("", |target| &target.name);
         let metadata = &tool.metadata;
@@ -45,7 +46,7 @@ impl Binding {
         }
     }
 
-    /// Of the call and the reasons: equal requests are one.
+    /// Digest of the call and the reasons: equal requests are one.
     pub(super) fn with_reasons(&self, reasons: &[String]) -> String {
         digest_of([&*self.call].into_iter().chain(reasons.iter().map(String::as_str)))
     }
@@ -56,7 +57,7 @@ impl Binding {
     }
 }
 
-/// Each part is preceded by its length, so that no two lists have the same bytes.
+/// The length of each part precedes it, so that no two lists have the same bytes.
 fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! The arguments of an approval, and those that an approver put in their place.
+//! The arguments of an approval, and the arguments that an approver put in their place.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ impl Approvals {
         Ok(self.kept(approval)?.asked)
     }
 
-    /// Those with which the call is made instead, if an approver changed them.
+    /// The arguments with which the call is made instead, if an approver changed them.
     ///
     /// # Errors
     /// `internal`: they cannot be opened.
@@ -30,7 +30,7 @@ impl Approvals {
         Ok(self.kept(approval)?.changed)
     }
 
-    /// All that is sealed of it.
+    /// The sealed content of an approval.
     pub(super) fn kept(&self, approval: &Approval) -> Result<Kept, CallError> {
         let text = self.opened(approval)?;
         if approval.is_changed() || approval.details.keeps_sent {
@@ -52,10 +52,10 @@ impl Approvals {
         Ok(hex::encode(json::digest(&arguments)))
     }
 
-    /// `sent`: what is sent for the changed arguments, where that is another form.
+    /// `sent`: the form in which the changed arguments are sent, where it is another one.
     ///
     /// # Errors
-    /// `too_large`; `internal`: what was asked cannot be opened, or nothing can be sealed.
+    /// `too_large`; `internal`: the original arguments cannot be opened, or nothing can be sealed.
     pub(super) fn seal_change(
         &self,
         approval: &Approval,
@@ -75,15 +75,15 @@ impl Approvals {
 }
 
 impl Approval {
-    /// Arguments that an approver writes. What approvers do not see stays as it was asked, and so do texts that are written as they
-    /// were shown, with some characters escaped.
+    /// Arguments that an approver writes. Parts that approvers do not see stay as they were asked. So do texts that are
+    /// written as they were shown, with some characters escaped.
     ///
     /// # Errors
-    /// `invalid_arguments` if something is left out that approvers do not see: nobody removes what nobody has looked at.
+    /// `invalid_arguments` if a part is left out that approvers do not see: nobody may remove an unseen part.
     pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
         let asked = Value::Object(asked.clone());
         let mut written = as_asked(&asked, Value::Object(written));
-        // In alphabetical order: a pointer to the whole of something comes before those to its parts.
+        // In alphabetical order: a pointer to a whole comes before the pointers to its parts.
         for path in &self.details.masks {
             if let Some(kept) = asked.pointer(path) {
                 *written.pointer_mut(path).ok_or_else(|| left_out(path))? = kept.clone();
@@ -91,7 +91,7 @@ impl Approval {
         }
         Ok(match written {
             Value::Object(written) => written,
-            // A pointer to the whole leads to what was asked, which is an object too.
+            // A pointer to the whole leads to the original arguments, which are an object too.
             _ => Arguments::default(),
         })
     }
@@ -120,7 +120,7 @@ fn left_out(path: &str) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
 
-/// What is written, where each text and name that is as it was shown is as it was asked.
+/// The written value. Each text and name in it that is as it was shown becomes as it was asked.
 fn as_asked(asked: &Value, written: Value) -> Value {
     match (asked, written) {
         (Value::String(asked), Value::String(written)) if written == visible(asked) => Value::String(asked.clone()),

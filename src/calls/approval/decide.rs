@@ -26,7 +26,7 @@ const MAX_REASON: usize = 1_000;
 /// How often a decision is tried that another one overtook.
 const ATTEMPTS: u32 = 8;
 
-/// What an approver says.
+/// The answer of an approver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     pub approved: bool,
@@ -34,9 +34,9 @@ pub struct Judgement {
     pub scope: ApprovalScope,
     /// For the scope `minutes`.
     pub minutes: Option<u32>,
-    /// What the call is to be made with instead, as its tool takes it.
+    /// The arguments with which the call is made instead, as its tool takes them.
     pub arguments: Option<Arguments>,
-    /// What is sent for these, where that is another form.
+    /// The form in which the changed arguments are sent, where it is another one.
     pub sent: Option<SentToShow>,
     /// The digest of the arguments that the approver has looked at.
     pub arguments_sha256: Option<String>,
@@ -46,8 +46,9 @@ impl Approvals {
     /// Approves or denies. An approval that is not used up can still be denied.
     ///
     /// # Errors
-    /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for what is decided already,
-    /// a scope that it cannot have or arguments that cannot be changed, `overloaded` when it cannot be written.
+    /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for an approval that
+    /// is decided already, a scope that it cannot have or arguments that cannot be changed, `overloaded` when it cannot
+    /// be written.
     pub async fn decide(&self, id: &str, approver: &Caller, judgement: &Judgement) -> Result<Approval, CallError> {
         self.decide_seen(&self.find(id).await?, approver, judgement).await
     }
@@ -91,7 +92,7 @@ impl Approvals {
                 self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
                 self.waiting.wake(id);
                 self.count_pending().await;
-                // A call that waited may be under way by now: what is told is what was decided.
+                // A call that waited may be under way by now: the answer has the state that was decided.
                 let approval = Approval { state: decided.state, ..self.find(id).await? };
                 self.notify(&approval);
                 return Ok(approval);
@@ -189,7 +190,7 @@ impl Judgement {
     }
 }
 
-/// What the decisions make of an approval.
+/// The effect of the decisions on an approval.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     state: ApprovalState,
@@ -210,7 +211,7 @@ impl Outcome {
     }
 }
 
-/// What all decisions allow, and for how long.
+/// The extent that all decisions allow, and its duration.
 fn common_extent(decisions: &[Decision]) -> (ApprovalScope, Duration) {
     let scope = decisions.first().map(|decision| decision.scope).unwrap_or_default();
     let is_common = decisions.iter().all(|decision| decision.scope == scope);

@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Several(Arc<str>),
 }
 
-/// What an approval that a call names allows.
+/// The permission of an approval that a call names.
 #[derive(Debug)]
 pub enum Standing {
     /// It waits, or covers several calls: the policies decide whether the call needs it.
@@ -49,7 +49,7 @@ pub struct ApprovedCall {
 }
 
 impl Approvals {
-    /// What the call binds that names an approval, if it is for this call.
+    /// The binding of a call that names an approval, if the approval is for this call.
     ///
     /// # Errors
     /// `not_found` for one of another caller, `approval_mismatch`.
@@ -63,7 +63,7 @@ impl Approvals {
         self.binding_in(&self.find(id).await?, call, tool, arguments)
     }
 
-    /// What the approval allows this call. Nobody else in this process makes it meanwhile.
+    /// The permission of the approval for this call. No other task in this process makes it meanwhile.
     ///
     /// # Errors
     /// `approval_mismatch`, `approval_denied`, `approval_expired`, `unknown_outcome`.
@@ -94,10 +94,10 @@ impl Approvals {
         }
     }
 
-    /// Counts the call that an approval of several lets through, before it is sent.
+    /// Counts a call that an approval of several calls lets through, before it is sent.
     ///
     /// # Errors
-    /// `approval_expired`: it does not hold any more. `overloaded` when that cannot be written.
+    /// `approval_expired`: it does not hold any more. `overloaded` when the count cannot be written.
     pub async fn use_grant(&self, grant: &Grant, call: &CallContext) -> Result<(), CallError> {
         let Kind::Several(id) = &grant.0 else { return Ok(()) };
         let slot = self.audit.reserve()?;
@@ -184,7 +184,7 @@ impl ApprovedCall {
         }
     }
 
-    /// The call has ended. One that was not sent may be made again.
+    /// The call has ended. A call that was not sent may be made again.
     pub async fn end(self, was_sent: bool) {
         let Some(fence) = self.fence else { return };
         failpoint::reach("approval.ending");

@@ -1,4 +1,4 @@
-//! What is told to the receiver of webhooks: which approvals wait, and what was decided. Without arguments.
+//! The notices to the receiver of webhooks: approvals that wait, and decisions. They have no arguments.
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -7,10 +7,9 @@ use uuid::Uuid;
 use super::{Approval, Approvals};
 use sekisho_core::visible_text::visible;
 
-/// Notices that wait to be sent. Further ones are dropped: the lists of approvals have what they say.
+/// Maximum notices that wait to be sent. Further ones are dropped: the lists of approvals have their content.
 const MAX_WAITING: usize = 1_000;
 
-/// One webhook.
 #[derive(Debug)]
 pub struct Notice {
     /// The same one however often it is sent.
@@ -24,12 +23,12 @@ pub(super) fn queue() -> (mpsc::Sender<Notice>, mpsc::Receiver<Notice>) {
 }
 
 impl Approvals {
-    /// The notices, for whoever sends them; `None` the second time.
+    /// The notices, for their sender; `None` the second time.
     pub fn take_notices(&self) -> Option<mpsc::Receiver<Notice>> {
         self.notices_to_send.lock().take()
     }
 
-    /// Tells what became of an approval.
+    /// Sends a notice of the new state of an approval.
     pub(super) fn notify(&self, approval: &Approval) {
         let notice = Notice { id: Uuid::now_v7().to_string(), body: self.body_of(approval) };
         if self.notices.try_send(notice).is_err() {

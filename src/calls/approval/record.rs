@@ -21,7 +21,7 @@ pub struct Approval {
     pub state: ApprovalState,
     pub details: Details,
     pub decisions: Vec<Decision>,
-    /// What it covers, once it is approved.
+    /// The calls that an approved approval covers.
     pub scope: Option<ApprovalScope>,
     /// Calls that it let through.
     pub uses: i64,
@@ -37,7 +37,7 @@ pub struct Approval {
 /// The call, without its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// Of the call that asked first.
+    /// The id of the call that asked first.
     pub call_id: String,
     pub via: String,
     pub kind: String,
@@ -46,9 +46,9 @@ pub struct Details {
     /// Why a person must approve it.
     pub reasons: Vec<String>,
     pub masks: Vec<String>,
-    /// Who uses the caller's credentials.
+    /// The person who uses the caller's credentials.
     pub person: String,
-    /// Who else may: those who have had a token of its managed key.
+    /// The persons who have had a token of the caller's managed key: they may use the credentials too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub creators: Vec<String>,
     /// How many persons must approve it.
@@ -58,17 +58,17 @@ pub struct Details {
     /// Where the call is sent, unless its arguments say it. Records of the version before have none.
     #[serde(default)]
     pub destination: Option<ShownDestination>,
-    /// Whether what is sealed has what is sent, besides the arguments.
+    /// Whether the sealed text has the form that is sent, besides the arguments.
     #[serde(default)]
     pub keeps_sent: bool,
 }
 
-/// What one approver decided.
+/// The decision of one approver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Who uses the approver's credentials.
+    /// The person who uses the approver's credentials.
     pub person: String,
-    /// Who else may: those who have had a token of its managed key.
+    /// The persons who have had a token of the approver's managed key: they may use the credentials too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub creators: Vec<String>,
     pub approver: String,
@@ -77,7 +77,7 @@ pub struct Decision {
     pub scope: ApprovalScope,
     /// For `minutes`.
     pub minutes: Option<u32>,
-    /// The approver put other arguments in place of those of the call.
+    /// The approver changed the arguments of the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed_arguments: bool,
     /// RFC 3339.
@@ -172,7 +172,8 @@ impl Decision {
     }
 }
 
-/// Whether somebody may be both. Who creates or rotates a key has its token, and so may be its holder as well as themselves.
+/// Whether one person may be both. A person who creates or rotates a key has its token, and so may act as its holder
+/// too.
 fn may_be_one(person: &str, creators: &[String], approver: &Caller) -> bool {
     approver.persons().any(|one| one == person || creators.iter().any(|creator| creator == one))
 }

@@ -1,4 +1,4 @@
-//! Why a call that needs approval does not run, and what the caller can do next.
+//! Why a call that needs approval does not run, and the next steps of the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Approvals {
         needs_approval(reasons, &next).decided_by(Arc::clone(version)).needing(needed)
     }
 
-    /// What a caller is told of an approval that its call needs.
+    /// The answer to a caller about an approval that its call needs.
     pub fn needed(&self, approval: &Approval) -> NeededApproval {
         let (id, url) = (Arc::clone(&approval.id), self.page_of(approval));
         NeededApproval { id, expires_at: approval.expires.to_string(), url }
@@ -39,7 +39,7 @@ pub(super) fn not_asked(reasons: &[String], version: &Arc<str>) -> CallError {
     needs_approval(reasons, next).decided_by(Arc::clone(version))
 }
 
-/// The arguments cannot be kept until somebody decides.
+/// The arguments cannot be kept until the decision.
 pub(super) fn not_kept(reasons: &[String], error: &SealingError) -> CallError {
     tracing::error!(%error, "no approval can be asked for: the arguments of the call cannot be sealed");
     let next = "a person must approve this call, and none can be asked: tell the operators of this gateway, whose log says why";

@@ -1,5 +1,5 @@
-//! What is sent for a call, for its approver: method and address, and the arguments where they are not those of the tool.
-//! What the policies mask is masked in both.
+//! The form in which a call is sent, for its approver: method and address, and the arguments where they differ from the
+//! tool's. The parts that the policies mask are masked in both.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,27 +11,27 @@ use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 
-/// What of a call is sent otherwise than its arguments say, without what is masked.
+/// The parts of a call that are sent otherwise than its arguments say, without the masked parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentToShow {
     /// By the names of who gets them; `None`: as the call has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
-    /// What the caller adds beside the arguments.
+    /// The members that the caller adds beside the arguments.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     meta: Map<String, Value>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     as_task: bool,
 }
 
-/// What is sealed of an approval, unless that is the arguments alone.
+/// The sealed content of an approval, unless that is only the arguments.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) asked: Arguments,
-    /// Those that an approver put in their place.
+    /// The arguments that an approver put in their place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Arguments>,
-    /// Of the arguments with which the call is made.
+    /// The form of the arguments with which the call is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sent: Option<SentToShow>,
 }
@@ -63,7 +63,7 @@ impl SentToShow {
         sent.says_more().then_some(sent)
     }
 
-    /// Made of the masked arguments, so that what is masked is nowhere in it, under whichever name.
+    /// Made of the masked arguments, so that a masked text is nowhere in it, under any name.
     fn of_arguments(tool: &Tool, arguments: &ValidArguments, masks: &[String]) -> Self {
         let sent = arguments.further().map(|further| {
             let sent = match masked_arguments(arguments.as_map().clone(), masks) {
@@ -97,7 +97,7 @@ impl ShownDestination {
 }
 
 impl Approvals {
-    /// What an approver sees of what is sent: `method`, `address` and `coding`, and where they are not those of the call
+    /// The sent form as an approver sees it: `method`, `address` and `coding`, and where they differ from the call's,
     /// `arguments`, `meta` and `as_task`.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Approvals {
     }
 }
 
-/// What is sealed of a call that is asked for.
+/// The text of a requested call that is sealed.
 ///
 /// # Errors
 /// `too_large`.
@@ -245,7 +245,7 @@ mod tests {
         let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1))).unwrap()).unwrap();
         assert_eq!((kept.asked, kept.changed, kept.sent), (asked.clone(), None, Some(sent(1))));
         assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS))).is_err());
-        // Of the version before, once an approver has changed the arguments.
+        // The text of the version before, once an approver has changed the arguments.
         let kept: Kept = serde_json::from_value(json!({"asked": {"a": 1}, "changed": {"a": 2}})).unwrap();
         assert_eq!((kept.changed, kept.sent), (Some(members(json!({"a": 2}))), None));
     }

@@ -1,5 +1,5 @@
-//! Arguments as an approver sees them: without what the policies mask, and without characters that make a text read as
-//! another.
+//! Arguments as an approver sees them: without the parts that the policies mask, and without characters that make a
+//! text read as another.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ use sekisho_core::error::CallError;
 use sekisho_core::visible_text::{visible, visible_name};
 
 impl Approvals {
-    /// What an approver sees of the arguments.
+    /// The arguments as an approver sees them.
     ///
     /// # Errors
     /// `internal`: they cannot be opened.
@@ -18,7 +18,7 @@ impl Approvals {
         Ok(shown(self.arguments(approval)?, &approval.details.masks))
     }
 
-    /// The same of those that an approver put in their place.
+    /// The same for the arguments that an approver put in their place.
     ///
     /// # Errors
     /// `internal`: they cannot be opened.
@@ -27,12 +27,12 @@ impl Approvals {
     }
 }
 
-/// The arguments with what the paths name replaced by its length and digest, and without hidden characters.
+/// The arguments without hidden characters. The values at the paths are replaced by their length and digest.
 pub(super) fn shown(arguments: Arguments, masks: &[String]) -> Value {
     escape(masked_arguments(arguments, masks))
 }
 
-/// The arguments with what the paths name replaced by its length and digest.
+/// The arguments, with the values at the paths replaced by their length and digest.
 pub(super) fn masked_arguments(arguments: Arguments, masks: &[String]) -> Value {
     let mut arguments = Value::Object(arguments);
     for path in masks {

@@ -1,4 +1,4 @@
-//! What is done every minute: calls whose runner is gone, requests that expired, records that are old.
+//! The work of every minute: calls whose runner is gone, requests that expired, records that are old.
 
 use std::time::Duration;
 
@@ -13,8 +13,6 @@ use sekisho_store::{StoreError, StoredApproval};
 const KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 impl Approvals {
-    /// # Errors
-    /// The store cannot be read or written.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         for lost in self.store.approvals().lose_calls_of_others(self.runner(), LOST_AFTER).await? {
             self.record(lost, Self::record_lost);

@@ -1,4 +1,4 @@
-//! Who may decide, what decisions make of an approval, and callers that wait.
+//! Who may decide, the effect of decisions on an approval, and callers that wait.
 
 use std::time::Duration;
 
@@ -109,13 +109,14 @@ async fn two_distinct_persons_approve_where_two_are_needed() {
     assert_eq!(fixture.decide(&id, &caller("eve"), yes()).await, Ok(ApprovalState::Approved));
     let approval = fixture.approvals.find(&id).await.unwrap();
     assert_eq!(approval.decisions.iter().map(|one| one.approver.as_str()).collect::<Vec<_>>(), ["bob", "eve"]);
-    // One of two is enough to deny.
+    // One approver of two is enough to deny.
     let id = fixture.ask(caller("eve"), 2).await;
     assert_eq!(fixture.decide(&id, &bob, yes()).await, Ok(ApprovalState::Pending));
     assert_eq!(fixture.decide(&id, &caller("ann"), no()).await, Ok(ApprovalState::Denied));
 }
 
-/// Mallory creates keys for further persons, and one of these makes a key too. Whoever has had a token of a key may be its holder.
+/// Mallory creates keys for further persons, and one of these makes a key too. A person who has had a token of a key
+/// may be its holder.
 #[tokio::test]
 async fn a_key_counts_as_those_who_have_had_a_token_of_it() {
     let made_by =
@@ -148,7 +149,7 @@ async fn a_key_counts_as_those_who_have_had_a_token_of_it() {
             assert_eq!(fixture.decide(&id, &caller("eve"), no()).await, Ok(ApprovalState::Denied));
         }
     }
-    // Of keys that nobody else has had, each counts for itself; so do those of two administrators.
+    // Keys that only one person has had count for themselves; so do the keys of two administrators.
     let id = fixture.ask(caller("ann"), 2).await;
     assert_eq!(fixture.decide(&id, &made_by("bob", &["boss"]), yes()).await, Ok(ApprovalState::Pending));
     assert_eq!(fixture.decide(&id, &ghost, yes()).await, Ok(ApprovalState::Approved));
@@ -229,7 +230,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     assert_eq!(approvals.changed_arguments(&approval).unwrap(), Some(changed.clone()));
     let shown = approvals.shown_changed_arguments(&approval).unwrap().unwrap();
     assert_eq!((&shown["to"], &shown["amount"]["masked"]), (&json!("bob"), &json!(true)));
-    // What approvers do not see, they do not change.
+    // Approvers do not change parts that they do not see.
     let written = json!({"to": "bob", "amount": {"masked": true}}).as_object().cloned().unwrap();
     let asked = approvals.arguments(&approval).unwrap();
     assert_eq!(approval.with_masked(&asked, written).unwrap(), changed);
@@ -237,7 +238,7 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let refused = approval.with_masked(&asked, without).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::InvalidArguments);
     assert!(refused.message().contains("leave out /amount, which approvers do not see"), "{refused}");
-    // The second one approves what the first one has approved.
+    // The second approver approves the same arguments as the first one.
     assert_eq!(fixture.decide(&id, &caller("ann"), other()).await, Err(ErrorCode::InvalidRequest));
     let [before, after] = [&seen, &approval].map(|approval| approvals.arguments_sha256(approval).unwrap());
     let looked_at = |digest: &str| Judgement { arguments_sha256: Some(digest.to_owned()), ..yes() };
@@ -293,7 +294,7 @@ async fn callers_wait_until_somebody_decides_or_their_time_ends() {
     assert_eq!(fixture.approvals.wait(&ann, &id, later).await.unwrap(), Waited::Decided, "at once");
 }
 
-/// One caller's waiting calls leave places for those of another.
+/// One caller's waiting calls leave places for the calls of another.
 #[tokio::test]
 async fn places_to_wait_are_shared_fairly() {
     let fixture = Fixture::new(false).await;

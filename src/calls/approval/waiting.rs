@@ -18,10 +18,10 @@ use sekisho_store::StoreError;
 /// Longest wait.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Callers that wait at once, divided between them.
+/// Maximum callers that wait at once; the places are divided between the callers.
 const MAX_WAITING: u64 = 1_000;
 
-/// Those who wait, by the id of the approval.
+/// The waiting callers, by the id of the approval.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) share: Arc<Share>,
@@ -31,7 +31,7 @@ pub(super) struct Waiting {
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// Somebody decided, one way or the other.
+    /// An approver decided: approved or denied.
     Decided,
     /// Nobody did in time, or there is no place to wait.
     Undecided,
@@ -44,7 +44,7 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Wakes those who wait for this approval.
+    /// Wakes the callers that wait for this approval.
     pub(super) fn wake(&self, id: &str) {
         if let Some(decided) = self.by_id.lock().get(id) {
             decided.notify_waiters();
@@ -61,7 +61,7 @@ impl Waiting {
     }
 }
 
-/// One who waits. The last one for an approval removes its entry.
+/// A waiting caller. The last one for an approval removes its entry.
 struct Waiter<'a> {
     approvals: &'a Approvals,
     id: Arc<str>,
@@ -80,7 +80,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.approvals.metrics.waits_for_approval(-1);
         let mut by_id = self.approvals.waiting.by_id.lock();
-        // The entry's and this one's.
+        // The references of the entry and of this waiter.
         if Arc::strong_count(&self.decided) == 2 {
             by_id.remove(&self.id);
         }
@@ -119,9 +119,6 @@ impl Approvals {
     }
 
     /// Wakes callers whose approvals were decided at another replica.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub async fn wake_decided_elsewhere(&self) -> Result<(), StoreError> {
         let ids = self.waiting.ids();
         if ids.is_empty() {

@@ -21,7 +21,7 @@ use sekisho_observe::metrics::BreakerMetrics;
 #[derive(Debug)]
 pub(super) struct Circuit {
     label: Box<str>,
-    /// Whose calls it passes: a tenant.
+    /// The tenant whose calls it passes.
     tenant: Box<str>,
     inside: Mutex<Inside>,
     phases: Arc<Phases>,
@@ -60,7 +60,7 @@ pub(super) struct Ticket {
     probe: bool,
 }
 
-/// What a call's end says of the upstream.
+/// The meaning of a call's end for the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It answered, even with a refusal.
@@ -159,7 +159,7 @@ impl Circuit {
         }
     }
 
-    /// How long it stays open; `None` unless it is.
+    /// How long an open circuit stays open; `None` for another state.
     pub(super) fn open_for(&self) -> Option<Duration> {
         match self.inside.lock().phase {
             Phase::Open { until } => {

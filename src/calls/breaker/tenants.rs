@@ -1,9 +1,9 @@
 //! The circuits of one upstream: one for each tenant that calls it.
 //!
-//! Where calls of one tenant fail, those of others may work: it may have a key that is used up, or ask for what takes too
-//! long. So a tenant's failures open its own circuit. Once the circuits of [`AGREEING`] tenants are open, the upstream is
-//! taken to be down, and tenants without failures are refused too, until fewer are open. A tenant whose own circuit has
-//! waited probes in any case.
+//! Where calls of one tenant fail, calls of others may work: the tenant may have a key that is used up, or send
+//! requests that take too long. So a tenant's failures open its own circuit. Once the circuits of [`AGREEING`] tenants
+//! are open, the upstream is taken to be down, and tenants without failures are refused too, until fewer are open. A
+//! tenant whose own circuit has waited probes in any case.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use sekisho_observe::metrics::BreakerMetrics;
 /// Tenants whose circuits must be open for the upstream to be taken as down for all.
 const AGREEING: usize = 2;
 
-/// Maximum tenants with a circuit of their own at one upstream. Those beyond share one.
+/// Maximum tenants with a circuit of their own at one upstream. Further tenants share one.
 pub(super) const MAX_TENANTS: usize = 64;
 
 /// The name in the log of the circuit of the tenants beyond [`MAX_TENANTS`].
@@ -82,14 +82,14 @@ impl TenantCircuits {
         }
     }
 
-    /// Whether calls of a tenant are refused: of every one that calls it (`Some(true)`), or of some.
+    /// Whether calls of a tenant are refused: of every tenant that calls it (`Some(true)`), or of some.
     pub(super) fn is_open(&self) -> Option<bool> {
         let states: Vec<_> = self.all().iter().map(|circuit| circuit.state()).collect();
         let open = states.iter().filter(|state| **state == BreakerState::Open).count();
         (open > 0).then_some(open >= AGREEING || open == states.len())
     }
 
-    /// Sets the gauge to what is worst of the tenants.
+    /// Sets the gauge to the worst state of the tenants.
     pub(super) fn report(&self) {
         let worst = self.all().iter().map(|circuit| circuit.state()).max_by_key(|state| match state {
             BreakerState::Closed => 0,

@@ -10,17 +10,17 @@ use sekisho_core::lease::budget::{AccountLimit, BudgetLease, LeaseRequest};
 
 pub use sekisho_core::amount::Amount;
 
-/// What counts against a scope's limits.
+/// The amounts that count against a scope's limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Balance {
     pub(super) spent: Amount,
     pub(super) held: Amount,
-    /// `held` has what this replica did not lease, too.
+    /// `held` has the amount that this replica did not lease, too.
     pub(super) is_leased: bool,
 }
 
 impl Balance {
-    /// Who holds what is held, for error messages.
+    /// The holders of the held amount, for error messages.
     pub(super) fn holders(&self) -> &'static str {
         match self.is_leased {
             false => "calls still running",
@@ -28,12 +28,12 @@ impl Balance {
         }
     }
 
-    /// What is left of a limit of money.
+    /// The rest of a limit of money.
     pub(super) fn left_of_cost(&self, most: Decimal) -> Decimal {
         most.saturating_sub(add(self.spent.cost_usd, self.held.cost_usd)).max(Decimal::ZERO)
     }
 
-    /// What is left of a limit of tokens.
+    /// The rest of a limit of tokens.
     pub(super) fn left_of_tokens(&self, most: u64) -> u64 {
         most.saturating_sub(self.spent.tokens.saturating_add(self.held.tokens))
     }
@@ -47,7 +47,7 @@ pub(super) struct Account {
     balance: Balance,
     /// The part of `spent` that is in the store; only a day's account is ever saved.
     saved: Amount,
-    /// The part of `spent` that somebody stores together with what it was for.
+    /// The part of `spent` that is stored together with the call or turn that it paid for.
     deferred: Amount,
     /// When a call last took or returned the account; only for named scopes.
     last_used: Instant,
@@ -89,28 +89,28 @@ impl Account {
         self.balance.spent = self.balance.spent.plus(spent);
     }
 
-    /// What was spent and is not in the store, whoever stores it.
+    /// The spending that is not in the store, with the deferred part.
     pub(super) fn outstanding(&self) -> Amount {
         self.balance.spent.minus(self.saved)
     }
 
-    /// What is to be written to the store in the background.
+    /// The spending that is to be written to the store in the background.
     pub(super) fn unsaved(&self) -> Amount {
         self.outstanding().minus(self.deferred)
     }
 
-    /// Leaves a part of what was spent to somebody who stores it.
+    /// Leaves a part of the spending to the task that stores it with its call or turn.
     pub(super) fn defer(&mut self, amount: Amount) {
         self.deferred = self.deferred.plus(amount);
     }
 
-    /// That part is stored by now.
+    /// The deferred part is stored by now.
     pub(super) fn release(&mut self, amount: Amount) {
         self.deferred = self.deferred.minus(amount);
     }
 
-    /// The store has added `added` and then had `total`, from this process or another. Of several that were added at once, an
-    /// earlier one may be told later.
+    /// The store has added `added` and then had `total`, from this process or another. Where several were added at
+    /// once, an earlier total may arrive later.
     pub(super) fn saved(&mut self, added: Amount, total: Amount) {
         let outstanding = self.outstanding().minus(added);
         self.saved = self.saved.max(total);
@@ -120,7 +120,7 @@ impl Account {
         }
     }
 
-    /// The balance, as if what is not leased, or may not be spent, were held.
+    /// The balance, as if the part that is not leased, or may not be spent, were held.
     pub(super) fn leased_balance(&self, limit: AccountLimit, may_spend: bool) -> Balance {
         let Balance { spent, held, .. } = self.balance;
         let free = self.free_lease(limit, may_spend);
@@ -129,12 +129,12 @@ impl Account {
         Balance { spent, held: held.plus(not_leased), is_leased: true }
     }
 
-    /// Whether so much may be held within what is leased.
+    /// Whether the amount may be held within the lease.
     pub(super) fn is_leased(&self, limit: AccountLimit, amount: Amount, may_spend: bool) -> bool {
         self.free_lease(limit, may_spend).covers(limit.limited(amount))
     }
 
-    /// Notes that so much is held within what is leased.
+    /// Notes that the amount is held within the lease.
     pub(super) fn use_lease(&mut self, now: Duration, limit: AccountLimit, amount: Amount) {
         if let Some(lease) = &mut self.lease {
             lease.use_up(now, limit.limited(amount));
@@ -147,7 +147,7 @@ impl Account {
         self.lease.get_or_insert_default().await_more(now, in_use, limit.limited(amount))
     }
 
-    /// What to ask of the ledger now, if anything is leased.
+    /// The next request to the ledger, if anything is leased.
     pub(super) fn lease_request(&mut self, now: Duration, limit: impl FnOnce() -> AccountLimit) -> Option<AskedAmount> {
         let in_use = self.in_use();
         let lease = self.lease.as_mut()?;
@@ -165,7 +165,7 @@ impl Account {
         lease.map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use())))
     }
 
-    /// What calls hold, and what they spent and is not known to be in the store.
+    /// The amount that calls hold, and the spending that is not known to be in the store.
     fn in_use(&self) -> Amount {
         self.balance.held.plus(self.outstanding())
     }

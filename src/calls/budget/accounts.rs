@@ -56,7 +56,7 @@ struct DayKey {
 #[derive(Debug, Default)]
 struct NamedScopes([HashMap<Box<str>, SharedAccount>; 3]);
 
-/// The accounts of one call; `None` for a scope that is this call alone.
+/// The accounts of one call; `None` for a scope that is only this call.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(PerScope<Option<SharedAccount>>);
 
@@ -149,7 +149,7 @@ impl AccountStore {
         account.saved(amount(added), amount(total));
     }
 
-    /// What to ask of the ledger now, in the order in which every transaction locks the rows.
+    /// The next requests to the ledger, in the order in which every transaction locks the rows.
     pub(super) fn lease_requests(
         &self,
         now: Duration,
@@ -175,7 +175,7 @@ impl AccountStore {
         }
     }
 
-    /// What was leased of all accounts was released so often.
+    /// The leases of all accounts were released so often.
     pub(super) fn release_leases(&self, releases: i64) {
         for account in &self.days {
             if let Some(lease) = account.lock().lease() {
@@ -246,7 +246,7 @@ impl Accounts {
         Ok((reserved, before))
     }
 
-    /// Reserves the request within what is leased. `None`: a part of it is not leased yet, and is to be.
+    /// Reserves the request within the leases. `None`: a part of it is not leased yet, and is to be.
     pub(super) fn reserve_leased(
         &self,
         limits: &Limits,
@@ -292,8 +292,8 @@ impl Accounts {
         Ok(Some((reserved, before)))
     }
 
-    /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts. What is deferred is not
-    /// written in the background; that of named scopes never is.
+    /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts. A deferred amount is
+    /// not written in the background; spending of named scopes never is.
     pub(super) fn settle(self, reserved: Amount, spent: Amount, is_deferred: bool) -> PerScope<Balance> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         touch(&mut locked);

@@ -1,5 +1,5 @@
-//! Charges that are stored in one transaction with what they are for, in place of in the background: a process that is killed
-//! leaves both or neither. What a call may cost is stored before it is sent.
+//! Charges that are stored in one transaction with the work that they pay for, instead of in the background: a process
+//! that is killed leaves both or neither. The maximum cost of a call is stored before the call is sent.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use sekisho_core::error::CallError;
 use sekisho_core::failpoint;
 use sekisho_store::{DailyScope, DailyUsage, Store, StoredCharge, sums_of};
 
-/// Charges that are to be stored by whoever takes them. Those that nobody takes are written in the background.
+/// Charges that are stored by the task that takes them. Charges that no task takes are written in the background.
 #[derive(Debug)]
 pub struct DeferredCharges {
     budgets: Arc<Budgets>,
@@ -43,25 +43,25 @@ pub struct TakenCharges {
 /// Charges between transactions.
 #[derive(Debug, Default)]
 pub(super) struct UnstoredCharges {
-    /// Those of which it is not known whether they are stored.
+    /// Charges that may be in the store or not.
     pending: Mutex<Vec<StoredCharge>>,
     /// Ids that the store need not remember.
     known: Mutex<Vec<Arc<str>>>,
 }
 
 impl DeferredCharges {
-    /// Of a run or plan, whose reservations are stored under its id.
+    /// The charges of a run or plan, whose reservations are stored under its id.
     pub fn new(budgets: &Arc<Budgets>, store: &Store, owner: &str) -> Arc<Self> {
         let owner = (store.clone(), owner.into());
         Arc::new(Self { budgets: Arc::clone(budgets), owner, charges: Mutex::default() })
     }
 
-    /// Others of the same owner.
+    /// Further charges of the same owner.
     pub fn apart(&self) -> Arc<Self> {
         Arc::new(Self { budgets: Arc::clone(&self.budgets), owner: self.owner.clone(), charges: Mutex::default() })
     }
 
-    /// Those of a call with a key.
+    /// The charges of a call with a key.
     pub fn of_call(self: &Arc<Self>, key: Arc<str>) -> Arc<ChargesOfCall> {
         Arc::new(ChargesOfCall { charges: Arc::clone(self), key: Mutex::new(Some(key)) })
     }
@@ -167,7 +167,7 @@ impl Budgets {
         TakenCharges { budgets: Arc::clone(self), charges }
     }
 
-    /// What was spent and is to be written in the background, as one charge.
+    /// The spending that is to be written in the background, as one charge.
     pub(super) fn take_unsaved(self: &Arc<Self>) -> TakenCharges {
         let usage = self.accounts.defer_unsaved();
         let charge = (!usage.is_empty()).then(|| StoredCharge { id: new_id(), is_reserved: false, usage });
@@ -184,7 +184,7 @@ impl Budgets {
         self.unstored.known.lock().extend(ids);
     }
 
-    /// Takes over what the store has, such as charges of a process that ended.
+    /// Takes over the store's totals, such as charges of a process that ended.
     pub fn learn(&self, totals: &[DailyUsage]) {
         for total in totals {
             let nothing = DailyUsage { cost_usd: 0.into(), tokens: 0, ..total.clone() };
@@ -214,13 +214,13 @@ mod tests {
         budgets.reserve_on(MONDAY, &call, &max_usage(cost_cents, 10)).unwrap().charge(10);
     }
 
-    /// What the caller's day has spent.
+    /// The spending of the caller's day.
     fn spent(budgets: &Budgets) -> Decimal {
         let spent = budgets.accounts.of_day(MONDAY).into_iter().find(|(scope, ..)| *scope == DailyScope::Caller);
         spent.map_or_else(Decimal::default, |(_, _, balance)| balance.spent.cost_usd)
     }
 
-    /// Writes what is to be written in the background; what the caller was charged in the store.
+    /// Writes the charges of the background. Returns the caller's spending in the store.
     async fn written(budgets: &Arc<Budgets>, store: &Store) -> Decimal {
         for take in [Budgets::take_pending, Budgets::take_unsaved] {
             let (charges, known) = (take(budgets), budgets.take_known());

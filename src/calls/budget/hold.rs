@@ -23,7 +23,7 @@ pub struct Hold {
     limits: Arc<Limits>,
     reserved: Amount,
     before: Left,
-    /// Who stores the charge, if it is not written in the background.
+    /// The place where the charge is stored, if it is not written in the background.
     deferral: Option<Deferral>,
     /// The same amounts in the accounts of rules, if any matches the call.
     rules: Option<Box<RuleHold>>,
@@ -60,7 +60,7 @@ impl Hold {
         Self { accounts, limits, reserved, before, deferral, rules: None }
     }
 
-    /// Holds what is reserved by these rules too.
+    /// Holds the reservation by these rules too.
     ///
     /// # Errors
     /// One of them has too little left; then the hold is to be dropped.
@@ -78,11 +78,11 @@ impl Hold {
         self.before
     }
 
-    /// Stores the reserved money, before the call is sent, where its charge is stored by somebody: a process that is killed
-    /// leaves it. `turn`: of a model.
+    /// Stores the reserved money, before the call is sent, where its charge is not written in the background: if the
+    /// process is killed, the amount stays stored. `turn`: the turn of a model.
     ///
     /// # Errors
-    /// The store does not take it; nothing must be sent then.
+    /// The store does not take it; the call must not be sent then.
     pub async fn store(&mut self, turn: Option<ReservedTurn>) -> Result<(), CallError> {
         let cost_usd = self.reserved.cost_usd;
         let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };
@@ -92,14 +92,14 @@ impl Hold {
         deferral.sink.reserve(Reservation { id, caller, day, cost_usd, turn }).await
     }
 
-    /// Turns the hold into a charge of the real cost, even where that is more: a model's answer must be paid,
-    /// whatever was expected.
+    /// Turns the hold into a charge of the real cost, even where that is more than the hold: a model's answer must be
+    /// paid.
     pub fn charge_cost(mut self, cost_usd: Decimal) {
         self.spend(Amount { cost_usd: super::rounded(cost_usd), tokens: 0 });
     }
 
-    /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than those
-    /// reserved.
+    /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than the
+    /// reserved ones.
     pub fn charge(mut self, tokens: u64) -> Charge {
         debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} reserved", self.reserved.tokens);
         let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };

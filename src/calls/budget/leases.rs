@@ -1,8 +1,8 @@
-//! The day's budgets where several replicas share them: what calls may hold is leased ahead from the ledger in the store, so that
-//! a call costs no round trip, and all replicas together never spend more than there is.
+//! The day's budgets where several replicas share them: the amount that calls may hold is leased ahead from the ledger
+//! in the store. So a call costs no round trip, and all replicas together never spend more than the budget.
 //!
-//! The rules are those of [`sekisho_core::lease::budget`]. What was spent is written as ever ([`super::WriteBehind`]): once it is
-//! in the store, it leaves the lease.
+//! The rules are in [`sekisho_core::lease::budget`]. Spending is written in the same way as without leases
+//! ([`super::WriteBehind`]): once it is in the store, it leaves the lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,13 +30,13 @@ const EVERY: Duration = Duration::from_millis(50);
 /// How long an answer of the store is waited for.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a call waits for what is not leased yet.
+/// How long a call waits for an amount that is not leased yet.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Its name in readiness.
 const COMPONENT: &str = "leases";
 
-/// What calls and the exchange with the store share.
+/// The state that calls and the exchange with the store share.
 #[derive(Debug)]
 pub(super) struct Leasing {
     started: Instant,
@@ -55,9 +55,9 @@ pub(super) struct Leasing {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeasedReserve {
     pub(super) now: Duration,
-    /// What is leased may be spent: it cannot have been released.
+    /// The leased amount may be spent: it cannot have been released.
     pub(super) may_spend: bool,
-    /// What is not leased is not waited for.
+    /// Nothing waits for an amount that is not leased.
     pub(super) is_final: bool,
 }
 
@@ -78,7 +78,7 @@ impl Leasing {
         &self.clock
     }
 
-    /// Holds within what is leased, after waiting for more if necessary.
+    /// Holds within the lease, after waiting for more if necessary.
     pub(super) async fn reserve(
         &self,
         budgets: &Budgets,
@@ -102,7 +102,7 @@ impl Leasing {
                 Err(NoLease::Refused(error) | NoLease::NotLeased(error)) => return Err(error),
             }
             self.wake.notify_one();
-            // Without an answer the next attempt decides by what is leased.
+            // Without an answer the next attempt decides by the current lease.
             let _answered = timeout_at(until, rounds.changed()).await;
         }
     }
@@ -169,7 +169,7 @@ impl BudgetLeases {
 
     /// Gives everything back that is not in use, before this replica leaves.
     pub async fn give_back(&self) {
-        // At the end of time whatever is not in use is idle.
+        // At the end of time every amount that is not in use is idle.
         let requests = self.budgets.lease_requests(Duration::MAX);
         if requests.is_empty() {
             return;
@@ -181,9 +181,6 @@ impl BudgetLeases {
     }
 
     /// Removes leases of days that are over.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         self.store.forget_before(self.budgets.yesterday()).await
     }
@@ -220,7 +217,8 @@ impl BudgetLeases {
 }
 
 impl Budgets {
-    /// A heartbeat of this replica was answered: for a while it may spend what it leases, which nobody can release meanwhile.
+    /// A heartbeat of this replica was answered: for a while the replica may spend its leases, which nobody can release
+    /// meanwhile.
     pub fn confirm_leases(&self, confirmed: Confirmed) {
         let Some(leasing) = &self.leasing else { return };
         let known = leasing.confirmed.lock().map_or(0, |known| known.releases);
@@ -231,7 +229,7 @@ impl Budgets {
         *leasing.confirmed.lock() = Some(confirmed);
     }
 
-    /// What to ask of the ledger now, in the order in which all replicas lock the rows.
+    /// The next requests to the ledger, in the order in which all replicas lock the rows.
     fn lease_requests(&self, now: Duration) -> Vec<AskedLease> {
         self.accounts.lease_requests(now, |scope, key| self.account_limit(scope, key))
     }

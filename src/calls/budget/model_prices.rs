@@ -23,16 +23,16 @@ static LIST: LazyLock<Result<PriceList, String>> =
 /// Tokens of one turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// All of the prompt's, including the counts below.
+    /// All tokens of the prompt, including the counts below.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// Of the prompt's: those in the provider's cache.
+    /// Tokens of the prompt that are in the provider's cache.
     pub cached_tokens: u64,
-    /// Of the prompt's: those added to the cache.
+    /// Tokens of the prompt that are added to the cache.
     pub cache_write_tokens: u64,
 }
 
-/// What a model costs, by the length of its prompt: the shortest first, and never empty.
+/// The prices of a model, by the length of its prompt: the shortest first, and never empty.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Prices(Vec<Rates>);
 
@@ -45,8 +45,8 @@ struct Rates {
     above: u64,
     prompt: Decimal,
     completion: Decimal,
-    /// Prompt tokens read from the provider's cache, and those written to it; without a price of their own they cost
-    /// the same as others.
+    /// Prices of prompt tokens read from the provider's cache, and written to it; without a price of their own they
+    /// cost the same as others.
     cached: Option<Decimal>,
     cache_write: Option<Decimal>,
 }

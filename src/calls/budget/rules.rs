@@ -1,7 +1,8 @@
-//! What the rules of `limits.rules` allow to be spent on a day: an account for each subject of a rule. What a call reserves of the
-//! other scopes is held here too, and settled with it.
+//! The spending that the rules of `limits.rules` allow on a day: an account for each subject of a rule. The amount that
+//! a call reserves of the other scopes is held here too, and settled with it.
 //!
-//! Replicas do not lease these accounts: each knows what the others spent when it last read the store, some two seconds ago.
+//! Replicas do not lease these accounts: each knows the others' spending from its last read of the store, some two
+//! seconds ago.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,7 @@ pub(super) struct RuleBudgets {
     rules: ArcSwapOption<Vec<Arc<LimitRule>>>,
     #[expect(clippy::disallowed_types, reason = "money: none goes before it is saved, and its day is over")]
     accounts: dashmap::DashMap<RuleDay, Arc<Mutex<RuleAccount>>>,
-    /// What the store had when these rules began is known.
+    /// Whether the store's amounts from before these rules are known.
     is_known: AtomicBool,
 }
 
@@ -56,14 +57,14 @@ struct RuleAccount {
 #[derive(Debug)]
 pub(super) struct RulesOfCall(Vec<(Arc<LimitRule>, Arc<Mutex<RuleAccount>>)>);
 
-/// What a call holds of its accounts; settled by [`RuleHold::settle`].
+/// The amounts that a call holds of its accounts; settled by [`RuleHold::settle`].
 #[derive(Debug)]
 pub(super) struct RuleHold {
     accounts: Vec<Arc<Mutex<RuleAccount>>>,
     held: Amount,
 }
 
-/// What a subject of a rule spent today, and what its running calls hold.
+/// The spending of a rule's subject today, and the amount that its running calls hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleBalance {
     pub rule: Arc<str>,
@@ -78,7 +79,7 @@ impl RuleAccount {
 }
 
 impl RuleBudgets {
-    /// Applies other rules; what was spent stays spent.
+    /// Applies other rules; the spending stays.
     pub(super) fn reconfigure(&self, rules: &[LimitRule]) {
         let limiting: Vec<_> = rules.iter().filter(|rule| rule.limits_days()).cloned().map(Arc::new).collect();
         self.rules.store((!limiting.is_empty()).then(|| Arc::new(limiting)));
@@ -122,10 +123,10 @@ impl RuleBudgets {
         });
     }
 
-    /// Writes what was spent. `is_shared`: also takes over what other processes spent.
+    /// Writes the spending. `is_shared`: also takes over the spending of other processes.
     ///
     /// # Errors
-    /// The store fails; what was not written is written the next time.
+    /// The store fails; the unwritten amounts are written the next time.
     pub(super) async fn save(&self, store: &RuleUsageStore, today: Date, is_shared: bool) -> Result<(), StoreError> {
         let unsaved = self.unsaved();
         if !unsaved.is_empty() {
@@ -144,7 +145,7 @@ impl RuleBudgets {
         Ok(())
     }
 
-    /// Takes over what the store has.
+    /// Takes over the store's amounts.
     fn learn(&self, usage: &[RuleUsage]) {
         for RuleUsage { day, rule, subject, amount } in usage {
             let key = RuleDay { day: *day, rule: Arc::clone(rule), subject: Arc::clone(subject) };
@@ -153,9 +154,6 @@ impl RuleBudgets {
     }
 
     /// Removes old days from the store.
-    ///
-    /// # Errors
-    /// The store fails.
     pub(super) async fn forget_old(&self, store: &RuleUsageStore, today: Date) -> Result<(), StoreError> {
         store.forget_before(today.saturating_sub(KEPT_DAYS.days())).await
     }
@@ -167,7 +165,7 @@ impl RuleBudgets {
             (!amount.is_zero()).then_some(RuleUsage { day, rule, subject, amount })
         });
         let mut unsaved: Vec<_> = unsaved.collect();
-        // As every process locks the rows.
+        // The order in which every process locks the rows.
         unsaved.sort_unstable_by(|a, b| (a.day, &a.rule, &a.subject).cmp(&(b.day, &b.rule, &b.subject)));
         unsaved
     }
@@ -192,7 +190,7 @@ impl RulesOfCall {
         Ok(max_usage)
     }
 
-    /// Holds an amount of each account, or of none.
+    /// Holds the amount in every account, or in none.
     ///
     /// # Errors
     /// As [`bounded`](Self::bounded): another call may have been faster.
@@ -226,7 +224,7 @@ impl RuleHold {
     }
 }
 
-/// What is left of a rule's limits; all there is where it has none.
+/// The rest of a rule's limits; the maximum where it has none.
 fn left_of(rule: &LimitRule, account: &RuleAccount) -> Amount {
     let used = account.used();
     let left = |most: Decimal| most.saturating_sub(used.cost_usd).max(Decimal::ZERO);
@@ -249,7 +247,7 @@ fn fits(rule: &LimitRule, left: Amount, max_usage: &MaxUsage<'_>) -> Result<(), 
     Ok(())
 }
 
-/// What is held must be left as a whole.
+/// The held amount must be left as a whole.
 fn whole(rule: &LimitRule, left: Amount, wanted: &MaxUsage<'_>) -> Result<(), CallError> {
     match left.tokens < wanted.most.tokens {
         true => Err(too_few_tokens(rule, left, wanted, wanted.most.tokens)),

@@ -26,10 +26,10 @@ pub(super) type PerScope<T> = [T; 5];
 impl Scope {
     pub(super) const ALL: PerScope<Self> = [Self::Request, Self::Agent, Self::Task, Self::Caller, Self::Tenant];
 
-    /// Those identified by an id of the caller.
+    /// The scopes that an id of the caller identifies.
     pub(super) const NAMED: [Self; 3] = [Self::Request, Self::Agent, Self::Task];
 
-    /// Those of a day.
+    /// The scopes of a day.
     pub(super) const DAYS: [(Self, DailyScope); 2] =
         [(Self::Caller, DailyScope::Caller), (Self::Tenant, DailyScope::Tenant)];
 
@@ -69,7 +69,7 @@ const MIN_ANSWER_TOKENS: u64 = 256;
 /// A limit below this is meant for short answers, and has no such minimum.
 const SMALL_LIMIT: u64 = 4 * MIN_ANSWER_TOKENS;
 
-/// Tokens that a call reserves if they are left. Of more it reserves at most half of what is left of a scope that it
+/// Tokens that a call reserves if they are left. Of more tokens it reserves at most half of the rest of a scope that it
 /// shares, so that another call at the same time still gets an answer.
 const FULL_RESERVATION: u64 = 2_000;
 
@@ -112,7 +112,7 @@ impl From<&BudgetConfig> for Limits {
 }
 
 impl Limits {
-    /// Of the calls that a run of an agent makes.
+    /// The limits of calls that a run of an agent makes.
     pub(super) fn of_runs(config: &BudgetConfig) -> Self {
         let mut limits = Self::from(config);
         let (setting, most) = config.tokens_of_a_run();
@@ -132,7 +132,7 @@ impl Limits {
         limits
     }
 
-    /// The amount to reserve for the request, and what is left before. `is_shared`: the scopes that other calls may use
+    /// The amount to reserve for the request, and the rest before it. `is_shared`: the scopes that other calls may use
     /// too.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Limits {
         Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens).min(fair), ..max_usage.most }, left))
     }
 
-    /// What is left before the request.
+    /// The rest before the request.
     ///
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
@@ -185,7 +185,7 @@ impl Limits {
         AccountLimit { cost_usd: self.most_cost(scope), tokens: self.most_tokens(scope) }
     }
 
-    /// What is left over all scopes.
+    /// The rest over all scopes.
     pub(super) fn left(&self, balances: &PerScope<Balance>) -> Amount {
         self.narrowest(balances).left
     }
@@ -287,7 +287,7 @@ impl Limits {
     }
 }
 
-/// What is left, and the scopes that limit it.
+/// The rest, and the scopes that limit it.
 #[derive(Debug)]
 struct Narrowest {
     left: Amount,

@@ -124,7 +124,7 @@ fn without_an_id_a_scope_is_this_call_alone() {
 
 #[test]
 fn the_defaults_are_those_of_the_specification() {
-    // E60–E63: what is left of each scope alone, the others being wide open.
+    // E60–E63: the rest of each scope by itself, the others being wide open.
     let wide = BudgetConfig {
         max_tokens_per_request: u64::MAX,
         token_budget_per_agent: u64::MAX,
@@ -296,7 +296,8 @@ fn a_caller_with_many_new_ids_fills_no_memory_and_affects_no_other_scope() {
     assert_eq!(budgets.held(), Left::default());
 }
 
-/// What threads make of one input each, which begin together. Where one cannot be started, or panics, none waits for it.
+/// The results of threads that take one input each and begin together. Where one cannot be started, or panics, none
+/// waits for it.
 fn at_once<I: Send, T: Send>(inputs: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     let gate = RwLock::new(());
     let (gate, work) = (&gate, &work);

@@ -20,7 +20,7 @@ use sekisho_store::{Store, StoreError};
 
 const EVERY: Duration = Duration::from_millis(50);
 
-/// The same of a replica: what it leased counts as spent meanwhile, and many replicas write to one database.
+/// The same of a replica: its leases count as spent meanwhile, and many replicas write to one database.
 const EVERY_OF_A_REPLICA: Duration = Duration::from_secs(2);
 
 /// Days that the store keeps, for operators to inspect.
@@ -44,9 +44,6 @@ pub struct WriteBehind {
 
 impl WriteBehind {
     /// Reads today's usage from before this process started.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
     pub async fn start(budgets: Arc<Budgets>, store: Store, readiness: Arc<Readiness>) -> Result<Self, StoreError> {
         Self::start_on(budgets.today(), budgets, store, readiness).await
     }
@@ -90,7 +87,7 @@ impl WriteBehind {
     }
 
     async fn save(&self, day: Date, pruned: &mut Option<Date>) -> Result<(), StoreError> {
-        // Once each: what is spent meanwhile waits for the next time.
+        // Once each: later spending waits for the next time.
         self.store_charges(self.budgets.take_pending()).await?;
         self.store_charges(self.budgets.take_unsaved()).await?;
         self.budgets.rules.save(&self.store.rule_usage(), day, self.budgets.leasing().is_some()).await?;
@@ -144,7 +141,7 @@ mod tests {
     }
 
     fn spent_today(budgets: &Budgets) -> Decimal {
-        // The request alone leaves 50 cents: read the caller's day out of the error message.
+        // Only the request leaves 50 cents: the test reads the caller's day from the error message.
         let accounts = budgets.accounts.find(&call(BudgetScopes::default()), MONDAY).unwrap();
         accounts.balances()[Scope::Caller as usize].spent.cost_usd
     }

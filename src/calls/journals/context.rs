@@ -1,4 +1,4 @@
-//! What a call has besides its arguments, and what its program's calls inherit.
+//! The context of a call besides its arguments, and the part of it that its program's calls inherit.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
-//! What a journal has, in the order in which it happened.
+//! The entries of a journal, in the order in which they happened.
 //!
-//! A journal is a beginning of what the program did: an entry is in it only with all before it.
+//! A journal is a beginning of the program's work: an entry is in it only with all before it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use sekisho_core::reading::Reading;
 
-/// What a program asked. The same question is equal however its JSON is written.
+/// A question of a program. The same question is equal however its JSON is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JournalQuestion {
     Call {
@@ -37,12 +37,12 @@ pub struct JournalAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     Asked {
-        /// Of the request, from 0.
+        /// The number of the request, from 0.
         number: u32,
         question: JournalQuestion,
         /// Whether it may be made again when its outcome is not known.
         may_repeat: bool,
-        /// What the program had read since the request before.
+        /// The readings of the program since the request before.
         readings: Vec<Reading>,
     },
     /// In the order of completion.
@@ -51,22 +51,22 @@ pub enum Entry {
     Paused { number: u32, approval: String },
     /// A call that has waited for an approval is about to be made by it, and must not be made again.
     Made { number: u32 },
-    /// What a call was charged, as the bytes of the decimal number.
+    /// The charge of a call, as the bytes of the decimal number.
     Charged { cost_usd: [u8; 16] },
 }
 
-/// What a run begins with.
+/// The beginning of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
-    /// Of the call that runs the program: JSON.
+    /// The arguments of the call that runs the program: JSON.
     pub arguments: String,
     /// Other than the arguments of that call: JSON.
     pub context: String,
-    /// The program's input, as whoever runs it encodes it.
+    /// The program's input, as the caller of these functions encodes it.
     pub input: Vec<u8>,
 }
 
-/// What was written at a time.
+/// The entries that were written at a time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Part {
     /// In the first one.
@@ -74,13 +74,13 @@ pub struct Part {
     pub entries: Vec<Entry>,
 }
 
-/// A journal that was read: what the run begins with, and what it did.
+/// A journal that was read: the beginning of the run, and its work.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Past {
     pub start: RunStart,
-    /// Of the whole journal, as they are counted when it is written.
+    /// The bytes of the whole journal, as they are counted when it is written.
     pub bytes: usize,
-    /// What its calls were charged.
+    /// The charges of its calls.
     pub spent_usd: Decimal,
     pub readings: VecDeque<Reading>,
     pub requests: HashMap<u32, PastRequest>,
@@ -91,7 +91,7 @@ pub struct PastRequest {
     pub question: JournalQuestion,
     pub may_repeat: bool,
     pub answer: Option<JournalAnswer>,
-    /// What it waited for.
+    /// The approval for which the run waited.
     pub approval: Option<Arc<str>>,
 }
 
@@ -124,7 +124,7 @@ impl Entry {
 
 impl Past {
     /// # Errors
-    /// The parts are not those of a journal.
+    /// The parts are not the parts of a journal.
     pub fn of(parts: Vec<Part>) -> Result<Self, DamagedJournalError> {
         let mut parts = parts.into_iter();
         let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournalError) };
@@ -171,7 +171,7 @@ impl Past {
 }
 
 /// # Errors
-/// Never for what is here: the encoding has a form for it.
+/// Never for the types of this file: the encoding has a form for them.
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, DamagedJournalError> {
     postcard::to_extend(value, Vec::new()).map_err(|_| DamagedJournalError)
 }

@@ -1,4 +1,4 @@
-//! Why a run cannot be resumed, and what its caller can do.
+//! Why a run cannot be resumed, and the next steps of its caller.
 
 use std::time::Duration;
 

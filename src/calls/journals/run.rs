@@ -35,9 +35,9 @@ pub struct RunJournal(Arc<Inner>);
 struct Inner {
     running: Running,
     owner: Owner,
-    /// Of the arguments of the call that runs it.
+    /// The digest of the arguments of the call that runs the program.
     digest: String,
-    /// What its calls were charged before it was resumed.
+    /// The charges of its calls before it was resumed.
     spent_before: Decimal,
     unwritten: Mutex<Unwritten>,
     /// Locked while a part is written.
@@ -54,11 +54,11 @@ struct Written {
     start: Option<RunStart>,
     /// Nothing more is written.
     is_over: bool,
-    /// What was written is removed: the run cannot be resumed.
+    /// The written parts are removed: the run cannot be resumed.
     is_given_up: bool,
 }
 
-/// What the journal has for a request.
+/// The journal's answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// The program gets this answer.
@@ -80,7 +80,7 @@ pub enum RunEnd<'a> {
     Stopped { approval: Option<&'a str> },
 }
 
-/// What was to be written before it takes effect is not: it must not take effect.
+/// An entry that was to be written before its effect is not written: the effect must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotRecordedError {
     #[error("another process has resumed the run")]
@@ -114,7 +114,7 @@ impl RunJournal {
         (fence, parts): (i64, i64),
         past: &Past,
     ) -> Self {
-        // All that was written before counts: it is read again each time.
+        // Everything written before counts: it is read again each time.
         let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
         let written = Written { fence: Some(fence), next: parts, start: None, is_over: false, is_given_up: false };
         Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), past.spent_usd)))
@@ -125,12 +125,12 @@ impl RunJournal {
         &self.0.running.id
     }
 
-    /// What its calls were charged before it was resumed, in USD.
+    /// The charges of its calls before it was resumed, in USD.
     pub fn spent_before(&self) -> Decimal {
         self.0.spent_before
     }
 
-    /// Why it cannot be resumed, if it cannot.
+    /// Why the run cannot be resumed; `None` if it can.
     pub fn lost(&self) -> Option<&'static str> {
         self.0.unwritten.lock().lost
     }
@@ -140,8 +140,8 @@ impl RunJournal {
         self.0.unwritten.lock().lose(reason);
     }
 
-    /// What the journal has for a request. A new one is added, with what the program has read before; requests come in the
-    /// order of their numbers. `is_behind`: whether the program has yet to read something that it read before.
+    /// The journal's answer to a request. A new request is added, with the program's readings before it; requests come
+    /// in the order of their numbers. `is_behind`: whether the program has yet to read something that it read before.
     pub fn find(
         &self,
         number: u32,
@@ -181,7 +181,7 @@ impl RunJournal {
         }
     }
 
-    /// Adds what a call was charged.
+    /// Adds the charge of a call.
     pub fn charge(&self, cost_usd: Decimal) {
         if !cost_usd.is_zero() {
             self.0.unwritten.lock().add(Entry::Charged { cost_usd: cost_usd.serialize() });
@@ -203,10 +203,10 @@ impl RunJournal {
         self.0.unwritten.lock().past.is_empty()
     }
 
-    /// Writes what was added.
+    /// Writes the new entries.
     ///
     /// # Errors
-    /// It is not written, and nothing is from now on.
+    /// They are not written, and nothing is from now on.
     pub async fn write(&self) -> Result<(), NotRecordedError> {
         self.0.write().await
     }
@@ -262,7 +262,7 @@ impl Inner {
             unwritten.written_at = Instant::now();
             (std::mem::take(&mut unwritten.entries), unwritten.lost)
         };
-        // What comes after a part that was not written, or whose writing was cancelled, would have a gap before it.
+        // A part after a part that was not written, or whose writing was cancelled, would have a gap before it.
         written.is_over = true;
         let outcome = match lost {
             Some(reason) => self.give_up(&mut written, reason).await,
@@ -297,7 +297,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A journal that is not complete must not be there: what the run does from now on would be done again.
+    /// A journal that is not complete must not be there: the run's work from now on would be done again.
     async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
         let Some(fence) = written.fence.filter(|_| !written.is_given_up) else { return Ok(()) };
         let Running { journals, id } = &self.running;
@@ -310,7 +310,7 @@ impl Inner {
     /// Whether the run can be resumed.
     async fn end(&self, end: RunEnd<'_>) -> bool {
         if matches!(end, RunEnd::Stopped { .. }) && !self.written.lock().await.is_over {
-            // A failure is logged, and leaves what is in the store.
+            // A failure is logged, and leaves the store as it is.
             if let Err(error) = self.write().await {
                 tracing::warn!(%error, "the journal of a program's run could not be written");
             }

@@ -1,4 +1,4 @@
-//! What a run has done and is not in the store yet.
+//! The work of a run that is not in the store yet.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use super::{MAX_JOURNAL_BYTES, TOO_LARGE};
 #[derive(Debug)]
 pub(super) struct Unwritten {
     pub(super) entries: Vec<Entry>,
-    /// Of the whole journal.
+    /// The bytes of the whole journal.
     pub(super) bytes: usize,
-    /// What the run did before and has not done again.
+    /// The earlier work of the run that it has not done again.
     pub(super) past: HashMap<u32, PastRequest>,
     /// Why the run cannot be resumed.
     pub(super) lost: Option<&'static str>,

@@ -1,10 +1,11 @@
-//! Limits the calls that run at once: over all tools, and of each one. Callers share the slots fairly ([`Share`]).
+//! Limits the calls that run at once: over all tools, and of each tool. Callers share the slots fairly ([`Share`]).
 //!
-//! A call takes a slot of its tool first and one of the whole gateway second, so that calls queued for one slow tool
-//! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one. It waits for
-//! a slot of its tool unless that makes calls itself: then those that hold the slots may wait for calls like this one.
+//! A call takes a slot of its tool first and one of the whole gateway second, so that calls queued for one slow tool do
+//! not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one. It waits
+//! for a slot of its tool unless that tool makes calls itself: then the holders of the slots may wait for calls like
+//! this one.
 //!
-//! Of a tool whose limit is counted over all replicas, a call needs one of their slots too ([`GlobalPermits`]).
+//! A call of a tool whose limit is counted over all replicas needs one of their slots too ([`GlobalPermits`]).
 
 use std::sync::Arc;
 use std::time::Duration;

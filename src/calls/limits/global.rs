@@ -1,8 +1,10 @@
-//! Concurrency limits of tools that are counted over all replicas of a database. A call that has its slot in this gateway waits
-//! here for one of all: what waits and what is given back is gathered, and told to the store in the background.
+//! Concurrency limits of tools that are counted over all replicas of a database. A call that has its slot in this
+//! gateway waits here for a slot of all gateways. Waiting calls and returned slots are gathered, and the store learns
+//! of them in the background.
 //!
-//! Slots are free for whoever asks first. While none is, each replica asks again at growing intervals, at once when a call of its
-//! own ends; its own calls wait in the order in which they came. Without an answer of the store no call runs.
+//! Slots are free for whoever asks first. While none is, each replica asks again at growing intervals, at once when a
+//! call of its own ends; its own calls wait in the order in which they came. Without an answer of the store no call
+//! runs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -132,9 +134,6 @@ impl GlobalPermits {
     }
 
     /// Removes slots of lost replicas from the store.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub(super) async fn forget_lost(&self, replica: &str) -> Result<(), StoreError> {
         self.store.forget_lost(replica, LOST_AFTER).await
     }
@@ -148,7 +147,8 @@ impl GlobalPermits {
         self.wake.notify_one();
     }
 
-    /// Gives back what calls no longer need; whether there was something. What fails is found again by `reconcile`.
+    /// Gives back slots that calls no longer need; whether there was one. `reconcile` finds a slot again whose return
+    /// fails.
     async fn give_back(&self) -> bool {
         let given_back = std::mem::take(&mut self.state.lock().given_back);
         if given_back.is_empty() {
@@ -197,7 +197,7 @@ impl GlobalPermits {
         for stored in taken {
             self.state.lock().held.insert(stored.clone());
             let mut answer = Ok(GlobalPermit { stored, of: Arc::clone(self) });
-            // One that nobody takes is dropped here, and given back.
+            // A slot that no call takes is dropped here, and given back.
             while let Some(call) = self.next_waiting(tool) {
                 match call.answer.send(answer) {
                     Ok(()) => break,
@@ -221,7 +221,7 @@ impl GlobalPermits {
             state.waiting.remove(tool);
         }
         drop(state);
-        // Who left meanwhile needs no answer.
+        // A call that left needs no answer.
         refused.into_iter().for_each(|call| drop(call.answer.send(Err(why))));
     }
 

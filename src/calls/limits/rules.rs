@@ -1,9 +1,10 @@
-//! The rules of `limits.rules`: rates, and calls at once, of chosen calls, for each subject that a rule names. All rules that match a
-//! call hold. When several have no call left, the refusal names the one with the longest wait: who waits for it is not
-//! refused by another.
+//! The rules of `limits.rules`: rates, and calls at once, of chosen calls, for each subject that a rule names. All
+//! rules that match a call hold. When several have no call left, the refusal names the one with the longest wait: a
+//! caller that waits so long is not refused by another rule.
 //!
-//! A call takes its slots in the order of the rules, before that of its tool, so that no two calls wait for each other. A call made by
-//! a running tool never waits, and takes no slot of a rule that names no tools: its parent may hold the last one.
+//! A call takes its slots in the order of the rules, before the slot of its tool, so that no two calls wait for each
+//! other. A call made by a running tool never waits, and takes no slot of a rule that names no tools: its parent may
+//! hold the last one.
 
 mod admission;
 
@@ -42,14 +43,14 @@ struct RuleSet {
 struct Rule {
     config: LimitRule,
     name: Arc<str>,
-    /// Of a gateway alone; replicas count in [`SharedRates`].
+    /// The buckets of a single gateway; replicas count in [`SharedRates`].
     buckets: Option<Arc<Buckets>>,
-    /// By subject; of this process.
+    /// By subject; only of this process.
     #[expect(clippy::disallowed_types, reason = "slots that calls hold must be found; others go each minute")]
     slots: Arc<dashmap::DashMap<Arc<str>, Arc<Share>>>,
 }
 
-/// The rules that match a call, each with one of those for whom it is counted.
+/// The rules that match a call, each with a subject for which it counts the call.
 #[derive(Debug, Default)]
 pub(super) struct RulesOfCall {
     matching: Vec<(Arc<Rule>, Arc<str>)>,
@@ -186,7 +187,7 @@ impl RulesOfCall {
         self.matching.is_empty()
     }
 
-    /// The refusal, or that of a rule with a longer wait.
+    /// The refusal, or the refusal of a rule with a longer wait.
     pub(super) fn name_longest(&self, refusal: CallError, shared: Option<&SharedRates>) -> CallError {
         match self.longest_wait(shared) {
             Some((wait, error)) if refusal.wait().is_some_and(|own| own < wait) => error,
@@ -194,7 +195,7 @@ impl RulesOfCall {
         }
     }
 
-    /// Takes a call of each rate, or of none. The one with the fewest calls left, if there is any.
+    /// Takes a call of every rate, or of none. Returns the rate with the fewest calls left, if there is any.
     ///
     /// # Errors
     /// `rate_limited`, by the rule with the longest wait.

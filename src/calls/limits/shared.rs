@@ -1,10 +1,10 @@
-//! Rate limits that are counted over all replicas of a database. A replica admits calls from the slices that it took of a bucket
-//! in the store; the rules are those of [`sekisho_core::lease::rate`]. Slices of fast rates are taken ahead, in the background. Of
-//! slow rates each call asks, together with those that are due at that moment.
+//! Rate limits that are counted over all replicas of a database. A replica admits calls from the slices that it took of
+//! a bucket in the store; the rules are in [`sekisho_core::lease::rate`]. Slices of fast rates are taken ahead, in the
+//! background. A call with a slow rate asks for itself, together with the requests that are due at that moment.
 //!
-//! While the database is away, slices are used up; then each replica admits its part of the rate, by the last number of replicas
-//! that it knew. Nothing is saved up for that: what the database said last may have been used by others since. What it admitted
-//! leaves the bucket once the database is back.
+//! While the database is away, slices are used up; then each replica admits its part of the rate, by the last number of
+//! replicas that it knew. Nothing is saved up for that: others may have used the calls that the database reported last.
+//! The calls that the replica admitted leave the bucket once the database is back.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -38,7 +38,7 @@ pub(super) struct SharedRates {
     store: Store,
     #[expect(clippy::disallowed_types, reason = "evicted early, one gives calls away; full ones go each minute")]
     buckets: dashmap::DashMap<BucketOwner, Arc<Mutex<Bucket>>>,
-    /// Those of which something is to be asked, however many calls want it.
+    /// The owners for which the store is to be asked, however many calls want it.
     due: Mutex<HashSet<BucketOwner>>,
     wake: Notify,
     /// Exchanges so far.
@@ -52,15 +52,16 @@ pub(super) struct SharedRates {
 #[derive(Debug)]
 struct Bucket {
     lease: RateLease,
-    /// What the store last said, and when. Before its first answer, when the first call of this replica's part was admitted.
+    /// The last answer of the store, and its time. Before the first answer, the time when the first call of this
+    /// replica's part was admitted.
     last: TakenCalls,
     answered: Option<Duration>,
-    /// Of this replica's part while the database is away, in nanoseconds of its clock. It was empty when the store last
-    /// answered; of a new bucket it has one call.
+    /// When this replica's part is full while the database is away, in nanoseconds of its clock. The part was empty
+    /// when the store last answered; the part of a new bucket has one call.
     part_full_at: i64,
 }
 
-/// A call that was taken, or the time until there may be one; with what is left.
+/// A call that was taken, or the time until there may be one; with the calls that are left.
 pub(super) type Taken = Result<RateState, (Duration, RateState)>;
 
 /// A request on its way.
@@ -92,7 +93,7 @@ impl SharedRates {
         if let Some(decided) = self.decide(owner, &bucket, true) {
             return decided;
         }
-        // An exchange that ends from here on is seen; one that ended before is, by the next look.
+        // An exchange that ends from here on is seen; the next look finds an earlier end.
         let mut rounds = self.rounds.subscribe();
         loop {
             if let Some(decided) = self.decide(owner, &bucket, false) {
@@ -159,7 +160,7 @@ impl SharedRates {
         self.buckets.shrink_to_fit();
     }
 
-    /// Asks the store for what is due, until `shutdown` is cancelled; then gives back what is left.
+    /// Asks the store for the due calls, until `shutdown` is cancelled; then gives back the rest.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -175,14 +176,11 @@ impl SharedRates {
             self.exchange(due, now()).await;
         }
         let all = self.buckets.iter().map(|entry| entry.key().clone()).collect();
-        // All slices have ended then.
+        // At that time all slices have ended.
         self.exchange(all, Duration::MAX).await;
     }
 
     /// Removes the buckets of the store that are full.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub(super) async fn forget_full(&self) -> Result<(), StoreError> {
         self.store.rate_buckets().forget_full().await
     }
@@ -237,7 +235,7 @@ impl SharedRates {
         for due in due.chunks(MAX_BUCKETS) {
             let mut asked: Vec<(AskedCalls, Asking)> =
                 due.iter().filter_map(|owner| self.request(owner, now)).collect();
-            // As every transaction locks the rows.
+            // The order in which every transaction locks the rows.
             asked.sort_unstable_by(|(one, _), (other, _)| one.bucket.cmp(&other.bucket));
             let (calls, asking): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             if !calls.is_empty() {

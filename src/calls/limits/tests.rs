@@ -30,7 +30,7 @@ impl Executor for NeverRun {
     }
 }
 
-/// Of a tool that makes calls itself.
+/// The executor of a tool that makes calls itself.
 struct RunsPrograms;
 
 impl Executor for RunsPrograms {

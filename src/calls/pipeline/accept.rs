@@ -1,5 +1,5 @@
-//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold into a
-//! charge. Of an output that is too large for a model there is a preview by then (`large_result`).
+//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold
+//! into a charge. An output that is too large for a model has a preview by then (`large_result`).
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
@@ -57,7 +57,7 @@ impl Checked {
         &self.violations
     }
 
-    /// What the model gets of the output.
+    /// Sets the preview that the model gets in place of the output.
     pub fn show(&mut self, preview: Preview) {
         self.answer.text = preview.text;
         self.answer.preview = Some(Box::new(preview.value));
@@ -69,7 +69,7 @@ impl Pipeline {
     /// The last stage: changes and checks the output, shortens it for a model, and charges for it.
     ///
     /// # Errors
-    /// Those of [`check`].
+    /// The errors of [`check`].
     pub(super) async fn accept(
         &self,
         call: &CallContext,
@@ -84,8 +84,8 @@ impl Pipeline {
     }
 }
 
-/// Changes and checks the output, and renders its text. Adds to `findings` what was changed, also for an output that is refused.
-/// `max_text_tokens`: what the text may have.
+/// Changes and checks the output, and renders its text. Adds the changes to `findings`, also for an output that is
+/// refused. `max_text_tokens`: the maximum for the text.
 ///
 /// # Errors
 /// `output_too_large`, and `invalid_output` when the tool's output schema is enforced.
@@ -119,7 +119,7 @@ pub(super) fn check(
 /// Bounds the text, and turns the hold into a charge.
 ///
 /// # Errors
-/// Those of [`check`]. They are charged, because the tool ran.
+/// The errors of [`check`]. They are charged, because the tool ran.
 pub(super) fn accept(
     via: Via,
     tool: &Tool,
@@ -150,7 +150,7 @@ fn check_size(tool: &Tool, output: &ToolOutput) -> Result<(), CallError> {
     Ok(())
 }
 
-/// `findings`: those of the rules that changed the output.
+/// `findings`: of the rules that changed the output.
 fn invalid_output(findings: &[TransformFinding]) -> CallError {
     let is_of_output = |finding: &&TransformFinding| finding.part == TransformedPart::Results;
     let of_output: Vec<_> = findings.iter().filter(is_of_output).cloned().collect();

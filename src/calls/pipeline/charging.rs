@@ -15,7 +15,8 @@ pub(super) struct Charging {
 }
 
 impl Charging {
-    /// Stores the reserved amount of a call that has begun, where its charge is stored by somebody, and has its scope keep it.
+    /// Stores the reserved amount of a call that has begun, where its charge is not written in the background, and has
+    /// its scope keep it.
     ///
     /// # Errors
     /// The amount cannot be stored; the call must not be sent.

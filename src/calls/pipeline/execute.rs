@@ -138,8 +138,8 @@ async fn attempt(
     call.within(deadline, execution).await.unwrap_or_else(|| Err(timed_out(tool)))
 }
 
-/// An upstream is blamed for no answer only if it had at least half of the tool's time: the deadline of the caller, or what
-/// the gateway did before, may have left less.
+/// An upstream is blamed for no answer only if it had at least half of the tool's time: the deadline of the caller, or
+/// the earlier work of the gateway, may have left less.
 fn judged(error: CallError, had: Duration, time: Duration) -> CallError {
     let is_early = error.code() == ErrorCode::Timeout && error.blame() == Blame::Network && had < time / 2;
     if is_early { error.blaming(Blame::Call) } else { error }

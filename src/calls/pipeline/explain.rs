@@ -1,5 +1,5 @@
-//! Explains which stage would refuse a call, and why. Checks each stage; spends nothing and runs nothing. With an example of
-//! a result, what the last stage would do with it.
+//! Explains which stage would refuse a call, and why. Checks each stage; spends nothing and runs nothing. With an
+//! example of a result, it also says how the last stage would treat it.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -46,11 +46,11 @@ impl StageVerdict {
 }
 
 impl Pipeline {
-    /// Checks every stage before execution. Unlike a dry run, continues after the first refusal,
-    /// and takes no token, slot, probe or hold.
-    /// The external policy is asked. `result`: an example of what the tool may answer.
+    /// Checks every stage before execution. Unlike a dry run, continues after the first refusal, and takes no token,
+    /// slot, probe or hold. The external policy is asked. `result`: an example of the tool's answer.
     pub async fn explain(&self, call: &CallContext, arguments: Arguments, result: Option<Value>) -> Vec<StageVerdict> {
-        // Also explains a tool that is hidden from the caller: the result is for an operator. One of another tenant is not for these.
+        // Also explains a tool that is hidden from the caller: the result is for an operator. A tool of another tenant
+        // stays unknown to operators.
         let snapshot = self.registry.snapshot();
         let is_known = |tool: &Metadata| !tool.is_of_another_tenant(&call.caller);
         let found = match call.target {

@@ -66,7 +66,7 @@ pub struct Replies {
     max_records_of_tenant: AtomicUsize,
     tasks: TaskTracker,
     abort: CancellationToken,
-    /// The id of this replica, if it is one.
+    /// The id of this gateway, if it is a replica.
     replica: OnceLock<Arc<str>>,
     /// For replies that are too large for the store, if there is object storage.
     blobs: OnceLock<Blobs>,
@@ -81,7 +81,7 @@ pub(super) enum IdempotentOutcome {
     Answered(Arc<Reply>),
 }
 
-/// What is stored about a key.
+/// The stored state of a key.
 enum Found {
     Nothing,
     Reply(Arc<Reply>),
@@ -112,8 +112,6 @@ struct PublishedReply {
 }
 
 impl Replies {
-    /// # Errors
-    /// The store cannot be read.
     pub async fn open(config: &SessionConfig, store: Store) -> Result<Self, StoreError> {
         let counts = RecordCounts::of(store.idempotency().by_owner().await?);
         let replies = Self {
@@ -142,9 +140,6 @@ impl Replies {
     }
 
     /// Removes expired records. Called every minute, so that they expire in an idle service too.
-    ///
-    /// # Errors
-    /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
         for (owner, reply) in self.store.idempotency().forget_until(self.expired_at(self.store.now())).await? {

@@ -14,11 +14,11 @@ use sekisho_core::error::CallError;
 use sekisho_core::json;
 
 impl Pipeline {
-    /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the preview has
-    /// no handle.
+    /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the
+    /// preview has no handle.
     ///
     /// # Errors
-    /// That of `checked`.
+    /// The error of `checked`.
     pub(super) async fn shortened(
         &self,
         call: &CallContext,
@@ -58,7 +58,7 @@ pub(super) fn is_large(
     max_text_tokens: u64,
 ) -> bool {
     let Some(handles) = call.origin.handles.as_ref().filter(|_| !tool.metadata.reads_results()) else { return false };
-    // An agent's model gets the text alone.
+    // An agent's model gets only the text.
     let gets_value = call.via != Via::Agent;
     text.len() > max_bytes(handles.max_inline_bytes, max_text_tokens)
         || tokens.is_some_and(|tokens| tokens > max_text_tokens)

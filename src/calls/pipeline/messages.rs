@@ -1,4 +1,4 @@
-//! What a call sends to its client while it runs.
+//! The messages of a running call to its client.
 
 use std::sync::Arc;
 

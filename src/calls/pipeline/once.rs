@@ -15,7 +15,8 @@ use sekisho_core::call::{Arguments, CallContext, Deadline, Stage};
 use sekisho_core::error::{CallError, ErrorCode};
 
 impl Pipeline {
-    /// Whether a call must be run, or has a reply already: that of the same call before, or a refusal of its key or approval.
+    /// Whether a call must be run, or has a reply already: the reply of the same call before, or a refusal of its key
+    /// or approval.
     pub(super) async fn once(&self, call: &CallContext, arguments: &Arguments) -> Entered {
         if call.resumption.idempotency_key.is_none() && call.resumption.approval.is_none() {
             return Entered::Unrecorded(None);
@@ -72,17 +73,18 @@ impl Pipeline {
         }
     }
 
-    /// Whether a call with a key or an approval must be run, or already has a reply. Dry runs, calls to tools that do not exist, and
-    /// those by an approval of several are not recorded.
+    /// Whether a call with a key or an approval must be run, or already has a reply. Dry runs, calls to tools that do
+    /// not exist, and calls by an approval of several are not recorded.
     ///
     /// # Errors
-    /// `unauthenticated` or `denied` for a caller who may not use the tool; those of the key and of the approval.
+    /// `unauthenticated` or `denied` for a caller who may not use the tool; the errors of the key and of the approval.
     async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::Unrecorded(None)) };
         // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.
         self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
         let (mut recorded, deadline) = (Recorded::default(), call.deadline(tool.timeout()));
-        // What reads stored results has no effect, and is checked each time: its reply is that of another tool.
+        // A tool that reads stored results has no effect, and is checked each time: its reply is the reply of another
+        // tool.
         if let Some(key) = call.resumption.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
             match self.replies.enter(call, key, RequestDigest::new(call, &tool, arguments), deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),

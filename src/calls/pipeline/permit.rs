@@ -17,7 +17,7 @@ impl Pipeline {
         self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
-    /// Permits a call that nothing refuses, and that is approved if it must be.
+    /// Permits a call that nothing refuses and that has its approval, where it needs one.
     pub(super) async fn permit(
         &self,
         call: &CallContext,
@@ -32,7 +32,7 @@ impl Pipeline {
         }
     }
 
-    /// What all policies say of a call.
+    /// The decision of all policies about a call.
     pub(super) async fn authorize(
         &self,
         call: &CallContext,
@@ -50,7 +50,7 @@ impl Pipeline {
     /// Permits a call that is approved, or asks for it.
     ///
     /// # Errors
-    /// `approval_required`, once it was asked for.
+    /// `approval_required`, once the approval was asked for.
     async fn approve(
         &self,
         call: &CallContext,

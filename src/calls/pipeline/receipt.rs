@@ -55,7 +55,7 @@ impl Answered {
         Self::first(Reply::without_a_run(call, error))
     }
 
-    /// The approval that the call needs, or that it can be made by now.
+    /// The approval that the call needs, or with which it can be made by now.
     pub fn needed_approval(&self) -> Option<&NeededApproval> {
         let error = self.reply.outcome.as_ref().err()?;
         error.approval().filter(|_| error.code() == ErrorCode::ApprovalRequired)
@@ -80,7 +80,7 @@ pub struct Answer {
     pub metadata: Map<String, Value>,
     /// The result of an MCP server as it was received, for MCP clients.
     pub mcp: Option<Box<McpResult>>,
-    /// What is answered in place of an output that is too large for the caller's model. `text` says the same.
+    /// The answer in place of an output that is too large for the caller's model. `text` says the same.
     pub preview: Option<Box<Value>>,
 }
 
@@ -97,7 +97,8 @@ impl Reply {
         }
     }
 
-    /// The content blocks of an MCP tool, if any of them is not text. Text alone is in `text` already, as it is beside a preview.
+    /// The content blocks of an MCP tool, if any of them is not text. Blocks of
+    /// only text are in `text` already, and so is the text beside a preview.
     fn media(&self) -> Option<Vec<&Value>> {
         let (result, has_preview) = match &self.outcome {
             Ok(answer) => (answer.mcp.as_deref()?, answer.preview.is_some()),
@@ -111,7 +112,8 @@ impl Reply {
     }
 }
 
-// The stages that the call passed, the duration of each, and their results. The comments of fields are those of the API's description.
+// The stages that the call passed, the duration of each, and their results. The comments of fields are the API's
+// description.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Receipt {
     #[schema(value_type = String)]
@@ -180,7 +182,7 @@ impl Receipt {
         Self { dry_run: call.dry_run, coercions: call.body.corrections.clone(), ..Self::of(call.id) }
     }
 
-    /// What is left of the narrowest budget after the charge.
+    /// The rest of the narrowest budget after the charge.
     pub(super) fn charged(&mut self, left: Left) {
         if let Some(budget) = &mut self.budget {
             budget.after = Some(left.into());

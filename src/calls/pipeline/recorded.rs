@@ -1,4 +1,5 @@
-//! What is in the store before a call is sent, so that it does not run twice: the record of its key, and that of its approval.
+//! The store's records of a call before it is sent, so that it does not run twice: the record of its key, and the
+//! record of its approval.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ pub(super) enum Entered {
     Answered(Answered),
     /// It must be run, and once.
     First(Box<Recorded>),
-    /// It must be run, and is not recorded. What it holds of its key is released when it has ended.
+    /// It must be run, and is not recorded. Its hold of its key is released when it has ended.
     Unrecorded(Option<Box<Recorded>>),
 }
 
 impl Entered {
-    /// A call that must be run, with what it holds of its key and approval.
+    /// A call that must be run, with its hold of its key and approval.
     pub(super) fn new(call: &CallContext, recorded: Recorded) -> Self {
         let is_recorded = !call.dry_run && (recorded.key.is_some() || recorded.approved.is_some());
         if is_recorded { Self::First(recorded.into()) } else { Self::Unrecorded(Some(recorded.into())) }
@@ -42,7 +43,7 @@ impl Recorded {
     /// Writes that the call is about to be sent.
     ///
     /// # Errors
-    /// The call must not run: that cannot be written, or another process makes it.
+    /// The call must not run: the record cannot be written, or another process makes it.
     pub(super) async fn start(&mut self, call: &CallContext, deadline: Deadline) -> Result<(), CallError> {
         if let Some(key) = &mut self.key {
             key.record(deadline).await?;
@@ -64,8 +65,9 @@ impl Recorded {
         of_key.or_else(|| self.approved.as_mut().and_then(of_approval))
     }
 
-    /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. One whose program waits for an
-    /// approval may be sent again with its key, which its program's calls have too; its own approval is used.
+    /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. A call whose program
+    /// waits for an approval may be sent again with its key, which its program's calls have too; its own approval is
+    /// used.
     pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState) {
         if let Some((approved, guard)) = self.approved {
             // A tool may succeed without sending anything.

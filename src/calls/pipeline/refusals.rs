@@ -1,7 +1,7 @@
 //! Records refusals that are repeated many times a second together: a caller over its rate must not fill the disk.
 //!
-//! Of one caller, tool and code, [`MAX_LINES`] refusals in [`WINDOW`] have lines of their own in the audit trail and
-//! the log. Those that follow are counted, and have one line when the window ends. Metrics count each.
+//! For one caller, tool and code, [`MAX_LINES`] refusals in [`WINDOW`] have lines of their own in the audit trail and
+//! the log. Further refusals are counted, and have one line when the window ends. Metrics count each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -126,8 +126,8 @@ impl Window {
     }
 }
 
-/// Refusals that cost the caller nothing. Those that an operator wants to see one by one have their own lines: denied,
-/// for approval, out of budget.
+/// Refusals that cost the caller nothing. Refusals that an operator wants to see one by one have their own lines:
+/// denied, for approval, out of budget.
 fn is_counted(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::RateLimited | ErrorCode::Unauthenticated | ErrorCode::Overloaded | ErrorCode::CircuitOpen)
 }

@@ -1,6 +1,6 @@
 //! Records requests with wrong or no credentials: in the log and the audit trail. A client that repeats them must not
-//! fill the disk: of one address, [`MAX_LINES`] in [`WINDOW`] have lines of their own, and those that follow have one
-//! line when the window ends.
+//! fill the disk: for one address, [`MAX_LINES`] requests in [`WINDOW`] have lines of their own, and further ones have
+//! one line when the window ends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Rejections {
 #[derive(Debug)]
 struct Windows {
     by_address: BoundedMap<IpAddr, Window>,
-    /// Of requests without an address, and of the further addresses.
+    /// The window of requests without an address, and of the further addresses.
     others: Option<Window>,
 }
 
@@ -81,7 +81,7 @@ impl Rejections {
         }
     }
 
-    /// Writes the lines of the windows that have ended, or of all. One that the trail cannot take waits.
+    /// Writes the lines of the windows that have ended, or of all. A line that the trail cannot take waits.
     pub(super) fn write(&self, audit: &Audit, all: bool) {
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -112,7 +112,7 @@ fn write(slot: AuditSlot, event: AuditEvent) {
         reason = event.detail,
         "a request without valid credentials was refused"
     );
-    // Whoever was refused has their answer.
+    // The refused client has its answer already.
     let _ = slot.write_event(event);
 }
 

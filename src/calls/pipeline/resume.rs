@@ -46,12 +46,12 @@ impl Pipeline {
         }
     }
 
-    /// Has a call resume the run of its program, if that waits for the approval which the call names.
+    /// Has a call resume the run of its program, if that run waits for the approval which the call names.
     async fn resume_what_waits(&self, call: &mut CallContext, arguments: &Arguments) {
         let Some(approval) = call.resumption.approval.clone() else { return };
         let Some(run) = self.run_awaiting(call, arguments, &approval).await else { return };
         call.resumption.run = Some(run);
-        // One of a call that the program makes is used by that.
+        // An approval of a call that the program makes is used by that call.
         if !self.is_for_itself(call, arguments, &approval).await {
             call.resumption.approval = None;
         }

@@ -25,8 +25,8 @@ const MAX_ID_CHARS: usize = 128;
 /// Maximum open sessions of all callers: some 50 MB.
 const MAX_SESSIONS: usize = 100_000;
 
-/// Maximum evicted sessions that are known by name until their workspaces are deleted. Those that went before are deleted when they
-/// are old enough, as those of earlier processes are.
+/// Maximum evicted sessions that are known by name until their workspaces are deleted. The workspaces of earlier ones
+/// are deleted when they are old enough, like those that earlier processes left.
 const MAX_EVICTED: usize = 10_000;
 
 /// The sessions of all callers. A session whose `Arc` is held elsewhere is not evicted. The least recently used one of
@@ -169,7 +169,7 @@ impl Sessions {
         newest_first.map(EvictedSession).collect()
     }
 
-    /// Gives back those that were taken and whose workspaces could not be deleted yet.
+    /// Gives back taken sessions whose workspaces could not be deleted yet.
     pub fn give_back(&self, evicted: impl IntoIterator<Item = EvictedSession>) {
         let mut remembered = self.evicted.lock();
         evicted.into_iter().for_each(|EvictedSession(key)| _ = remembered.push(key));

@@ -36,7 +36,7 @@ pub struct Settlement {
     pub audit: Audit,
     /// The calls that ended last.
     pub recent: RecentCalls,
-    /// Of the last hour.
+    /// The figures of the last hour.
     pub figures: Figures,
     refusals: Refusals,
     rejections: Rejections,
@@ -73,7 +73,7 @@ impl Settlement {
         self.rejections.count(&self.audit, error, request, trace);
     }
 
-    /// Writes what is pending, and closes the audit trail.
+    /// Writes the pending lines, and closes the audit trail.
     pub async fn close(&self) {
         self.refusals.write(true);
         self.rejections.write(&self.audit, true);
@@ -107,7 +107,7 @@ impl Settlement {
 /// The record of one call while it runs. If it is dropped before [`Self::settle`], it settles the call as cancelled.
 #[derive(Debug)]
 pub struct CallScope<'a> {
-    /// Taken when the call is settled, so that it is settled once.
+    /// Taken when the call is settled: a call is settled once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     recent: &'a RecentCalls,
@@ -115,7 +115,7 @@ pub struct CallScope<'a> {
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
-    /// Of a tool whose arguments the audit trail has.
+    /// The arguments of a call to a tool whose arguments the audit trail has.
     arguments: Option<KeptArguments>,
     receipt: Receipt,
     /// The amount reserved while the call is executed. Its outcome decides how much of it is charged.
@@ -137,7 +137,7 @@ impl CallScope<'_> {
     pub(super) fn find(&mut self, registry: &Registry, arguments: &Arguments) -> Result<Arc<Tool>, CallError> {
         self.receipt.registry_version = registry.shared_version();
         let found = registry.find_for(self.call);
-        // What rules may change is kept once they have.
+        // Arguments that rules may change are kept after the change.
         if found.as_ref().is_ok_and(|tool| keeps_arguments(tool) && !tool.changes_arguments()) {
             self.arguments = kept(arguments);
         }
@@ -159,7 +159,7 @@ impl CallScope<'_> {
         }
     }
 
-    /// The stage that makes the arguments valid. They are recorded as they are sent.
+    /// The stage that makes the arguments valid. The arguments are recorded in their sent form.
     pub(super) fn validated(
         &mut self,
         tool: &Tool,
@@ -177,7 +177,7 @@ impl CallScope<'_> {
         self.record(Stage::Validate, result)
     }
 
-    /// The stage that runs the tool. What a tool that fails says is changed like a result.
+    /// The stage that runs the tool. The message of a tool that fails is changed like a result.
     pub(super) fn executed(
         &mut self,
         tool: &Tool,

@@ -1,4 +1,4 @@
-//! What begins when a call is about to be sent. A dry run ends before.
+//! The start of a call that is about to be sent. A dry run ends before.
 
 use super::Pipeline;
 use super::recorded::Recorded;

@@ -39,8 +39,8 @@ pub struct CallerTools {
 }
 
 impl CallerTools {
-    /// All tools that are not hidden from the caller, sorted by name. Not the one that reads stored results, which is listed
-    /// for models that get handles of them.
+    /// All tools that are not hidden from the caller, sorted by name. The tool that reads stored results is missing: it
+    /// is listed for models that get handles of them.
     pub fn visible(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
         self.listed().filter(|(_, access)| **access != Access::Hidden)
     }
@@ -104,7 +104,7 @@ impl CallerTools {
             .then(|| format!("{count} of {all} tools {} left out for this caller: {needs}", plural(count, "is", "are")))
     }
 
-    /// Those of every list. What another tenant has is in none, and is not counted either.
+    /// The tools of every list. Tools of another tenant are in none, and are not counted either.
     fn listed(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
         let is_foreign = |tool: &Tool| tool.metadata.is_of_another_tenant(&self.caller);
         self.all().filter(move |(tool, _)| !tool.metadata.reads_results() && !is_foreign(tool))

@@ -1,4 +1,5 @@
-//! Who may approve what: `deny[msg]` in `package approvals`. Its input, which operators' rules use, so that it must not change:
+//! Who may approve which calls: `deny[msg]` in `package approvals`. Its input, which operators' rules use, so that it
+//! must not change:
 //!
 //! ```json
 //! {"approval": {"id", "tool", "arguments": {}, "reasons": [], "session",

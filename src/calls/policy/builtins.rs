@@ -34,7 +34,8 @@ const MAX_VALUES_VISITED: usize = 1 << 20;
 /// Maximum depth of nested objects and arrays, the same as for arguments.
 const MAX_DEPTH: usize = 128;
 
-/// Maximum bytes of a glob or a regular expression. Those that regorus accepts (100 KiB compiled) are rarely longer.
+/// Maximum bytes of a glob or a regular expression. Expressions that regorus accepts (100 KiB compiled) are rarely
+/// longer.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
 
 /// Why a builtin is not run. Becomes the error of the rule that calls it, which denies.
@@ -94,8 +95,8 @@ const BOUNDED: [(&str, u8, Bound); 40] = [
     ("walk", 1, Check(checks::walk)),
 ];
 
-/// Replaces regorus' builtins by the bounded ones: an extension takes precedence over a builtin of its name. Adds
-/// only those in use, because every evaluation copies the list.
+/// Replaces regorus' builtins by the bounded ones: an extension takes precedence over a builtin of its name. Adds only
+/// builtins in use, because every evaluation copies the list.
 ///
 /// # Errors
 /// Never, as long as each builtin is listed once.

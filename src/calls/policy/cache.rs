@@ -13,7 +13,7 @@ use crate::tool::Tool;
 use sekisho_core::bounded::BoundedCache;
 use sekisho_core::call::Caller;
 
-/// Belongs to one policy set and is dropped with it, so that a reload clears it.
+/// The cache belongs to one policy set and is dropped with the set. So a reload clears it.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// By a hash of tool and caller; [`Known::is_of`] detects collisions.

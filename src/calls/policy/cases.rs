@@ -189,7 +189,7 @@ fn example(metadata: &Metadata) -> Result<Json, String> {
 /// Merges the input of a case into the example.
 ///
 /// # Errors
-/// A name that the input does not have: the case would not test what it describes.
+/// A name that the input does not have: the case would not test its subject.
 fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> {
     let Json::Object(given) = given else {
         return if given.is_null() { Ok(()) } else { Err(format!("`{place}` must be a mapping")) };

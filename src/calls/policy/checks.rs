@@ -12,7 +12,8 @@ pub(super) struct Checks {
     pub(super) dangerous_roles: Vec<String>,
 }
 
-/// What is checked: whose the tool is, the tools that are left to the caller, a setting of the tool, or the scopes that it needs.
+/// The object of a check: the tool's owner, the tools that are left to the caller, a setting of the tool, or the scopes
+/// that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Check {
@@ -43,7 +44,7 @@ impl Checks {
         let left_out = (!caller.tools.admits(&tool.name)).then(|| unmet(Check::Tools, &[]));
         let hidden = tool.lacks_role(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
         let scopes: Vec<_> = caller.scopes.missing_for(&tool.name).collect();
-        // Who has no token gets one by signing in.
+        // A caller without a token gets one by signing in.
         let requires_auth = tool.requires_auth || !scopes.is_empty();
         let unknown = (requires_auth && caller.anonymous).then(|| unmet(Check::RequiresAuth, &[]));
         let unfit = tool.dangerous && !caller.has_one_of(&self.dangerous_roles);

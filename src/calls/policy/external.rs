@@ -1,9 +1,9 @@
 //! An external policy: a service with the data API of Open Policy Agent
 //! (<https://www.openpolicyagent.org/docs/rest-api#data-api>), asked about each call that the policy set does not deny.
 //!
-//! It only adds reasons, so that it cannot permit what the set or a check refuses. It gets the input of the set's rules, with the
-//! SHA-256 of the arguments that are sent, and the arguments themselves only if it is configured to. Without a usable answer in time the call is
-//! denied.
+//! It only adds reasons, so that it cannot permit a call that the set or a check refuses. It gets the input of the
+//! set's rules, with the SHA-256 of the arguments that are sent, and the arguments themselves only if it is configured
+//! to. Without a usable answer in time the call is denied.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 const UNANSWERED: &str =
     "the external policy did not decide about this call, so it is refused; the reason is in the log";
 
-/// Where it is, and the client by which it is asked.
+/// The address of the external policy, and the client for its requests.
 #[derive(Debug, Default)]
 pub(super) struct ExternalPolicy {
     config: ArcSwapOption<ExternalPolicyConfig>,
@@ -121,7 +121,7 @@ impl Policy {
         self.external.is_configured()
     }
 
-    /// Adds the reasons of the external policy to those of the set.
+    /// Adds the reasons of the external policy to the reasons of the set.
     ///
     /// # Errors
     /// `denied`, with all its reasons, or because it did not decide.

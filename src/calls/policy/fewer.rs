@@ -1,4 +1,5 @@
-//! Whether a changed policy set has fewer rules. What a rule says is not compared: nobody knows whether another text denies less.
+//! Whether a changed policy set has fewer rules. The content of rules is not compared: nobody knows whether another
+//! text denies less.
 
 use std::collections::BTreeMap;
 

@@ -10,9 +10,10 @@
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "parent", "program", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
-//! for a tool. `arguments` have the tool's own names, with what is filled in; `sent` is the form that goes out. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
-//! without one. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that it
-//! runs, with those before it in a session; both are null for a call from outside. Money is a number, in USD.
+//! for a tool. `arguments` have the tool's own names, with the values that are filled in; `sent` is the form that goes
+//! out. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call without
+//! a session. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that
+//! it runs, with the programs before it in a session; both are null for a call from outside. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ pub(super) fn subject(metadata: &Metadata, flags: &[Detail], caller: &Caller) ->
     ])
 }
 
-/// Adds the part that depends on the call, limited to what the rules read.
+/// Adds the part that depends on the call, limited to the fields that the rules read.
 ///
 /// # Errors
 /// Arguments that are nested too deeply.

@@ -120,7 +120,7 @@ fn compile(
     })
 }
 
-/// The rules that decide. Others are used by them.
+/// The rules that decide. They use the other rules.
 fn rules(files: &[SourceFile], modules: &[Module]) -> Vec<PolicyRule> {
     let short =
         |name: &str| files.iter().find(|file| file.name == name).map_or(name, |file| &file.short_name).to_owned();

@@ -10,7 +10,7 @@ use sekisho_config::ApprovalRule;
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// What the policies say of a call that they do not refuse.
+/// The decision of the policies about a call that they do not refuse.
 #[derive(Debug)]
 pub enum Authorized {
     Permitted(Permit),
@@ -85,7 +85,7 @@ impl Authorized {
 
 impl NeedsApproval {
     /// # Errors
-    /// `denied`: what an approver may see of the arguments cannot be evaluated.
+    /// `denied`: the masks of the arguments for approvers cannot be evaluated.
     pub(super) fn new(
         set: &PolicySet,
         call: &CallContext,
@@ -116,7 +116,7 @@ impl NeedsApproval {
         }
     }
 
-    /// The call is approved: what else may refuse it is still to come.
+    /// The call is approved. Later stages may still refuse it.
     pub fn permit(self, grant: Grant) -> Permit {
         let Self { arguments, version, cached, .. } = self;
         Permit { arguments, version, cached, grant: Some(grant) }

@@ -75,7 +75,7 @@ impl PolicySet {
         guarded(|| self.ask_all(input))
     }
 
-    /// What an approver does not see of the arguments, as JSON Pointers.
+    /// The parts of the arguments that an approver does not see, as JSON Pointers.
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).

@@ -28,10 +28,10 @@ impl Snapshot {
         Self::build_with(offer, SourceTools::default(), config, metrics, None, &Self::default())
     }
 
-    /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of these cannot be registered, it
-    /// becomes unavailable with the reason, and the others are registered; if only its output schema cannot be used, it is
-    /// registered without one. Unchanged tools are reused from `before`. With
-    /// a `lock`, external tools that differ from it or are missing in it are quarantined.
+    /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of the discovered tools cannot
+    /// be registered, it becomes unavailable with the reason, and the others are registered; if only its output schema
+    /// cannot be used, it is registered without one. Unchanged tools are reused from `before`. With a `lock`, external
+    /// tools that differ from it or are missing in it are quarantined.
     ///
     /// # Errors
     /// All errors of `fixed`.
@@ -129,7 +129,7 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// `own_description`: that of the source, if the configuration describes the tool otherwise.
+    /// `own_description`: the source's description, if the configuration describes the tool otherwise.
     pub(super) fn known_or_compiled(
         &self,
         known: Option<&Arc<Tool>>,
@@ -151,7 +151,7 @@ impl Building<'_> {
         let offered = self.by_name.get(name).map(|tool| &tool.metadata);
         match offered.or_else(|| Some(&self.quarantined.get(name)?.metadata)) {
             None => Ok(()),
-            // Who sees one of the two learns nothing of what another tenant has.
+            // A caller who sees one of the two learns nothing of another tenant's tools.
             Some(first) if first.owner != metadata.owner => {
                 Err(RegistryError::NameInUse { name: name.clone(), source_name: metadata.source.clone() })
             }
@@ -201,7 +201,7 @@ fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.mcp_annotations)
 }
 
-/// `may_drop_output`: whether the tool is registered without its output schema if that cannot be used.
+/// `may_drop_output`: whether the tool is registered without its output schema if that schema cannot be used.
 fn compile(
     definition: ToolDefinition,
     coerce: bool,

@@ -107,7 +107,7 @@ pub fn pins<'a>(
 }
 
 /// Whether the tools of a source are part of the program, or the operator's own files, which are reviewed with the
-/// configuration: they are never quarantined. Those of the program are pinned all the same.
+/// configuration: they are never quarantined. Tools of the program are pinned all the same.
 pub(super) fn is_ours(source: &str) -> bool {
     source == BUILTIN || source.starts_with(PYTHON_SOURCE)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::new_handle;
 use sekisho_core::json;
 
-/// What a result is.
+/// The kind of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultKind {
     Json,
@@ -19,15 +19,15 @@ pub enum ResultKind {
 pub struct LargeResult {
     pub handle: String,
     pub kind: ResultKind,
-    /// What is stored: JSON or text.
+    /// The stored text: JSON or plain text.
     pub text: String,
     /// The JSON; null for text.
     pub value: Value,
 }
 
 impl LargeResult {
-    /// Of an output and its text. What is stored is the one that says more. A text that is an object or a list of JSON, as
-    /// many MCP servers send it, is JSON.
+    /// The large result of an output and its text. The one of the two that says more is stored. A text that is an
+    /// object or a list of JSON, as many MCP servers send it, is JSON.
     pub fn new(output: &Value, text: &str) -> Self {
         let whole = match output {
             Value::Null => Cow::Borrowed(text),

@@ -1,6 +1,7 @@
 //! Results that are too large for the store: objects in the storage that all replicas share, sealed like the others.
 //!
-//! An object is written before a row names it. One that no row names, since a process ended in between, is removed an hour later.
+//! An object is written before a row names it. If a process ends in between, no row names the object: it is removed an
+//! hour later.
 
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Results {
         String::from_utf8(bytes.into()).map_err(CallError::internal)
     }
 
-    /// Removes an object in the background. If that fails, it is removed with those that no row names.
+    /// Removes an object in the background. If that fails, it is removed with the objects that no row names.
     pub(super) fn remove_object(&self, object: BlobKey) {
         let Some(blobs) = self.blobs.get().cloned() else { return };
         tokio::spawn(async move {

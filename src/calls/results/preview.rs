@@ -1,5 +1,5 @@
-//! What a model gets of a large result: of JSON its shape, counts and first rows, of a text its first lines; and how the rest is
-//! read.
+//! The part of a large result that a model gets: the shape, counts and first rows of JSON, or the first lines of a
+//! text; and how the rest is read.
 
 use serde_json::{Map, Value};
 
@@ -18,8 +18,8 @@ pub struct Preview {
 const MAX_PREVIEW_BYTES: usize = 8_192;
 
 impl LargeResult {
-    /// A text of at most `max_bytes`, and a value of as many if they suffice for what it says beside the content. `handle`: if it
-    /// is stored; `rest`: a sentence on how the rest is read.
+    /// A text of at most `max_bytes`, and a value of the same maximum if that suffices for its members beside the
+    /// content. `handle`: if the result is stored; `rest`: a sentence on how the rest is read.
     pub fn preview(&self, handle: Option<&str>, rest: &str, max_bytes: usize) -> Preview {
         let max_bytes = max_bytes.min(MAX_PREVIEW_BYTES);
         let mut head = Map::new();

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// How much of a value a sample has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// Of each list.
+    /// Maximum elements of each list.
     elements: usize,
     /// Members of each object.
     members: usize,

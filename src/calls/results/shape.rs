@@ -55,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// As much of it as there is room for, and nothing after what does not fit.
+    /// As much of the text as there is room for, and nothing after a text that does not fit.
     fn push(&mut self, text: &str) {
         let room = self.max_bytes.saturating_sub(self.text.len());
         self.text.push_str(&text[..text.floor_char_boundary(room)]);

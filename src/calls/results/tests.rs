@@ -26,7 +26,7 @@ impl ToolAccess for Only {
     }
 }
 
-/// Of a gateway where everybody may use `tool`.
+/// The results of a gateway where everybody may use `tool`.
 fn results(store: &Store) -> Results {
     results_for(store, Only("tool"))
 }
@@ -125,7 +125,7 @@ async fn a_result_is_there_for_who_may_use_the_tool_that_made_it() {
     let without_access = Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()));
     let error = without_access.read(&ann(None), &kept[0].1).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::UnknownResult);
-    // The others are not listed, and pages are full all the same.
+    // The others are not listed, and pages are still full.
     let ann = ann(None).caller;
     let (first, last) = (&kept[4].1, &kept[0].1);
     let all = results.list(&ann, None, 2).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_large_one_is_an_object_that_each_replica_reads_and_that_goes_with_it(
     assert!(!keep(&away, &ann(None), &text_of(5 << 20)).await);
 }
 
-/// The deadline of its call has come before that of the storage.
+/// The deadline of its call has come before the deadline of the storage.
 #[tokio::test]
 async fn a_call_waits_for_the_storage_no_longer_than_to_its_deadline() {
     let metrics = Arc::new(Metrics::new("test").unwrap());

@@ -19,7 +19,7 @@ pub const COMPONENT_SOURCE: &str = "component:";
 /// The metadata of a tool, with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
-    /// The kind of its calls. Only those of kind `Tool` are listed as tools and can be called as tools.
+    /// The kind of its calls. Only tools of kind `Tool` are listed as tools and can be called as tools.
     pub kind: CallKind,
     pub name: String,
     /// Semantic version.
@@ -49,18 +49,18 @@ pub struct Metadata {
     pub max_output_bytes: usize,
     /// For all callers together; the configuration's default when `None`.
     pub max_concurrent: Option<u32>,
-    /// That is counted over all replicas.
+    /// Whether the concurrency is counted over all replicas.
     pub is_concurrency_global: bool,
     pub output_check: OutputCheck,
-    /// What the audit trail has of a call's arguments.
+    /// The form of a call's arguments in the audit trail.
     pub audit_arguments: AuditArguments,
-    /// Which calls a person must approve, beside those that a policy asks for.
+    /// Which calls a person must approve, beside the calls for which a policy requires it.
     pub approval: ApprovalRule,
     /// How many persons must approve such a call.
     pub approvals_needed: u8,
     /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
-    /// Whose it is. A tool of one tenant is hidden from the callers of all others.
+    /// The owner. A tool of one tenant is hidden from the callers of all others.
     pub owner: Ownership,
     /// The effects of a call, if the source declares them.
     pub effects: Option<Effects>,
@@ -132,8 +132,8 @@ impl Metadata {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 
-    /// Whether a client may ask for a call to run as a task. A tool of an MCP server supports what its server says; that a
-    /// server requires a task is the gateway's concern.
+    /// Whether a client may ask for a call to run as a task. For a tool of an MCP server, its server decides; a server
+    /// that requires a task is the gateway's concern.
     pub fn runs_as_task(&self) -> bool {
         let said = self.mcp_annotations.get("execution").and_then(|execution| execution.get("taskSupport"));
         match said.and_then(Value::as_str) {

@@ -72,8 +72,8 @@ pub struct OutputSchema {
     compiled: OnceLock<Option<Schema>>,
 }
 
-/// Maximum size of an output schema with shared definitions when it is shown alone, in bytes; the limit of
-/// every other schema.
+/// Maximum size of an output schema with shared definitions when it is shown by itself, in bytes; the limit of every
+/// other schema.
 const MAX_SHOWN: usize = 1 << 20;
 
 /// Maximum size of such a schema for validation, in bytes; smaller, because the compiled schema of every called
@@ -118,8 +118,7 @@ impl Parameters {
 }
 
 impl Parameters {
-    /// Compiles the schema if possible, so that it is shared with the registry. Errors are left to the registry,
-    /// which reports them.
+    /// Compiles the schema if possible, so that the registry shares it. The registry reports errors.
     pub fn shared(document: Value) -> Self {
         match ArgumentSchema::compile(document.clone()) {
             Ok(compiled) => Self::Compiled(Arc::new(compiled)),
@@ -191,7 +190,7 @@ impl InputSchema {
     /// Validates the arguments. If coercion is enabled, coerces values of the wrong JSON type first.
     ///
     /// # Errors
-    /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and what to do.
+    /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and advice.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
         let Schema { document, bounds, .. } = &self.schema.schema;
@@ -209,7 +208,7 @@ impl InputSchema {
         }
     }
 
-    /// Adds to valid arguments what their form fills in, and validates what they are then.
+    /// Adds the values that their form fills in to valid arguments, and validates the result.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
@@ -236,10 +235,10 @@ impl InputSchema {
         Ok(ValidArguments { coercions, other_form, is_filled_in: true, ..filled })
     }
 
-    /// Changes valid arguments by the rules, and validates what the rules made of them.
+    /// Changes valid arguments by the rules, and validates the result.
     ///
     /// # Errors
-    /// As [`validate`](Self::validate), naming the rules if what they made does not match the schema.
+    /// As [`validate`](Self::validate), naming the rules if their result does not match the schema.
     pub(super) fn change(&self, mut valid: ValidArguments, rules: &Transforms) -> Result<ValidArguments, CallError> {
         let findings = rules.change_arguments(&mut valid.arguments);
         if findings.is_empty() {
@@ -322,7 +321,7 @@ impl ValidArguments {
         Self { arguments, other_form: None, is_filled_in: false, coercions, findings: Vec::new() }
     }
 
-    /// Writes them in the form in which they are sent.
+    /// Writes the arguments in their sent form.
     pub(super) fn sent_in(self, form: &dyn SentForm) -> Self {
         let further = self.other_form.map(|other| other.further).unwrap_or_default();
         let sent = form.sent(&self.arguments, &further);
@@ -340,7 +339,8 @@ impl ValidArguments {
         self.other_form.as_ref().map_or(&self.arguments, |other| &other.sent)
     }
 
-    /// Those of [`sent`](Self::sent) for which the tool has no name, if they are sent in another form than the tool's.
+    /// The arguments of [`sent`](Self::sent) for which the tool has no name, if they are sent in another form than the
+    /// tool's.
     pub fn further(&self) -> Option<&Arguments> {
         self.other_form.as_ref().map(|other| &other.further)
     }
@@ -355,7 +355,7 @@ impl ValidArguments {
         &self.coercions
     }
 
-    /// What rules of `tools.transform` changed.
+    /// The changes by rules of `tools.transform`.
     pub fn findings(&self) -> &[TransformFinding] {
         &self.findings
     }

@@ -18,12 +18,12 @@ const LOCAL: &str = "call";
 pub struct Destination<'a> {
     /// An HTTP method, or a method of MCP.
     pub method: Cow<'a, str>,
-    /// Without credentials: of an HTTP API the server and the path with its `{templates}`, of an MCP server the server and
-    /// its own name of the tool.
+    /// Without credentials: the server of an HTTP API and the path with its `{templates}`, or an MCP server and its own
+    /// name of the tool.
     pub address: Cow<'a, str>,
     /// The media type of the body; `None` without one.
     pub coding: Option<Cow<'a, str>>,
-    /// What the caller adds beside the arguments: `_meta` of MCP.
+    /// The members that the caller adds beside the arguments: `_meta` of MCP.
     pub meta: Option<&'a Map<String, Value>>,
     /// Whether an MCP server is asked to run it as a task.
     pub as_task: bool,
@@ -42,22 +42,22 @@ pub trait SentForm: Send + Sync {
     /// Adds the values of the configuration and of `prompt_params` to valid arguments, under the tool's own names.
     fn fill_in(&self, arguments: &mut Arguments, prompt_params: &Map<String, Value>) -> FilledIn;
 
-    /// Complete arguments by the names of who gets them, with the `further` ones for which the tool has no name.
+    /// Complete arguments by the names of their receivers, with the `further` ones for which the tool has no name.
     fn sent(&self, arguments: &Arguments, further: &Arguments) -> Arguments;
 }
 
-/// What [`SentForm::fill_in`] has done.
+/// The result of [`SentForm::fill_in`].
 #[derive(Debug, Default)]
 pub struct FilledIn {
     /// Whether the arguments are others now.
     pub changed: bool,
-    /// Values for which the tool has no argument, by the names of who gets them.
+    /// Values for which the tool has no argument, by the names of their receivers.
     pub further: Arguments,
 }
 
 impl SentCall<'_> {
-    /// SHA-256 (hex) of the canonical JSON (RFC 8785) of the call and of the definition of its tool: what is equal has the
-    /// same effect.
+    /// SHA-256 (hex) of the canonical JSON (RFC 8785) of the call and of the definition of its tool: calls with equal
+    /// digests have the same effect.
     pub fn digest(&self, tool: &Tool) -> String {
         let Self { destination: Destination { method, address, coding, meta, as_task }, arguments } = self;
         let sha256 = |members: &Map<String, Value>| Value::from(hex::encode(json::digest(members)));
@@ -75,7 +75,7 @@ impl SentCall<'_> {
 }
 
 impl Tool {
-    /// The call with these arguments, which are in the form in which they are sent.
+    /// The call with these arguments, which are in their sent form.
     pub fn sent_call<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments) -> SentCall<'a> {
         SentCall { destination: self.destination(call, arguments), arguments }
     }
@@ -85,8 +85,8 @@ impl Tool {
         declared.unwrap_or_else(|| Destination::local(&self.metadata.source))
     }
 
-    /// SHA-256 (hex) of what the tool is: what `tools.lock` pins of it (origin, method, address, description, schemas), its
-    /// version, and where its calls go.
+    /// SHA-256 (hex) of the tool's definition: the parts that `tools.lock` pins (origin, method, address, description,
+    /// schemas), its version, and the address of its calls.
     pub fn definition_digest(&self) -> &str {
         self.definition_digest.get_or_init(|| {
             let metadata = &self.metadata;
@@ -108,7 +108,7 @@ impl Tool {
 }
 
 impl<'a> Destination<'a> {
-    /// Of a tool that runs in the gateway, or in its sandbox.
+    /// The destination of a tool that runs in the gateway, or in its sandbox.
     pub fn local(source: &'a str) -> Self {
         Self { method: LOCAL.into(), address: source.into(), ..Self::default() }
     }

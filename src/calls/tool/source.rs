@@ -17,7 +17,7 @@ pub trait Source: Send + Sync {
     /// The value of `source` in the source's tools and in reports.
     fn name(&self) -> &str;
 
-    /// The tools that the source offers now, and those that exist but cannot be offered.
+    /// The tools that the source offers now, and tools that exist but cannot be offered.
     fn tools(&self) -> SourceTools;
 }
 
@@ -29,7 +29,7 @@ pub struct SourceTools {
     pub unavailable: Vec<Unavailable>,
 }
 
-/// What a source describes and may be unable to offer.
+/// The kind of an offer: a source describes it and may be unable to offer it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OfferKind {
     #[default]
@@ -56,11 +56,11 @@ pub struct Unavailable {
     pub kind: OfferKind,
     /// The name that it would have here, or its URI.
     pub name: String,
-    /// The value of `source` that it would have.
+    /// The value of `source` that the tool would have.
     pub source: String,
     /// Only callers with one of these roles would see it; empty: all.
     pub roles: Vec<String>,
-    /// Only callers of its tenant would see what is of one.
+    /// Only callers of its tenant would see a tenant's own offer.
     pub owner: Ownership,
     pub reason: String,
 }
@@ -90,7 +90,7 @@ impl Unavailable {
         self.source != BUILTIN && !(self.kind == OfferKind::Tool && self.name.ends_with("__*"))
     }
 
-    /// For people: its name, and what it is unless it is a tool.
+    /// For people: its name, and its kind unless it is a tool.
     pub fn described(&self) -> String {
         match self.kind {
             OfferKind::Tool => self.name.clone(),
@@ -126,7 +126,7 @@ impl fmt::Debug for ToolDefinition {
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     pub call: &'a CallContext,
-    /// Deadline of this attempt; never later than that of the call.
+    /// Deadline of this attempt; never later than the deadline of the call.
     pub deadline: Deadline,
     /// Memory that this call may use, in bytes (`memory_limit_mb`).
     pub memory_limit_bytes: usize,
@@ -140,8 +140,8 @@ pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallErro
 
 /// Runs a tool. Called only by the execute stage of the pipeline, which requires a permit for the arguments.
 ///
-/// Of what a caller wrote, an executor sends the `arguments` and what its [`destination`](Executor::destination) says, and
-/// nothing else: policies and approvers have seen no more.
+/// An executor sends only the `arguments` of the caller's input and the parts that its
+/// [`destination`](Executor::destination) names: policies and approvers have seen no more.
 pub trait Executor: Send + Sync {
     /// `arguments`: valid, and in the executor's own [form](Executor::sent_form).
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
@@ -174,13 +174,13 @@ pub trait Executor: Send + Sync {
         None
     }
 
-    /// What tells the server of all its calls from others and is not shown, since it may contain a secret or a local path.
-    /// An approval is bound to it.
+    /// A text that tells the server of all its calls from others and is not shown, since it may contain a secret or a
+    /// local path. An approval is bound to it.
     fn identity(&self) -> Option<String> {
         None
     }
 
-    /// The form in which arguments are sent, if it is not that of the tool.
+    /// The form in which arguments are sent, if it differs from the tool's.
     fn sent_form(&self) -> Option<&dyn SentForm> {
         None
     }

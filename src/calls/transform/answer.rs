@@ -18,7 +18,7 @@ impl Transforms {
         findings
     }
 
-    /// Changes what an error repeats of a tool's answer.
+    /// Changes the parts of a tool's answer that an error repeats.
     pub fn change_error(&self, error: &mut CallError) -> Vec<TransformFinding> {
         let mut findings = Vec::new();
         let change_text = |text: &mut String| {
@@ -40,7 +40,7 @@ fn change(rule: &Rule, output: &mut ToolOutput) -> Vec<usize> {
         opaque.extend(mcp.content.iter_mut().map(|block| !change_block(rule, block, &mut in_texts)));
     }
     match &output.mcp {
-        // What such an answer says is in its blocks alone.
+        // The content of such an answer is only in its blocks.
         Some(mcp) if is_text && !mcp.content.is_empty() => {
             if found(&in_texts) {
                 output.text = mcp.text();
@@ -71,8 +71,8 @@ fn change(rule: &Rule, output: &mut ToolOutput) -> Vec<usize> {
     in_value.into_iter().zip(in_texts).map(|(value, texts)| value.max(texts)).collect()
 }
 
-/// Changes the text of a block, and of any block what detectors find, if the rule has no paths. Returns whether a text that the
-/// block has could be read.
+/// Changes the text of a block, and the findings of detectors in any block, if the rule has no paths. Returns whether a
+/// text that the block has could be read.
 fn change_block(rule: &Rule, block: &mut Value, counts: &mut [usize]) -> bool {
     let was_read = match text_of(block) {
         Some(Value::String(text)) => rule.change_text(text, counts),
@@ -84,8 +84,8 @@ fn change_block(rule: &Rule, block: &mut Value, counts: &mut [usize]) -> bool {
     was_read
 }
 
-/// A path does not say which part of a text that is no JSON came from what it selects, so that the changed value takes the place of
-/// the text.
+/// A path does not say which part of a text that is no JSON came from its selection, so that the changed value takes
+/// the place of the text.
 fn replace_opaque(output: &mut ToolOutput, opaque: &[bool]) {
     let Some(mcp) = &mut output.mcp else { return };
     let opaque = mcp.content.iter_mut().zip(opaque).filter(|(_, opaque)| **opaque);

@@ -39,7 +39,7 @@ static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// JSON Web Tokens. They are searched for alone, since one without an end goes on over everything in base64.
+/// JSON Web Tokens. They have a search of their own, since one without an end goes on over everything in base64.
 static WEB_TOKENS: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"));
 
@@ -61,7 +61,7 @@ static DIGIT_GROUPS: LazyLock<Regex> = LazyLock::new(|| compiled(r"[0-9]+(?:[ -]
 /// The digits of a card number (ISO/IEC 7812).
 const CARD_DIGITS: Range<usize> = 13..20;
 
-/// The text with what the detectors find replaced, and how much that was; `None` for nothing.
+/// The text with the detectors' findings replaced, and their number; `None` for none.
 pub(super) fn strike(text: &str, detectors: &[Detector], replacement: &str) -> Option<(String, usize)> {
     let (mut struck, mut count): (Option<String>, usize) = (None, 0);
     for detector in detectors {
@@ -75,8 +75,8 @@ pub(super) fn strike(text: &str, detectors: &[Detector], replacement: &str) -> O
     struck.map(|struck| (struck, count))
 }
 
-/// The places of what a detector finds in a text, or in the text as a person reads it, in order. Both are searched: an invisible
-/// character may be within what is looked for, or divide two of it.
+/// The places of a detector's findings in a text, or in the text as a person reads it, in order. Both are searched: an
+/// invisible character may be within a finding, or divide two of them.
 fn find(detector: Detector, text: &str) -> Vec<Range<usize>> {
     let mut found = find_as_written(detector, text);
     if let Some(normalized) = Normalized::of(text) {
@@ -148,7 +148,7 @@ fn card_numbers(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether the digits are those after a decimal point.
+/// Whether the digits stand after a decimal point.
 fn is_fraction(text: &str, start: usize) -> bool {
     matches!(text.as_bytes().get(..start), Some([.., digit, b'.']) if digit.is_ascii_digit())
 }

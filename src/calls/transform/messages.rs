@@ -1,5 +1,5 @@
-//! What a running call sends to its client: progress, log messages and questions. Rules without paths apply to their texts; they are
-//! not counted, since the call has no result yet.
+//! The messages of a running call to its client: progress, log messages and questions. Rules without paths apply to
+//! their texts; they are not counted, since the call has no result yet.
 
 use std::sync::Arc;
 use std::time::Duration;

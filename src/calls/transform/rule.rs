@@ -34,7 +34,7 @@ pub(super) struct Rule {
     paths: Vec<Path>,
     detectors: Vec<Detector>,
     replacement: Value,
-    /// It replaces what its detectors find, wherever that is.
+    /// It replaces the findings of its detectors, wherever they are.
     anywhere: bool,
 }
 
@@ -68,7 +68,7 @@ impl Rule {
         self.tools.is_empty() || self.tools.iter().any(|pattern| matches(pattern, tool))
     }
 
-    /// Whether it looks for something in all texts, not only in those that its paths select.
+    /// Whether it searches all texts, not only the texts that its paths select.
     pub(super) fn looks_anywhere(&self) -> bool {
         self.anywhere
     }
@@ -88,7 +88,7 @@ impl Rule {
         })
     }
 
-    /// Changes what its paths select. A text that is JSON is changed like its value.
+    /// Changes the selection of its paths. A text that is JSON is changed like its value.
     pub(super) fn change(&self, value: &mut Value, counts: &mut [usize]) {
         if let Value::String(text) = value
             && !self.replaces_whole()
@@ -99,8 +99,8 @@ impl Rule {
         self.change_value(value, counts);
     }
 
-    /// Changes a text in place of a value: like the value if it is JSON, otherwise what a path selects that selects the whole.
-    /// Returns whether it is one of the two.
+    /// Changes a text in place of a value: like the value if it is JSON, otherwise as the selection of a path that
+    /// selects the whole. Returns whether it is one of the two.
     pub(super) fn change_text(&self, text: &mut String, counts: &mut [usize]) -> bool {
         if !self.replaces_whole() && self.change_json(text, counts) {
             return true;
@@ -117,7 +117,7 @@ impl Rule {
         true
     }
 
-    /// Counts what was found without a path.
+    /// Counts findings without a path.
     pub(super) fn add(found: usize, counts: &mut [usize]) {
         if let Some(count) = counts.first_mut() {
             *count += found;
@@ -135,7 +135,7 @@ impl Rule {
         true
     }
 
-    /// Replaces what its detectors find in all texts of a value.
+    /// Replaces the findings of its detectors in all texts of a value.
     pub(super) fn strike(&self, value: &mut Value) -> usize {
         match value {
             Value::String(text) => self.strike_text(text),
@@ -170,7 +170,7 @@ impl Rule {
         in_values + in_names
     }
 
-    /// Replaces what its detectors find in a text.
+    /// Replaces the findings of its detectors in a text.
     pub(super) fn strike_text(&self, text: &mut String) -> usize {
         match detectors::strike(text, &self.detectors, self.text()) {
             Some((struck, count)) => {
@@ -203,7 +203,7 @@ impl Rule {
         usize::from(is_new)
     }
 
-    /// Whether it replaces a value as a whole, whatever that is.
+    /// Whether it replaces a value as a whole, with any content.
     fn replaces_whole(&self) -> bool {
         self.detectors.is_empty() && self.selects_whole()
     }
@@ -213,7 +213,7 @@ impl Rule {
         self.paths.iter().any(|path| path.text.trim() == WHOLE)
     }
 
-    /// What takes the place of a part of a text.
+    /// The replacement of a part of a text.
     fn text(&self) -> &str {
         self.replacement.as_str().unwrap_or(REDACTED)
     }

@@ -23,7 +23,7 @@ fn transforms(rules: &[TransformRule]) -> Arc<Transforms> {
     TransformRules::compile(&config).unwrap().for_tool("crm__find").unwrap()
 }
 
-/// The value after the rules, and rule, path and count of what they found.
+/// The value after the rules, and rule, path and count of their findings.
 fn changed(rules: &[TransformRule], value: Value) -> (Value, Vec<(String, String, usize)>) {
     let mut output = value.into();
     let findings = transforms(rules).change_output(&mut output);
@@ -49,7 +49,7 @@ fn a_path_redacts_or_replaces_what_it_selects() {
     let zero = TransformRule { replace: Some(json!(0)), ..by_path("$[?@.name == 'Bob'].n") };
     assert_eq!(changed(&[zero], customers.clone()).0, json!([customers[0], {"name": "Bob", "iban": "DE2", "n": 0}]));
     assert_eq!(changed(&[by_path("$[*].phone")], customers.clone()), (customers.clone(), Vec::new()));
-    // What is inside of a replaced value is gone.
+    // The content of a replaced value is gone.
     assert_eq!(changed(&[by_path("$..*")], json!({"a": {"b": 1}})).0, json!({"a": "[redacted]"}));
     assert_eq!(changed(&[by_path("$")], customers).0, json!("[redacted]"));
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 /// Bytes of standard input that become part of a message.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
 
-/// The task; `None` for a conversation on a terminal. What is piped in follows `given`.
+/// The task; `None` for a conversation on a terminal. The piped text follows `given`.
 ///
 /// # Errors
 /// Standard input cannot be read or is too long, or there is no task.

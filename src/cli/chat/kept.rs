@@ -23,7 +23,7 @@ pub(super) struct KeptConversation {
     messages: Vec<KeptMessage>,
 }
 
-/// A message without what only the provider of its turn takes back, and without pictures.
+/// A message without the parts that only the provider of its turn takes back, and without pictures.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "role")]
 enum KeptMessage {

@@ -26,7 +26,7 @@ impl Markdown {
         }
     }
 
-    /// What is left, as it is shown, without a line end.
+    /// The rest, as it is shown, without a line end.
     pub(super) fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.pending);
         if rest.trim().is_empty() { String::new() } else { self.shown(&rest) }

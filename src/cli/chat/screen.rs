@@ -12,7 +12,7 @@ use crate::cli::present;
 use sekisho_agent::plan::{Step, StepStatus};
 use sekisho_agent::{Event, RunError, RunUsage};
 
-/// Of a terminal: dimmed from here on, and as before.
+/// Codes of a terminal: dimmed from here on, and as before.
 const DIM: &str = "\u{1b}[2m";
 const PLAIN: &str = "\u{1b}[0m";
 
@@ -120,7 +120,7 @@ impl Screen {
         }
     }
 
-    /// What the conversation used so far.
+    /// The usage of the conversation so far.
     pub(super) fn cost(&self) -> String {
         format!("{} tokens, ${}", self.used_tokens, self.spent_usd.normalize())
     }

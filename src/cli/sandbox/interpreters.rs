@@ -79,7 +79,7 @@ pub(super) fn list(common: &Common, config: &SandboxConfig) -> Exit {
     Exit::Done
 }
 
-/// The cache folder, and an engine with the settings of those that will load the compiled modules.
+/// The cache folder, and an engine with the settings of the engines that will load the compiled modules.
 fn interpreters() -> Result<(Interpreters, wasmtime::Engine), String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;

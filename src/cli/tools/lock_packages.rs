@@ -49,7 +49,7 @@ pub(super) fn run(common: &Common, config: &Config, command: &LockCommand) -> Ex
     }
 }
 
-/// Names of files and lists of what is needed are those of packages.
+/// Names of files and lists of requirements come from packages.
 fn inform(text: &str) {
     present::info(&present::harmless(text));
 }

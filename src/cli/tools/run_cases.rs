@@ -1,7 +1,7 @@
 //! `sekisho tools test`: runs the cases of Python functions, `FILE.cases.yaml` beside `FILE.py`.
 //!
-//! Each case is a call through the whole pipeline, in a gateway of this process on a copy of the state: what the running
-//! gateway counts and records is left as it is.
+//! Each case is a call through the whole pipeline, in a gateway of this process on a copy of the state: counts and
+//! records of the running gateway stay as they are.
 
 mod case;
 
@@ -38,7 +38,7 @@ struct FileCases {
     cases: Vec<Case>,
 }
 
-/// What is shown of a case.
+/// The shown result of a case.
 #[derive(Debug, Serialize)]
 struct Ran {
     file: String,

@@ -1,4 +1,4 @@
-//! Calls from the audit trail, the newest first. The page says what the trail does not have.
+//! Calls from the audit trail, the newest first. The page names the parts that the trail does not have.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const PATH: &str = "/console/calls/history";
 /// Calls of a page.
 const PAGE: usize = 50;
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Wanted {
@@ -54,7 +54,7 @@ pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(wan
     }
 }
 
-/// Those of the page: the trail may have very many.
+/// The calls of the page: the trail may have very many.
 fn rows(calls: &[PastCall]) -> Rows<'static, 11> {
     let row = |call: &PastCall| {
         [

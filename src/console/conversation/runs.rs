@@ -1,4 +1,4 @@
-//! The runs of a conversation: those that ended, the one that is on, and the call about which that one waits for a decision.
+//! The runs of a conversation: ended runs, the run that is on, and the call about which that run waits for a decision.
 
 use maud::{Markup, html};
 use serde_json::json;
@@ -22,7 +22,7 @@ const PAGE: u32 = 20;
 /// Runs of a conversation, before the one with this number.
 ///
 /// # Errors
-/// That of the route.
+/// The error of the route.
 pub(super) async fn fetch(
     console: &Console,
     visit: &Visit,
@@ -36,7 +36,7 @@ pub(super) async fn fetch(
 /// The call about which a run waits for a decision.
 ///
 /// # Errors
-/// That of the route.
+/// The error of the route.
 pub(super) async fn waits_for(console: &Console, visit: &Visit, run: &str) -> Result<Option<UnknownCall>, CallError> {
     let run: RunBody = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
     Ok(run.waits_for)
@@ -102,7 +102,7 @@ fn decision(texts: &Texts, path: &str, run: &str, call: &UnknownCall, token: Opt
     }
 }
 
-/// The runs before the one with this number. `path` is that of the conversation.
+/// The runs before the one with this number. `path` is the conversation's.
 pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<RunBody>) -> Markup {
     let address = |before: Option<&str>| match before {
         Some(before) => format!("{path}?runs_before={before}"),

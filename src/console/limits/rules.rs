@@ -1,4 +1,4 @@
-//! What is left of the rules of `limits.rules`, as `GET /limits` says it.
+//! The rest of the rules of `limits.rules`, as `GET /limits` gives it.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ pub(crate) async fn live(State(console): State<Arc<Console>>, visit: Visit) -> R
     respond_named(changes(console, visit), KEEP_ALIVE_COMMENT)
 }
 
-/// What has changed, until the session or the gateway ends.
+/// The changes, until the session or the gateway ends.
 fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent> + Send + 'static {
     async_stream::stream! {
         let draining = console.gateway.draining().clone();
@@ -73,7 +73,7 @@ impl LiveOverviews {
             Reach::Own => Arc::clone(&visit.caller.owner.caller),
         };
         let texts = visit.texts();
-        // Held while they are made: whoever waits gets the same.
+        // Held while they are made: all waiting pages get the same.
         let mut kept = self.0.lock();
         kept.retain(|_, (made, _)| *made == second);
         let (_, parts) = kept.entry((whose, texts.language)).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! The parts of the overview. Each of them is replaced alone while the page is open.
+//! The parts of the overview. Each of them is replaced by itself while the page is open.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// `sees_servers`: whether what is degraded leads to the pages of servers.
+    /// `sees_servers`: whether degraded components lead to the pages of servers.
     pub(super) fn of(texts: &Texts, overview: &Overview, sees_servers: bool) -> Self {
         let totals = overview.hour.totals();
         Self {
@@ -206,7 +206,7 @@ fn page_of(component: &str) -> Option<String> {
     }
 }
 
-/// What to do about a component that does not work.
+/// The advice about a component that does not work.
 fn advice(component: &str) -> &'static str {
     match component.split_once(':').map_or(component, |(kind, _)| kind) {
         "circuit" => "advice-circuit",

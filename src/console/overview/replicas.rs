@@ -1,4 +1,4 @@
-//! The replicas that share the database, with what does not work at each.
+//! The replicas that share the database, with the components that do not work at each.
 
 use maud::{Markup, html};
 

@@ -103,7 +103,7 @@ fn table(texts: &Texts, kind: Kind, items: &[Resource]) -> Markup {
     }
 }
 
-/// A setting in the list: of a text its beginning, of files how many.
+/// A setting in the list: the beginning of a text, the number of files.
 fn cell(texts: &Texts, label: &str, value: Option<&Value>) -> Markup {
     match value {
         Some(Value::String(text)) if text.len() > MAX_IN_CELL => html! { td.text { (format::first_line(text)) } },
@@ -112,7 +112,7 @@ fn cell(texts: &Texts, label: &str, value: Option<&Value>) -> Markup {
     }
 }
 
-/// One of them, and the form that changes it.
+/// One resource, and the form that changes it.
 pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let state = html! { @if kind.words().has_status { (status(&texts, resource)) " · " } (texts.get("resource-defined")) " " (origin(&texts, resource))
@@ -168,7 +168,7 @@ fn change_form(texts: &Texts, kind: Kind, resource: &Resource, attempt: &Attempt
     }
 }
 
-/// The button of the Enter key, before those that lists have.
+/// The button of the Enter key, before the buttons of lists.
 fn first_button(act: &str) -> Markup {
     html! { button.unseen name="act" value=(act) tabindex="-1" aria-hidden="true" {} }
 }

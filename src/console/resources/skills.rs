@@ -1,4 +1,4 @@
-//! What the page of a skill shows: its text, its files, and which tenants have it.
+//! The page of a skill: its text, its files, and the tenants that have it.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ struct Skill {
 /// The tenants with settings, as far as the caller may read them, that have the skill.
 ///
 /// # Errors
-/// That of the route.
+/// The error of the route.
 pub(super) async fn tenants_with(console: &Console, visit: &Visit, skill: &str) -> Result<Vec<String>, CallError> {
     let (mut tenants, mut after) = (Vec::new(), String::new());
     for _ in 0..MAX_PAGES {

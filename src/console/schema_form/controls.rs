@@ -86,7 +86,7 @@ fn kind(schema: &Value) -> &str {
             let others: Vec<_> = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
             match others[..] {
                 [only] => only,
-                // What is no number is a text.
+                // A value that is no number is a text.
                 ["number", "string"] | ["string", "number"] => "number",
                 _ => "",
             }

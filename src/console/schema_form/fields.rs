@@ -1,4 +1,4 @@
-//! The fields of a form, with what was filled in before and what is wrong with it.
+//! The fields of a form, with their earlier content and its problems.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub(crate) fn draw(texts: &Texts, schema: &Value, filled: &Filled, problems: &[D
     }
 }
 
-/// What the fields are made of.
+/// The data of the fields.
 struct Form<'a> {
     texts: &'a Texts,
     whole: &'a Value,
@@ -46,7 +46,7 @@ struct Form<'a> {
 }
 
 impl Form<'_> {
-    /// What is wrong, each with a link to its field.
+    /// The problems, each with a link to its field.
     fn summary(&self) -> Markup {
         html! {
             div.notice.bad #problems role="alert" tabindex="-1" {
@@ -158,7 +158,7 @@ impl Form<'_> {
         html! { @for problem in self.wrong(part) { p.error { (format::text(&problem.message)) } } }
     }
 
-    /// The problems that are at this part and at none within it.
+    /// The problems of this part, without the problems of parts within it.
     fn wrong<'p>(&'p self, part: &'p Part<'_>) -> impl Iterator<Item = &'p Detail> {
         let is_here = |problem: &&Detail| nearest(self.parts, &problem.path).is_some_and(|near| near.id == part.id);
         self.problems.iter().filter(is_here)

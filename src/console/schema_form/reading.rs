@@ -1,4 +1,4 @@
-//! Arguments from what was filled in, and what is filled in from arguments.
+//! Arguments from the fields of a form, and the fields from arguments.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -64,8 +64,8 @@ pub(crate) fn grow(schema: &Value, filled: &mut Vec<(String, String)>) -> bool {
     true
 }
 
-/// Files become what their fields are filled with; their names and media types fill the fields beside them that are for
-/// those and empty.
+/// Files become the content of their fields; their names and media types fill the empty fields beside them that are for
+/// these.
 pub(crate) fn attach(filled: &mut Vec<(String, String)>, files: Vec<UploadedFile>) {
     for file in files {
         let Some(place) = file.field.strip_prefix(FILE_PREFIX).map(str::to_owned) else { continue };
@@ -131,7 +131,7 @@ impl Reader<'_> {
     fn text(&mut self, part: &Part<'_>) -> Option<Value> {
         let text = value_of(self.filled, &field_name(PREFIX, &part.path)).filter(|text| !text.is_empty())?;
         match part.control {
-            // What is no number is refused by the call, with the rule that it violates.
+            // The call refuses a value that is no number, with the rule that it violates.
             Control::Number => Some(json::parse(text.trim().as_bytes()).unwrap_or_else(|_| Value::from(text))),
             Control::Select => Some(self.option(part.schema, text)),
             Control::Json => match json::parse(text.as_bytes()) {

@@ -85,7 +85,7 @@ fn objects_lists_and_choices_have_fields_of_their_own() {
     let options = status.split("</select>").next().unwrap().matches("<option value=\"");
     assert_eq!(options.count(), 4, "one for none, and those of each variant: {form}");
     assert_eq!(read(&nested(), &[("argument.a~1b/city", ""), ("count.tags", "x")]), json!({}));
-    // The form is filled in again without what was empty.
+    // The form is filled in again without empty fields.
     let Value::Object(arguments) = expected else { panic!() };
     let again = filled_with(&nested(), &arguments);
     assert_eq!(Value::Object(super::arguments(&nested(), &again).unwrap()), Value::Object(arguments));

@@ -58,7 +58,7 @@ const DOCUMENT: [Field; 5] = [
     Field { name: "category", label: "tool-category", placeholder: "api", control: Control::Line },
 ];
 
-/// What came of a form.
+/// The result of a form.
 enum Outcome {
     None,
     Refused(CallError),
@@ -77,7 +77,7 @@ pub(crate) async fn submit(State(console): State<Arc<Console>>, request: Request
         Ok(submitted) => submitted,
         Err(response) => return response,
     };
-    // The test is the default: what is only looked at changes nothing.
+    // The test is the default: a test changes nothing.
     let adds = submitted.field("mode") == "add";
     let outcome = match (submitted.administrator(), submitted.field("kind")) {
         (Err(error), _) => Err(error),
@@ -92,7 +92,7 @@ pub(crate) async fn submit(State(console): State<Arc<Console>>, request: Request
     submitted.visit.answer(Ok(show(&submitted.visit, Some(&submitted), &outcome)))
 }
 
-/// The page of what was added, or what a test found.
+/// The page of the added source, or the result of a test.
 type Added = Result<String, Outcome>;
 
 async fn server(by: Administrator, console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
@@ -216,7 +216,7 @@ fn form(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submitted>) -
             }
             p.help { (texts.get(if kind == "mcp" { "add-headers-help" } else { "add-document-help" })) }
             div.buttons {
-                // The first button is that of the Enter key.
+                // The first button is the button of the Enter key.
                 button.main name="mode" value="test" { (texts.get("add-test")) }
                 button name="mode" value="add" { (texts.get("add-add")) }
             }

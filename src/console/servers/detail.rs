@@ -1,4 +1,4 @@
-//! One server or collection: its state, its tools, what became of a document's operations, and what can be done.
+//! One server or collection: its state, its tools, the results of a document's operations, and the actions on it.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use sekisho_openapi::read::report::{Note, Report};
 /// Maximum lines of each list.
 const MAX_LINES: usize = 200;
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Done {
-    /// What was done last.
+    /// The last action.
     done: String,
     format: Format,
 }
@@ -52,7 +52,7 @@ pub(crate) async fn page(
     }
 }
 
-/// What became of each operation of a document.
+/// The result of each operation of a document.
 fn rows<'a>(name: &'a str, report: &Report) -> Rows<'a, 4> {
     let works =
         report.works.iter().map(|works| [json!(works.operation), json!("works"), json!(works.tool), json!(null)]);
@@ -86,7 +86,7 @@ pub(crate) async fn act(
 }
 
 async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str) -> Result<Response, CallError> {
-    // Who is no administrator learns nothing of what there is.
+    // A visitor who is no administrator learns nothing of existing servers.
     submitted.administrator()?;
     let (visit, gateway) = (&submitted.visit, &console.gateway);
     let status = find(console, visit, kind, name)?;
@@ -176,7 +176,7 @@ fn may_change(visit: &Visit, status: &SourceStatus) -> bool {
     visit.may(Act::ChangeServers) && Administrator::for_owner(&visit.caller, &status.owner).is_ok()
 }
 
-/// The form that removes what was registered over HTTP; why there is none for what the configuration defines.
+/// The form that removes a source registered over HTTP; for a source of the configuration, why there is none.
 fn removal(visit: &Visit, status: &SourceStatus) -> Markup {
     let texts = visit.texts();
     let Some(token) = visit.form_token().filter(|_| may_change(visit, status)) else { return html! {} };
@@ -199,7 +199,7 @@ fn removal(visit: &Visit, status: &SourceStatus) -> Markup {
     }
 }
 
-/// What became of each operation of a document.
+/// The result of each operation of a document.
 pub(super) fn fidelity(texts: &Texts, report: &Report) -> Markup {
     let notes = |id: &str, notes: &[Note]| {
         html! {

@@ -1,4 +1,4 @@
-//! What differs from `tools.lock`, side by side, and its approval.
+//! The differences from `tools.lock`, side by side, and their approval.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use sekisho_gateway::{Approval, LockReview};
 
 const PATH: &str = "/console/servers/lock";
 
-/// The field with the name of a tool and the hash of what was seen of it.
+/// The field with the name of a tool and the hash of its seen state.
 const APPROVED: &str = "approved";
 
-/// What the address says.
+/// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Done {

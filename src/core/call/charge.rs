@@ -34,7 +34,7 @@ pub struct Reservation {
     /// In UTC.
     pub day: Date,
     pub cost_usd: Decimal,
-    /// Of a model; `None` for a tool.
+    /// The turn of a model; `None` for a tool.
     pub turn: Option<ReservedTurn>,
 }
 

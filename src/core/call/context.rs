@@ -1,4 +1,4 @@
-//! One call: who makes it, what it is for, and by when.
+//! One call: its caller, its tool, and its deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct CallContext {
     pub id: CallId,
     /// The name as the caller wrote it; there may be no such tool. With a `target` the requested method.
     pub tool: String,
-    /// What is requested, if it is not a tool.
+    /// The target of the request, if it is not a tool.
     pub target: Option<Box<Target>>,
     pub caller: Arc<Caller>,
     pub via: Via,
@@ -33,9 +33,9 @@ pub struct CallContext {
     pub resumption: CallResumption,
     pub client: CallClient,
     pub charging: CallCharging,
-    /// Of this call alone.
+    /// Only of this call.
     pub body: CallBody,
-    /// Of this call alone.
+    /// Only of this call.
     pub progress: CallProgress,
 }
 
@@ -111,7 +111,7 @@ impl CallContext {
         self.progress.queueing.total() + self.paused_elsewhere()
     }
 
-    /// For the requests that are sent for this call.
+    /// The data for requests that are sent for this call.
     pub fn on_behalf(&self) -> OnBehalf {
         let (owner, queueing) = (self.caller.owner.clone(), Arc::clone(&self.progress.queueing));
         OnBehalf { owner, sent: self.progress.sending.flag(), queueing }
@@ -148,13 +148,13 @@ impl CallContext {
     }
 
     fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
-        /// Maximum interval between checks of what is still open.
+        /// Maximum interval between checks of work that is still open.
         const LOOK_AGAIN: Duration = Duration::from_millis(100);
         let later = deadline.0 + self.paused_elsewhere();
         (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
     }
 
-    /// Paused for what is not the gateway's own.
+    /// The pause for work that is not the gateway's own.
     fn paused_elsewhere(&self) -> Duration {
         let asking = self.client.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
         asking + self.progress.starting.total()

@@ -1,5 +1,5 @@
-//! The parts of a call. Those that a [repeated](super::CallContext::repeated) call has too are `Clone`; those of one call alone are
-//! not.
+//! The parts of a call. The parts that a [repeated](super::CallContext::repeated) call has too are `Clone`; parts that
+//! only one call has are not.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::session::Session;
 use crate::share::Lease;
 use crate::tool_scope::NestedScope;
 
-/// What the request of a call says beside the tool and its arguments.
+/// The data of a call's request beside the tool and its arguments.
 #[derive(Debug, Clone, Default)]
 pub struct CallOrigin {
-    /// The request that it came with, if it came from outside of this process.
+    /// The request of the call, if it came from outside of this process.
     pub request: Option<Arc<ClientRequest>>,
     pub trace: Option<TraceParent>,
     pub session: Option<Arc<Session>>,
@@ -33,26 +33,26 @@ pub struct CallOrigin {
     pub handles: Option<ResultHandles>,
 }
 
-/// The place of a call among those that running tools make.
+/// The place of a call among the calls that running tools make.
 #[derive(Debug, Clone, Default)]
 pub struct CallNesting {
     /// 0 for a call from outside, parent + 1 for a call made by a running tool.
     pub depth: u32,
-    /// Of a call made by a running tool.
+    /// The parent of a call made by a running tool.
     pub parent: Option<Arc<ParentCall>>,
-    /// The tools that calls made by its tool may use, of those of the caller; for such a call, those that it may use.
+    /// The caller's tools that calls made by its tool may use; for such a call, the tools that it may use.
     pub scope: NestedScope,
 }
 
-/// What a call is known by when it is sent again.
+/// The identity of a call when it is sent again.
 #[derive(Debug, Clone, Default)]
 pub struct CallResumption {
     pub idempotency_key: Option<String>,
     /// The id of the approval by which it is made (`X-Approval-Id`).
     pub approval: Option<Arc<str>>,
-    /// The run of a program that it resumes.
+    /// The run of a program that the call resumes.
     pub run: Option<Arc<str>>,
-    /// Sent to an HTTP API as its `Idempotency-Key`: the same one when whoever records the call sends it again.
+    /// Sent to an HTTP API as its `Idempotency-Key`: the same key when the recorder of the call sends it again.
     pub upstream_key: Option<Arc<str>>,
 }
 
@@ -63,36 +63,36 @@ pub struct CallClient {
     pub peer: Option<Arc<dyn ClientPeer>>,
     /// The MCP session of the call, where the client's revision has sessions.
     pub session: Option<Arc<dyn ClientSession>>,
-    /// What the client adds for the tool's server, beside the arguments: the `_meta` of an MCP request.
+    /// The members that the client adds for the tool's server, beside the arguments: the `_meta` of an MCP request.
     pub meta: Map<String, Value>,
     /// The client wants it to run as a task.
     pub as_task: bool,
-    /// What is undone if its caller leaves before it has the result.
+    /// The effect that is undone if its caller leaves before it has the result.
     pub undo: Option<Arc<Undo>>,
 }
 
-/// What a call is charged to.
+/// The accounts of a call's charges.
 #[derive(Debug, Clone, Default)]
 pub struct CallCharging {
     pub scopes: BudgetScopes,
-    /// Who stores its charge; otherwise it is written in the background.
+    /// Stores its charge; without it the charge is written in the background.
     pub sink: Option<Arc<dyn ChargeSink>>,
 }
 
 /// The form in which a call came.
 #[derive(Debug, Default)]
 pub struct CallBody {
-    /// What its arguments take of the memory for bodies.
+    /// The share of its arguments in the memory for bodies.
     pub memory: Option<Arc<Lease>>,
     /// The file that its arguments name, where the request's body is one.
     pub upload: Option<Arc<Upload>>,
     /// Changes of its form before it came here, for its receipt.
     pub corrections: Vec<Coercion>,
-    /// The id that an agent's run has for it.
+    /// The id of the call in an agent's run.
     pub agent_call: Option<Box<str>>,
 }
 
-/// What is noted of a call while it runs.
+/// The notes of a call while it runs.
 #[derive(Debug, Default)]
 pub struct CallProgress {
     /// The calls that its tool has made.

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::CallId;
 use crate::error::ErrorCode;
 
-/// Calls that are listed; the others are counted.
+/// Maximum calls that are listed; further ones are only counted.
 const MAX_LISTED: usize = 100;
 
 /// Maximum bytes of a tool's name in the list.
@@ -100,7 +100,7 @@ impl NestedCallList {
         self.cost_usd
     }
 
-    /// How many there are, also those that are not listed.
+    /// The number of all calls, also of calls that are not listed.
     pub fn count(&self) -> usize {
         self.count
     }

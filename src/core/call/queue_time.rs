@@ -52,8 +52,8 @@ impl QueueTime {
         Deadline(ends.must_end_by.map_or(later, |end| later.min(end)).max(deadline.0))
     }
 
-    /// Waits for `work` until the deadline, which is later by the time that was waited in queues meanwhile. `None`:
-    /// `work` was not done by then.
+    /// Waits for `work` until the deadline, which the time spent in queues makes later. `None`: `work` was not done by
+    /// then.
     pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let (before, mut end) = (self.total(), deadline.0);

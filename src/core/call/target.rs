@@ -22,7 +22,7 @@ impl CallKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: CallKind,
-    /// The source that has it (`mcp:SERVER`); `None` where no source that the caller may use has it.
+    /// The source of the target (`mcp:SERVER`); `None` where no source that the caller may use has it.
     pub source: Option<String>,
     /// The resource's URI in the gateway, or the name of the prompt. Part of the policy input contract.
     pub name: String,

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::share::Lease;
 
-/// A file that came as a request's body, for the tool that stores it. It has no name in the file system, so that it is
+/// A file that came as a request's body, for the tool that stores it. The file has no name in the file system: it is
 /// gone with the last call that has it.
 #[derive(Debug)]
 pub struct Upload {

@@ -1,4 +1,5 @@
-//! The changes of an approval's state. Each names the state that it starts from, so that of two changes at once one holds.
+//! The changes of an approval's state. Each names the state that it starts from, so that only one of two changes at
+//! once holds.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::{COLUMNS, StoredApproval, micros};
 use crate::{ApprovalStore, MAX_ROWS, StoreError, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
-/// What an approver decided.
+/// The decision of an approver.
 #[derive(Debug, Clone, Copy)]
 pub struct DecidedApproval<'a> {
     pub state: ApprovalState,
@@ -17,7 +18,8 @@ pub struct DecidedApproval<'a> {
     pub scope: Option<ApprovalScope>,
     /// How long it can be used from now on; `None` leaves its end as it is.
     pub ttl: Option<Duration>,
-    /// Sealed: those of the call with those that the approver put in their place; `None` leaves them as they are.
+    /// Sealed: the arguments of the call, with the arguments that the approver put in their place; `None` leaves them
+    /// as they are.
     pub arguments: Option<&'a str>,
 }
 
@@ -64,10 +66,7 @@ impl ApprovalStore {
         started.fetch_optional(&self.0.durable).await.map_err(|error| self.0.failed(error))
     }
 
-    /// The call has ended, or was not sent and may be made again. False: somebody else found it lost.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The call has ended, or was not sent and may be made again. False: another process found it lost.
     pub async fn end_call(&self, id: &str, fence: i64, was_sent: bool) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -95,9 +94,6 @@ impl ApprovalStore {
     }
 
     /// The call with this fence has no runner any more. False: it has ended, or was found lost already.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn lose_call(&self, id: &str, fence: i64) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE approvals SET state = 'unknown', revision = revision + 1, changed = {}
@@ -108,10 +104,7 @@ impl ApprovalStore {
         Ok(lost.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
-    /// Finds the calls whose runner is neither this one nor a replica that lives, and whose outcome is therefore unknown.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Finds the calls whose runner is neither this process nor a live replica, and whose outcome is therefore unknown.
     pub async fn lose_calls_of_others(
         &self,
         runner: &str,
@@ -129,10 +122,7 @@ impl ApprovalStore {
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
-    /// Writes down that what nobody decided or used in time has expired; returns these.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Marks the approvals that nobody decided or used in time as expired; returns them.
     pub async fn expire(&self) -> Result<Vec<StoredApproval>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -145,10 +135,7 @@ impl ApprovalStore {
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
-    /// Removes what was asked longer ago.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Removes approvals that were asked for longer ago.
     pub async fn forget_older_than(&self, age: Duration) -> Result<u64, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -158,10 +145,7 @@ impl ApprovalStore {
         Ok(removed.map_err(|error| self.0.failed(error))?.rows_affected())
     }
 
-    /// The ids of those among these that wait no more.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The ids among these whose approvals wait no more.
     pub async fn decided_among(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
         let mut decided = Vec::new();
         for ids in ids.chunks(MAX_ROWS) {

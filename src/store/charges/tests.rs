@@ -31,7 +31,7 @@ fn reservation(id: &str, turn: Option<ReservedTurn>, cost_cents: i64) -> Reserva
     Reservation { id: id.into(), caller, day: MONDAY, cost_usd: cents(cost_cents), turn }
 }
 
-/// What the caller was charged.
+/// The spending of the caller.
 async fn spent(store: &Store) -> Decimal {
     let usage = store.usage().of_day(MONDAY).await.unwrap();
     usage.into_iter().filter(|usage| usage.scope == DailyScope::Caller).map(|usage| usage.cost_usd).sum()

@@ -1,4 +1,5 @@
-//! Images of sessions: each is an object that the row of its session names. All of a tenant are bounded together.
+//! Images of sessions: each is an object that the row of its session names. All images of a tenant are bounded
+//! together.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub struct NewSessionImage<'a> {
 }
 
 impl InterpreterSessionStore {
-    /// The session goes on, and its image is that of before. False when another process has it.
+    /// Removes the image, which is of an earlier state: the session goes on. False when another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may still have the image.
@@ -33,9 +34,9 @@ impl InterpreterSessionStore {
         Ok(forgotten.rows_affected() > 0)
     }
 
-    /// Stores the image of a session, in place of an earlier one. While the tenant's have more than `max_bytes`
-    /// together, those sessions of the caller with the most end that no process has, the least recently used first:
-    /// their objects are returned. `None` when the session has ended, or another process has it.
+    /// Stores the image of a session, in place of an earlier one. While the tenant's images have more than `max_bytes`
+    /// together, sessions end: sessions that no process has, of the caller with the most bytes, the least recently used
+    /// first. Their objects are returned. `None` when the session has ended, or another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
@@ -113,7 +114,7 @@ impl InterpreterSessionStore {
         Ok(updated.rows_affected() > 0)
     }
 
-    /// As many as make up the excess, if that caller has them. Never the new one.
+    /// Ends as many sessions as make up the excess, if that caller has them. Never ends the new one.
     async fn end_oldest_of_largest(
         &self,
         connection: &mut AnyConnection,
@@ -146,9 +147,6 @@ impl InterpreterSessionStore {
     }
 
     /// Whether a session has its image in this object.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn has_image_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE object = $1 AND ended IS NULL";
         let rows = sqlx::query_scalar(sql).bind(object.to_string());
@@ -156,11 +154,8 @@ impl InterpreterSessionStore {
         Ok(rows > 0)
     }
 
-    /// Ends the sessions that are as old as they may be, unless this process or one that lives has them, and removes what
-    /// has expired; returns the objects that no session has any more.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Ends the sessions that are as old as they may be, unless this process or one that lives has them, and removes
+    /// expired ones; returns the objects that no session has any more.
     pub async fn forget_expired(&self, runner: &str, lost_after: Duration) -> Result<Vec<BlobKey>, StoreError> {
         let now = self.0.engine.now_expression();
         let ended = format!(
@@ -178,10 +173,7 @@ impl InterpreterSessionStore {
         Ok(ended.into_iter().chain(removed).filter_map(|object| BlobKey::parse(&object?)).collect())
     }
 
-    /// How many sessions have an image, and the bytes of these.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The number of images, and their bytes.
     pub async fn count_images(&self) -> Result<(u64, u64), StoreError> {
         let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(object_bytes), 0) AS BIGINT) FROM interpreter_sessions
                    WHERE ended IS NULL AND object IS NOT NULL";

@@ -12,7 +12,7 @@ use crate::{InterpreterSessionStore, StoreError};
 /// In place of a name: no session has this one.
 const ANY_NAME: &str = "";
 
-/// What a process is asked for by another one.
+/// The request of another process to the process of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedOfSession {
     Release,
@@ -38,7 +38,7 @@ pub struct ListedSession {
     pub every_call: bool,
     /// Whether another process has it.
     pub is_elsewhere: bool,
-    /// Of its image.
+    /// The bytes of its image.
     pub bytes: Option<u64>,
     pub began: Timestamp,
     pub used: Timestamp,
@@ -49,10 +49,8 @@ pub struct ListedSession {
 type ListedRow = (String, i64, i64, i64, i64, Option<i64>, i64, i64, i64);
 
 impl InterpreterSessionStore {
-    /// Asks the process that has a session for it. False when that process cannot release it, as it has said.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// Asks the process of a session for the session. False when that process has reported that it cannot release the
+    /// session.
     pub async fn ask_for(&self, key: InterpreterSessionKey<'_>, asked: AskedOfSession) -> Result<bool, StoreError> {
         let sql = "UPDATE interpreter_sessions SET asked = $3
                    WHERE caller_key = $1 AND name = $2 AND runner IS NOT NULL AND (asked IS NULL OR $3 = 'delete')";
@@ -65,9 +63,6 @@ impl InterpreterSessionStore {
     }
 
     /// Answers that a session cannot be released.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn refuse_to_release(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
         let sql = "UPDATE interpreter_sessions SET asked = 'kept'
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND asked = 'release'";
@@ -76,9 +71,6 @@ impl InterpreterSessionStore {
     }
 
     /// The sessions of this process that another one wants.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn wanted(&self, runner: &str) -> Result<Vec<WantedSession>, StoreError> {
         let sql = "SELECT tenant, caller_key, name, fence, asked FROM interpreter_sessions
                    WHERE runner = $1 AND asked IN ('release', 'delete') ORDER BY used LIMIT 500";
@@ -91,10 +83,7 @@ impl InterpreterSessionStore {
         Ok(wanted.collect())
     }
 
-    /// The sessions of a caller that have an image, or another process than this one, by name.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The sessions of a caller that have an image, or that another process has, by name.
     pub async fn of_caller(
         &self,
         (tenant, caller_key): (&str, &str),
@@ -104,10 +93,7 @@ impl InterpreterSessionStore {
         self.list(InterpreterSessionKey { tenant, caller_key, name: ANY_NAME }, runner, lost_after).await
     }
 
-    /// One of these, by its name.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// The caller's session of this name, with the same condition.
     pub async fn get(
         &self,
         key: InterpreterSessionKey<'_>,

@@ -62,7 +62,7 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     assert_eq!((taken.fence, taken.generation, taken.calls), (2, 1, 3));
     assert_eq!((taken.image, taken.every_call), (Some(image("image")), false));
     assert!(taken.left > Duration::from_secs(3_500) && taken.age < Duration::from_secs(60));
-    // What the earlier process writes is refused.
+    // Writes of the earlier process are refused.
     assert_eq!(keep(&store, first, "late", true).await, None);
     assert!(!store.interpreter_sessions().forget_image(first).await.unwrap());
     assert_eq!(store.interpreter_sessions().end(first, "idle").await.unwrap(), None);
@@ -71,7 +71,7 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     assert!(store.interpreter_sessions().forget_image(second).await.unwrap());
     store.interpreter_sessions().release(first).await.unwrap();
     assert!(store.interpreter_sessions().is_held(second).await.unwrap(), "that is of another one");
-    // Of a process that is no replica that lives.
+    // The session of a process that is no live replica.
     store.replicas().remove("two").await.unwrap();
     let taken = take(&store, ANN, "one").await.unwrap();
     assert_eq!((taken.fence, taken.generation, taken.image, taken.ended), (3, 1, None, None));
@@ -182,7 +182,7 @@ async fn a_session_may_begin_with_an_age() {
     assert!(taken.age >= age && taken.left <= Duration::from_secs(100), "{taken:?}");
 }
 
-/// Such as those of a gateway that was killed: nobody releases them.
+/// The images of a killed gateway, for example: nobody releases them.
 #[tokio::test]
 async fn images_of_processes_that_are_gone_end_with_their_time_too() {
     let store = test_store().await;

@@ -13,9 +13,6 @@ type Row = (String, String, Option<String>, Option<String>, String, i64, i64);
 
 impl ProgramRunStore {
     /// A run of that owner.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn get(&self, id: &str, owner: ProgramRunOwner<'_>) -> Result<Option<StoredProgramRun>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM program_runs
@@ -34,9 +31,6 @@ impl ProgramRunStore {
     }
 
     /// The run with these arguments that waits for an approval, or waited for it last.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn awaiting(
         &self,
         owner: ProgramRunOwner<'_>,
@@ -61,9 +55,6 @@ impl ProgramRunStore {
     }
 
     /// The runs of an owner, the latest first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn of_owner(&self, owner: ProgramRunOwner<'_>) -> Result<Vec<StoredProgramRun>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM program_runs

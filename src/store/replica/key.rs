@@ -1,6 +1,7 @@
-//! What replicas sign for each other, with keys derived from the secret that they share. The secret itself is sent nowhere.
+//! Signatures of replicas for each other, with keys derived from the secret that they share. The secret itself is sent
+//! nowhere.
 //!
-//! Two secrets are in force, so that the secret can be changed while clients use what was signed: one signs, both count.
+//! Two secrets are in force, so that the secret can be changed while clients use signed values: one signs, both count.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub struct ClusterKeys {
     accepted: Option<Arc<SecretKeys>>,
 }
 
-/// The keys of one secret, one for each purpose: what is signed for one never counts for the other.
+/// The keys of one secret, one for each purpose: a signature for one purpose never counts for another.
 #[derive(Debug)]
 pub struct SecretKeys {
     /// Signs ids of sessions, tasks and calls that wait for their client.
@@ -30,18 +31,18 @@ pub struct SecretKeys {
 pub struct SigningKey(Hmac<Sha256>);
 
 impl ClusterKeys {
-    /// What `secret` or `accepted` has signed counts; `secret` signs.
+    /// Signatures of `secret` and of `accepted` count; `secret` signs.
     pub fn new(secret: &Secret, accepted: Option<&Secret>) -> Self {
         let keys = |secret| Arc::new(SecretKeys::new(secret));
         Self { signing: keys(secret), accepted: accepted.map(keys) }
     }
 
-    /// Those that sign.
+    /// The keys that sign.
     pub fn signing(&self) -> &Arc<SecretKeys> {
         &self.signing
     }
 
-    /// Those whose signatures count.
+    /// The keys whose signatures count.
     pub fn in_force(&self) -> impl Iterator<Item = &Arc<SecretKeys>> {
         std::iter::once(&self.signing).chain(&self.accepted)
     }
@@ -66,7 +67,7 @@ impl SigningKey {
         self.over(fields).finalize().into_bytes().into()
     }
 
-    /// Whether the tag is that of these fields, in a time that does not depend on where it differs.
+    /// Whether the tag belongs to these fields, in a time that does not depend on where it differs.
     pub fn has_signed(&self, fields: &[&[u8]], tag: &[u8]) -> bool {
         self.over(fields).verify_slice(tag).is_ok()
     }

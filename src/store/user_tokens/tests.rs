@@ -82,7 +82,7 @@ async fn who_has_lost_its_lease_changes_nothing_while_somebody_else_renews() {
         "the other one still renews it"
     );
     store.user_tokens().give_up_renewal(held).await.unwrap();
-    // Nobody renews it: what came late is better than nothing.
+    // Nobody renews it: a late token is better than none.
     assert!(store.user_tokens().end_renewal(lost, sealed("late")).await.unwrap());
     let last = store.user_tokens().get(ANN.caller_key, ANN.source).await.unwrap().unwrap();
     assert_eq!(last.sealed, "late");

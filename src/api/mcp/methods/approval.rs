@@ -1,5 +1,5 @@
-//! Calls that a person must approve: a client that opens pages for its user (URL elicitation) gets that of the approver, and its
-//! call waits. Others get the refusal, and the same call again, once it is approved, runs.
+//! Calls that a person must approve: a client that opens pages for its user (URL elicitation) gets the approver's page,
+//! and its call waits. Other clients get the refusal. The same call, sent again after the approval, runs.
 
 use std::sync::Arc;
 use std::time::Duration;

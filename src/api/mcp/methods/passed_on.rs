@@ -1,4 +1,4 @@
-//! What of a request's `_meta` concerns the server behind the gateway.
+//! The part of a request's `_meta` that concerns the server behind the gateway.
 
 use rmcp::model::RequestMetaObject;
 use serde_json::{Map, Value};

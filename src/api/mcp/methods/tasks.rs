@@ -43,8 +43,8 @@ impl Context {
         }
     }
 
-    /// The tasks whose states a `subscriptions/listen` asks for; `None` if it does not speak of tasks. Of ids that are no
-    /// tasks of the caller nothing is reported, as the acknowledgement shows.
+    /// The tasks whose states a `subscriptions/listen` asks for; `None` if it does not mention tasks. Nothing is
+    /// reported about ids that are no tasks of the caller, as the acknowledgement shows.
     ///
     /// # Errors
     /// The client does not declare the extension, or the ids are invalid or too many.
@@ -112,7 +112,7 @@ impl Context {
                 let message = format!("the tool {} does not support tasks; call it without `task`", tool.name());
                 Err(ErrorData::new(McpErrorCode::METHOD_NOT_FOUND, message, None))
             }
-            // The call of an unknown tool fails as every such call.
+            // The call of an unknown tool fails like any call of one.
             _ => Ok(()),
         }
     }
@@ -131,7 +131,7 @@ pub(super) fn announced(result: InitializeResult) -> ServerResult {
     ServerResult::CustomResult(CustomResult(written))
 }
 
-/// A list of tools with what each says of tasks (2025-11-25). `runs_as_task` is for the name of a tool.
+/// A list of tools with the task support of each (2025-11-25). `runs_as_task` is for the name of a tool.
 pub(super) fn with_task_support(mut result: ServerResult, runs_as_task: impl Fn(&str) -> bool) -> ServerResult {
     result.strip_result_type_for_legacy_peer();
     let Ok(mut written) = serde_json::to_value(&result) else { return result };

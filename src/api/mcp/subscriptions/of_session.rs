@@ -104,7 +104,7 @@ impl Subscriptions {
     pub(super) async fn end(&self, servers: &McpServers) {
         let all = self.by_uri.lock().take().map(|mut by_uri| by_uri.take()).unwrap_or_default();
         for (uri, watched) in all {
-            // What is being subscribed to now finds no place afterwards.
+            // A subscription that is under way finds no place afterwards.
             let Some(subscribed) = watched.subscribed else { continue };
             if let Err(error) = subscribed.unsubscribe(servers, &uri).await {
                 tracing::debug!(%error, uri, "a subscription of a disconnected client could not be ended at its server");
@@ -114,7 +114,8 @@ impl Subscriptions {
 }
 
 impl Reserved<'_> {
-    /// Returns what is superfluous: of two concurrent requests the first one, and this one when the client has gone.
+    /// Returns a superfluous subscription: of two concurrent requests the first one, and this one when the client has
+    /// gone.
     fn fill(&self, subscribed: Subscribed) -> Option<Subscribed> {
         match self.subscriptions.by_uri.lock().as_mut().and_then(|by_uri| by_uri.get_mut(self.uri)) {
             Some(watched) => watched.subscribed.replace(subscribed),

@@ -1,4 +1,4 @@
-//! What a client is told of one task.
+//! The state of one task, as a client sees it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use sekisho_core::share::Lease;
 /// The task that a message is about.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// Maximum questions of one task that wait for its client, without those that its call has withdrawn. One upstream asks at
-/// most half as many at the same time, and a program may make several calls.
+/// Maximum questions of one task that wait for its client, without questions that its call has withdrawn. One upstream
+/// asks at most half as many at the same time, and a program may make several calls.
 const MAX_PENDING: usize = 64;
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl TaskState {
         result
     }
 
-    /// Adds to a result or to parameters that they are about this task.
+    /// Marks a result or parameters as belonging to this task.
     pub(super) fn relate(&self, holder: &mut Value) {
         if let Some(members) = holder.as_object_mut()
             && let Some(meta) = members.entry("_meta").or_insert_with(|| Map::new().into()).as_object_mut()
@@ -146,7 +146,7 @@ impl TaskState {
         }
     }
 
-    /// Receives each change of what [`polled`](Self::polled) gives.
+    /// Receives each change of the state that [`polled`](Self::polled) gives.
     pub(in crate::mcp) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -194,7 +194,7 @@ impl TaskState {
         self.update(&mut progress);
     }
 
-    /// Keeps a question until the client polls and answers it. One too many is refused.
+    /// Keeps a question until the client polls and answers it. A question beyond the maximum is refused.
     pub(super) fn ask(&self, question: ClientQuestion) {
         let mut progress = self.progress.lock();
         progress.forget_withdrawn();
@@ -215,7 +215,7 @@ impl TaskState {
         self.update(&mut progress);
     }
 
-    /// Passes answers on. Those to no open question are ignored.
+    /// Passes answers on. Answers to no open question are ignored.
     ///
     /// # Errors
     /// Invalid params: an answer does not match its question.

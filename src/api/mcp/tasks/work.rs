@@ -1,4 +1,4 @@
-//! The background work of a task: what a request does while a client waits for it, without the client.
+//! The background work of a task: the work of a request for which a client would wait, without the client.
 
 use std::sync::{Arc, Weak};
 
@@ -46,7 +46,7 @@ pub(super) async fn run(state: Arc<TaskState>, mut running: RunningRequest, kept
                 relate(&state, &mut question);
                 state.asks(true);
                 notify(&state, Some(session));
-                // There is room: it was taken for that.
+                // There is room: questions are taken only then.
                 _ = asking.push(ask(session, &session.outside, question));
             }
             // The client gets it when it polls.
@@ -85,7 +85,7 @@ fn written(outcome: Outcome, in_session: bool) -> Result<Value, ErrorData> {
 }
 
 impl Kept {
-    /// Makes place for a result. Without place, it is an error that says so.
+    /// Makes place for a result. Without place, the result is an error that says so.
     fn keep(&self, state: &TaskState, outcome: Result<Value, ErrorData>) -> (Result<Value, ErrorData>, Option<Lease>) {
         let Ok(result) = &outcome else { return (outcome, None) };
         let owner = &state.owner.owner;

@@ -107,7 +107,7 @@ fn the_calls_of_a_paused_run_are_in_the_last_chunk_and_in_the_message() {
     let whole = serde_json::to_value(Completion::of("weather", output)).unwrap();
     let message = json!({"role": "assistant", "content": "Let me see.", "approvals": [call]});
     assert_eq!(whole["choices"][0], json!({"index": 0, "message": message, "finish_reason": "approval_required"}));
-    // A run that ended otherwise has left them.
+    // The last chunk of a run with another end has no calls.
     let chunks = chunks_for(false, run(sekisho_agent::FinishReason::Limit));
     assert_eq!(chunks.last().unwrap()["choices"][0]["delta"], json!({}));
 }

@@ -1,4 +1,4 @@
-//! What a client asks of its answer.
+//! The options of a client for its answer.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -45,7 +45,7 @@ pub(super) enum RequestedToolChoice {
 }
 
 impl RequestTool {
-    /// The function, or those of a namespace.
+    /// The function, or the functions of a namespace.
     pub(super) fn described(&self) -> Vec<DescribedTool> {
         match self.r#type.as_str() {
             NAMESPACE => {

@@ -113,7 +113,7 @@ async fn an_upstream_with_its_own_rules_uses_them() {
     assert_eq!((breakers.state(&own, ACME), breakers.state(&other, ACME)), (BreakerState::Open, BreakerState::Closed));
     advance(Duration::from_secs(7)).await;
     call(&breakers, &own, Ok(())).unwrap();
-    // Without its own rules, those of all apply again.
+    // Without its own rules, the rules of all apply again.
     breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), []));
     fail(&breakers, &own, 4);
     assert_eq!(breakers.state(&own, ACME), BreakerState::Closed);

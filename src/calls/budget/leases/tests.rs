@@ -80,7 +80,7 @@ impl Running {
         paid
     }
 
-    /// The last heartbeat that was answered is so old.
+    /// Makes the last answered heartbeat older by the duration.
     fn cut_off_for(&self, duration: Duration) {
         let confirmed = self.replica.confirmed();
         self.budgets.confirm_leases(Confirmed { sent: confirmed.sent.saturating_sub(duration), ..confirmed });
@@ -113,7 +113,7 @@ async fn three_replicas_spend_what_there_is_and_no_more() {
     }
     let last = Running::on(&store, &config).await;
     let left = last.spend(20, 1).await;
-    // What an exchange that was ended had under way may stay leased.
+    // The leases of an exchange that was ended midway may stay.
     assert!((198..=200).contains(&(all + left)), "{paid:?} and {left}: what was given back can be spent");
 }
 
@@ -140,7 +140,7 @@ async fn what_a_killed_replica_leased_stays_spent() {
     assert!(error.message().contains("leased by replicas") || error.message().contains("0 of 1.00"), "{error}");
 }
 
-/// What a replica leases, whoever it is.
+/// The sum of a replica's leases, which are released.
 async fn released(store: &Store, replica: &Running) -> Decimal {
     match store.budget_leases().release(replica.replica.id(), Duration::ZERO).await.unwrap() {
         Release::Done(leases) => leases.iter().map(|lease| lease.amount.cost_usd).sum(),

@@ -128,7 +128,7 @@ fn long_prompts_and_cached_tokens_have_their_own_prices() {
     ] {
         assert_eq!(cost(model, usage), expected, "{model} {usage:?}");
     }
-    // A written price is for all tokens of a prompt, whatever its length and whatever of it was cached.
+    // A written price is for all tokens of a prompt, of any length and with any part of it cached.
     let own = AgentProfile {
         price_per_million_prompt_tokens: Some(Decimal::ONE),
         ..profile(Provider::Anthropic, "claude-haiku-5-5")

@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![4 => reserve, 2 => charge, 1 => drop]
 }
 
-/// The naive model: for each scope by name, what is used of it, with one limit of money and one of tokens.
+/// The naive model: for each scope by name, its usage, with one limit of money and one of tokens.
 #[derive(Debug, Default)]
 struct Model {
     used: HashMap<String, (u64, u64)>,

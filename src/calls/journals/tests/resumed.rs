@@ -1,4 +1,4 @@
-//! Which runs are resumed, by whom, and with what.
+//! Which runs are resumed, by whom, and with which state.
 
 use futures_util::FutureExt;
 
@@ -17,7 +17,7 @@ async fn a_run_that_was_killed_is_resumed_with_what_was_written() {
     assert_eq!([ask(&journal, 1, true), ask(&journal, 2, false)], [NEW, NEW]);
     journal.write().await.unwrap();
     assert_eq!(ask(&journal, 3, false), NEW);
-    // As a kill leaves it: what was not written is lost.
+    // As a kill leaves it: unwritten entries are lost.
     std::mem::forget(journal);
 
     let after = fixture.restarted();
@@ -118,7 +118,7 @@ async fn a_run_waits_for_an_approval_and_only_its_caller_resumes_it() {
     assert_eq!(ask(&journal, 0, false), Found::New { approval: Some("a-1".into()) });
 }
 
-/// An approval may cover several calls, so that the journal alone says that this one was made.
+/// An approval may cover several calls, so that only the journal says that this one was made.
 #[tokio::test]
 async fn a_call_that_was_made_by_its_approval_is_not_made_again() {
     let fixture = Fixture::new().await;

@@ -26,7 +26,7 @@ async fn a_journal_that_was_changed_does_not_open() {
     }
 }
 
-/// What a part is sealed as opens only as it was written.
+/// A sealed part opens only as it was written.
 #[tokio::test]
 async fn hostile_bytes_as_sealed_parts_of_a_journal() {
     let fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! What is written, when, and what is too large.
+//! The entries that are written, the time of writing, and runs that are too large.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn a_run_that_is_too_large_goes_on_and_says_that_it_cannot_be_resumed() {
     assert!(!journal.end(RunEnd::Ended).await);
     assert_eq!(fixture.journals.list(&call()).await.unwrap().len(), 1, "one that has ended is not listed");
 
-    // What was written before a run was resumed counts too.
+    // The bytes that were written before a run was resumed count too.
     let first = call();
     let journal = fixture.begin(&first);
     ask(&journal, 0, false);

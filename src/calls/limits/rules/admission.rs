@@ -34,7 +34,7 @@ impl Limits {
         Ok((rate, rule, held))
     }
 
-    /// Refunds what all limits but the rules took for a call.
+    /// Gives back the calls that all limits but the rules took.
     fn give_back(&self, caller: &Caller, tool: &Tool) {
         for limit in &self.rates {
             match &self.shared {

@@ -130,7 +130,7 @@ async fn the_breaker_records_no_outcome_of_a_dropped_execution() {
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream(), "acme"), BreakerState::Closed);
 }
 
-/// Calls that end early because of their caller are no failures of the upstream; others are.
+/// Calls that end early because of their caller are no failures of the upstream; other early ends are.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_counts_only_if_the_upstream_had_half_of_its_time() {
     let silent = || Scripted { takes: Duration::from_secs(3_600), ..Scripted::answering(|_| Ok(answer())) };
@@ -146,7 +146,7 @@ async fn a_timeout_counts_only_if_the_upstream_had_half_of_its_time() {
     }
 }
 
-/// What the gateway needs for itself is not taken from the tool's time.
+/// The time that the gateway needs for itself is not taken from the tool's time.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waited_has_its_whole_time() {
     let slow = Scripted { takes: Duration::from_secs(29), ..Scripted::answering(|_| Ok(answer())) };

@@ -1,4 +1,4 @@
-//! Why a call with an idempotency key is not run, and what the caller can do.
+//! Why a call with an idempotency key is not run, and the next steps of the caller.
 
 use super::key::RecordKind;
 use sekisho_core::error::{CallError, ErrorCode};

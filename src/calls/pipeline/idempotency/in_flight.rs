@@ -50,7 +50,7 @@ impl InFlightGuard {
         if deadline.has_passed() { Err(recorded_too_late(self.id.kind)) } else { Ok(()) }
     }
 
-    /// Another process makes this call, or records it first. Of a replica, the reply is waited for.
+    /// Another process makes this call, or records it first. If it is a replica, waits for the reply.
     pub(in crate::pipeline) async fn wait_elsewhere(&mut self, deadline: Deadline) -> CallError {
         let kind = self.id.kind;
         if self.replies.replica.get().is_none() {

@@ -20,7 +20,7 @@ pub(super) struct RecordId {
     pub(super) kind: RecordKind,
 }
 
-/// What a caller sends again with the same call, to get its reply.
+/// The kind of the id that a caller sends again with the same call, to get its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RecordKind {
     IdempotencyKey,
@@ -31,8 +31,8 @@ pub(super) enum RecordKind {
 #[derive(Debug, Clone)]
 pub(in crate::pipeline) struct RequestDigest {
     digest: String,
-    /// What the version before recorded, of the arguments as they came: a call that was made before an update is answered
-    /// after it, too.
+    /// The digest of the version before, which is of the arguments as they came: a call that was made before an update
+    /// is answered after it, too.
     earlier: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl RecordId {
         Ok(Self { hash: hash_of(&[&caller.key, tool, key]), kind: RecordKind::IdempotencyKey })
     }
 
-    /// Of a turn of an agent at a route. It has two parts more.
+    /// The id for a turn of an agent at a route. It has two parts more.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -56,7 +56,7 @@ impl RecordId {
         Ok(Self { hash: hash_of(&[&caller.key, "", "turn", route, key]), kind: RecordKind::IdempotencyKey })
     }
 
-    /// Of the call of an approval. It has a part more, so that no key has the same hash.
+    /// The id for the call of an approval. It has a part more, so that no key has the same hash.
     pub(super) fn of_approval(caller: &Caller, tool: &str, approval: &str) -> Self {
         Self { hash: hash_of(&[&caller.key, tool, "approval", approval]), kind: RecordKind::Approval }
     }
@@ -98,8 +98,8 @@ impl RecordKind {
 }
 
 impl RequestDigest {
-    /// The same call in another session, or as a dry run, is a different request. Of arguments that are not valid it is that of
-    /// what came: such a call is never recorded.
+    /// The same call in another session, or as a dry run, is a different request. For arguments that are not valid the
+    /// digest is of the arguments as they came: such a call is never recorded.
     pub(in crate::pipeline) fn new(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
         let earlier = digest_of_request(call, &json::digest(arguments));
         let digest = match tool.valid_arguments(arguments.clone(), &call.origin.prompt_params) {
@@ -119,7 +119,7 @@ impl RequestDigest {
         Self { digest: hash_of(&[body, &rights.unwrap_or_default()]), earlier: None }
     }
 
-    /// What an approval binds.
+    /// The digest of the call that an approval binds.
     pub(super) fn of_approval(binding: &Binding) -> Self {
         Self { digest: binding.call_digest().to_owned(), earlier: None }
     }
@@ -140,7 +140,7 @@ impl PartialEq for RequestDigest {
     }
 }
 
-/// `sent`: the digest of what is sent.
+/// `sent`: the digest of the sent form.
 fn digest_of_request(call: &CallContext, sent: &[u8]) -> String {
     let session = call.origin.session.as_ref().map_or("", |session| &session.id);
     let digest = Sha256::new()

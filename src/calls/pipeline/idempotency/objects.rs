@@ -1,7 +1,7 @@
 //! Replies that are too large for the store: objects in the storage that all replicas share.
 //!
-//! An object is written before the record names it. One that no record names, since a process ended in between, is removed
-//! when no record can be as old as it.
+//! An object is written before the record names it. If a process ends in between, no record names the object: it is
+//! removed when no record can be as old as it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const KEEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The clocks of replicas and storage may differ by so much.
 const CLOCK_MARGIN: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is kept of a reply.
+/// The kept form of a reply.
 pub(super) enum Kept {
     Text(String),
     Object(StoredBlob),
@@ -39,7 +39,7 @@ impl Replies {
         self.blobs.get_or_init(|| blobs.clone());
     }
 
-    /// Removes objects older than any record: those that no record names.
+    /// Removes objects that no record names and that are older than any record.
     ///
     /// # Errors
     /// The first of them that cannot be removed, or they cannot be listed.
@@ -64,7 +64,7 @@ impl Replies {
         String::from_utf8(bytes.into()).map_err(CallError::internal)
     }
 
-    /// Removes an object in the background. If that fails, it is removed with those that no record names.
+    /// Removes an object in the background. If that fails, it is removed with the objects that no record names.
     pub(super) fn remove_object(&self, object: Option<BlobKey>) {
         let (Some(object), Some(blobs)) = (object, self.blobs.get().cloned()) else { return };
         self.tasks.spawn(async move {

@@ -51,7 +51,8 @@ struct StoredReceipt {
     attempts: u32,
 }
 
-/// The reply's text, without the one-time code of a sign-in that the call needed: whoever has that can sign the caller in.
+/// The reply's text, without the one-time code of a sign-in that the call needed: anyone who has the code can sign the
+/// caller in.
 pub(super) fn text_of(reply: &Reply) -> Result<String, serde_json::Error> {
     if reply.outcome.as_ref().err().and_then(CallError::sign_in).is_none() {
         return serde_json::to_string(reply);

@@ -1,5 +1,5 @@
-//! Turns of agents that a client sends with an idempotency key. Their records are those of calls: what a turn answers is kept
-//! as the output of a reply.
+//! Turns of agents that a client sends with an idempotency key. Their records have the form of calls' records: the
+//! answer of a turn is kept as the output of a reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::pipeline::receipt::{Answer, Receipt, Reply};
 use sekisho_core::call::{CallId, Caller, Deadline, SendingState};
 use sekisho_core::error::CallError;
 
-/// A turn, and what tells it from others.
+/// A turn, with the data that tell it from others.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyedTurn<'a> {
     /// The path of the request.
@@ -29,7 +29,7 @@ pub struct KeyedTurn<'a> {
 #[derive(Debug)]
 pub enum EnteredTurn {
     First(TurnGuard),
-    /// What the first request with the key was answered.
+    /// The answer to the first request with the key.
     Answered(Value),
 }
 
@@ -91,7 +91,7 @@ impl TurnGuard {
         self.has_begun = true;
     }
 
-    /// Keeps what the turn answered.
+    /// Keeps the answer of the turn.
     pub async fn keep(mut self, answer: Value) {
         if let Some(guard) = self.guard.take() {
             guard.end(&reply_with(answer), SendingState::Sent).await;
@@ -118,7 +118,7 @@ impl Drop for TurnGuard {
 }
 
 fn answer_of(reply: &Reply) -> Result<Value, CallError> {
-    // Only turns have records with their ids, and those end with an output.
+    // Only turns have records with their ids, and turns end with an output.
     let answer = reply.outcome.as_ref().map_err(|_| CallError::internal("the record of a turn is one of a call"))?;
     Ok(answer.output.clone())
 }

@@ -206,7 +206,7 @@ async fn an_approval_satisfies_what_the_approver_was_shown_and_nothing_else() {
     assert_ne!(second, id, "a reason that the approver was not shown asks again");
     let shown = checkpoint.pipeline.approvals.find(&second).await.unwrap().details;
     assert_eq!(shown.reasons, ["one", "two"]);
-    // What the approver was shown may be more than what is asked now.
+    // The approver may have been shown more than the call asks now.
     approve(&checkpoint, &second).await;
     policy.reload(&policies(&folder, "deny[\"no\"] { false }\nrequire_approval[\"two\"] { true }")).unwrap();
     assert_eq!(outcome(&send(&checkpoint, Some(&second), arguments(1)).await), Ok(json!(1)));

@@ -14,7 +14,7 @@ use crate::tool::Tool;
 use sekisho_core::call::{Stage, StageTimes};
 use sekisho_core::error::{CallError, Detail, NeededApproval, NeededSignIn};
 
-/// The JSON shape of the specification. Fields beyond those of the specification are additions only.
+/// The JSON shape of the specification. Further fields are additions only.
 impl Serialize for Reply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Some(stored) = &self.stored {

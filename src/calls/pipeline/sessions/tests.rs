@@ -12,7 +12,7 @@ fn sessions(max_per_caller: usize) -> Sessions {
     Sessions::new(&SessionConfig { max_per_caller, idle_seconds: 60, ..SessionConfig::default() })
 }
 
-/// Of all that are evicted until now.
+/// The ids of all sessions that are evicted until now.
 fn evicted(sessions: &Sessions) -> Vec<String> {
     sessions.evict_idle();
     let mut evicted = sessions.take_evicted();

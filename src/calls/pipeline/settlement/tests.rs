@@ -167,7 +167,7 @@ async fn repeated_refusals_of_one_kind_have_one_line() {
     refuse("ann", ErrorCode::Overloaded).await;
     settlement.write_refusals();
     sleep(super::super::REFUSALS_WINDOW).await;
-    // The next one writes the line of the window before; those of this window are written at the end.
+    // The next one writes the line of the window before; the lines of this window are written at the end.
     for _ in 0..12 {
         calls.push(refuse("ann", ErrorCode::RateLimited).await.to_string());
     }

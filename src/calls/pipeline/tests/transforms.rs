@@ -1,4 +1,4 @@
-//! Rules of `tools.transform` on the path of a call: what the stages after them see, and what is recorded.
+//! Rules of `tools.transform` on the path of a call: the values that the stages after them see, and the records.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -161,7 +161,7 @@ async fn results_and_what_failed_tools_say_are_changed_and_counted() {
     assert_eq!(found(&reply.receipt.transforms).len(), 1);
 }
 
-/// A client that keeps what it is sent.
+/// A client that keeps the messages that it is sent.
 #[derive(Debug, Default)]
 struct Client(Mutex<Vec<String>>);
 

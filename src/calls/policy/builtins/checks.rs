@@ -81,8 +81,8 @@ pub(super) fn glob(arguments: &[Value]) -> Checked<()> {
     }
 }
 
-/// One search with a regular expression takes time in proportion to pattern and text; regorus bounds what a pattern
-/// compiles to.
+/// One search with a regular expression takes time in proportion to pattern and text; regorus bounds the compiled size
+/// of a pattern.
 pub(super) fn pattern(arguments: &[Value]) -> Checked<()> {
     if arguments.first().is_some_and(|pattern| bytes(pattern) > MAX_PATTERN_BYTES) {
         return Err(format!("the pattern has more than {MAX_PATTERN_BYTES} bytes"));
@@ -90,7 +90,7 @@ pub(super) fn pattern(arguments: &[Value]) -> Checked<()> {
     Ok(())
 }
 
-/// Each leading (or trailing) character is searched among those to trim.
+/// Each leading (or trailing) character is searched among the characters to trim.
 pub(super) fn trim(arguments: &[Value]) -> Checked<()> {
     const FEW: usize = 32;
     match arguments {
@@ -230,7 +230,7 @@ struct Ways<'a> {
     graph: &'a Value,
     path: Vec<&'a Value>,
     visits: usize,
-    /// Of all paths found.
+    /// The number of elements of all paths found.
     elements: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Bounded implementations of builtins, which replace those of regorus.
+//! Bounded implementations of builtins, which replace regorus' own.
 
 use regorus::Value;
 use serde_json::Value as Json;

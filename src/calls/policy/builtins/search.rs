@@ -54,7 +54,7 @@ pub(super) fn split(arguments: &[Value]) -> Checked<Value> {
     collected(compiled(pattern)?.split(text).map(Value::from), MAX_ELEMENTS)
 }
 
-/// `regex.replace`, where `$1` or `$name` in the replacement is what a group matched.
+/// `regex.replace`, where `$1` or `$name` in the replacement is the match of a group.
 pub(super) fn replace(arguments: &[Value]) -> Checked<Value> {
     let [Value::String(text), Value::String(pattern), Value::String(replacement)] = arguments else {
         return Err("takes three texts".to_owned());

@@ -1,4 +1,4 @@
-//! Each builtin is bounded, and those that are replaced still answer what regorus' own answer.
+//! Each builtin is bounded, and the replaced ones still give the answers of regorus' own.
 
 mod every_builtin;
 mod outgrowing;

@@ -36,7 +36,7 @@ pub(super) fn has_rule(modules: &[Module], path: &str) -> bool {
     modules.iter().any(|module| module.rules.iter().any(|rule| path_of(module, rule) == path))
 }
 
-/// Whether the rule is one that is evaluated: others are used by them.
+/// Whether the rule is evaluated directly. Evaluated rules use the others.
 pub(super) fn decides(module: &Module, rule: &RuleName) -> bool {
     EVALUATED.contains(&&*path_of(module, rule))
 }
@@ -47,8 +47,8 @@ fn path_of(module: &Module, rule: &RuleName) -> String {
 
 /// Prepares the set for evaluation, and finds variables without a value.
 ///
-/// The second pass uses regorus' other compiler and discards its program. That compiler refuses a few
-/// things that the interpreter supports, so only errors of both count.
+/// The second pass uses regorus' other compiler and discards its program. That compiler refuses a few things that the
+/// interpreter supports, so only errors of both compilers count.
 pub(super) fn compile(engine: &mut Engine, set_name: &str, modules: &[Module]) -> Result<(), PolicyError> {
     let entry_points: Vec<_> = EVALUATED.into_iter().filter(|path| has_rule(modules, path)).collect();
     let compiled =

@@ -17,7 +17,7 @@ const MAX_OPERATORS: usize = 64;
 
 const OPERATORS: [&str; 14] = ["+", "-", "*", "/", "%", "|", "&", "==", "!=", "<", "<=", ">", ">=", "in"];
 
-/// The line of the first expression that is nested too deeply, and what to do.
+/// The line of the first expression that is nested too deeply, and advice.
 pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
     let mut operators = vec![0];
     let mut line_of_operand = 0;

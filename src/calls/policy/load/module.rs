@@ -92,7 +92,7 @@ impl Module {
         self.rules.iter().filter(|rule| rule.kind == Kind::Function)
     }
 
-    /// Whether the path is that of a function of this file.
+    /// Whether the path names a function of this file.
     pub(super) fn has(&self, path: &[String]) -> bool {
         let name = path.strip_prefix(&self.package[..]).and_then(<[String]>::first);
         name.is_some_and(|name| self.functions().any(|function| function.name == *name))

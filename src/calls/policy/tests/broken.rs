@@ -51,7 +51,7 @@ fn an_invalid_set_is_refused_with_the_position() {
         ("package tools\ndeny[\"no\"] { false }\nrequire_approval = true", "tools.rego:3: `require_approval` must be"),
         ("package tools\ndeny[\"no\"] { false }\nmask = \"/a\"", "tools.rego:3: `mask` must be a set of paths"),
         ("package tools\ndeny[\"no\"] { input.usr.id == \"x\" }", "tools.rego:2: the policy input has no field `usr`"),
-        // Older versions documented it, and nothing ever filled it.
+        // Older versions documented the field, and nothing ever filled it.
         (
             "package tools\ndeny[\"no\"] { input.session.labels[_] == \"pii\" }",
             "the policy input has no field `session.labels`",

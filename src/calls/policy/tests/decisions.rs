@@ -334,7 +334,7 @@ fn the_helpers_are_added_unless_a_folder_has_its_own() {
 fn many_calls_decide_at_once_and_each_gets_its_own_answer() {
     let rule = "deny[msg] { input.arguments.n % 2 == 1; msg := sprintf(\"%d is odd\", [input.arguments.n]) }";
     let folder = folder(&[("tools.rego", &format!("package tools\n{rule}"))]);
-    // Eight threads share what processors there are: an evaluation may not get one for some time.
+    // Eight threads share the processors of the machine: an evaluation may not get one for some time.
     let config = PolicyConfig { timeout_ms: 60_000, ..config_of(&folder) };
     let policy = Policy::load(&config).unwrap();
     let calculator = plain_tool("calculator");

@@ -38,7 +38,7 @@ impl Pin {
         Self::new(name, content)
     }
 
-    /// The pin of an MCP server's instructions and listed prompts, which models read too. Its name is that of the
+    /// The pin of an MCP server's instructions and listed prompts, which models read too. Its name is the name of the
     /// server's `source`.
     pub fn of_words(source: &str, reached: &str, instructions: Option<&str>, prompts: &[Value]) -> Self {
         let mut content = Map::new();

@@ -105,8 +105,8 @@ impl<'s> Coercer<'s> {
         self.path.truncate(length);
     }
 
-    /// The schemas that apply to a value of this type: those given, their references, and of alternatives
-    /// the only one that allows the type. When several allow it, none is chosen.
+    /// The schemas that apply to a value of this type: the given schemas, their references, and of alternatives the
+    /// only one that allows the type. When several allow it, none is chosen.
     fn applying(&mut self, schemas: &[&'s Value], kind: JsonType) -> Vec<&'s Map<String, Value>> {
         let mut found = Vec::new();
         for schema in schemas {

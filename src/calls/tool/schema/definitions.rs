@@ -232,7 +232,8 @@ impl<'d> Fitting<'d> {
         Some(reference.into())
     }
 
-    /// The truncated description. Those of the schema itself and of its properties may always have 160 characters.
+    /// The truncated description. Descriptions of the schema itself and of its properties may always have 160
+    /// characters.
     fn description(&self, text: &str, level: usize) -> Option<Value> {
         let max = match level {
             0 | 1 => self.detail.description.max(160),

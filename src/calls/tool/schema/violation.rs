@@ -1,4 +1,4 @@
-//! Describes the violations of a schema so that a model can correct them: the path, the rule, and what to do.
+//! Describes the violations of a schema so that a model can correct them: the path, the rule, and advice.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonTypeSet, ValidationError, Validator};

@@ -9,7 +9,7 @@ use sekisho_core::visible_text::is_hidden;
 /// Maximum characters of an HTML character reference, with `&` and `;`.
 const MAX_REFERENCE: usize = 12;
 
-/// Named references of characters that are in what detectors find, or divide it (HTML, section 13.5).
+/// Named references of characters that are in findings of detectors, or divide them (HTML, section 13.5).
 const NAMED: [(&str, char); 26] = [
     ("amp", '&'),
     ("apos", '\''),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each character is at the place of one that it stands for, and the places are in the order of the text.
+        /// Each character has the place of an original character, and the places are in the order of the text.
         #[test]
         fn places_are_those_of_the_original(
             text in prop_oneof![any::<String>(), "(a|4| |\u{a0}|\u{200b}|４|&#64;|&nbsp;|é|\\t){0,24}"],

@@ -88,7 +88,7 @@ fn card_numbers_have_a_valid_check_digit_and_whole_groups() {
     }
 }
 
-/// As pages and those who evade a detector write them.
+/// As pages and evaders of a detector write them.
 #[test]
 fn what_a_person_reads_is_found_however_it_is_written() {
     use Detector::{CardNumbers, Emails, Secrets};
@@ -102,7 +102,7 @@ fn what_a_person_reads_is_found_however_it_is_written() {
         (CardNumbers, "4111&nbsp;1111&#160;1111&#xA0;1111<br>", "#<br>"),
         (CardNumbers, "4111\u{2011}1111\u{2013}1111\u{2212}1111", "#"),
         (CardNumbers, "4&#49;11111111111111", "#"),
-        // What divides two of them.
+        // Characters that divide two of them.
         (CardNumbers, "4111111111111111\u{200b}5500005555555559", "#\u{200b}#"),
         (CardNumbers, "4111\u{a0}1111\u{a0}1111\u{a0}1112", "4111\u{a0}1111\u{a0}1111\u{a0}1112"),
         (Emails, "to ann\u{200b}@exam\u{ad}ple.org!", "to #!"),
@@ -119,7 +119,7 @@ fn what_a_person_reads_is_found_however_it_is_written() {
     }
 }
 
-/// Each character is looked at once, whatever a hostile tool writes.
+/// Each character is looked at once, in any text of a hostile tool.
 #[test]
 fn texts_that_must_be_rewritten_are_searched_in_time() {
     for part in ["&", "&#", "&#x", "&amp", "\u{200b}", "\u{a0} ", "４", "& &nbsp;", "1\u{a0}"] {

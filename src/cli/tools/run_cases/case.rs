@@ -1,4 +1,4 @@
-//! One case: the arguments of a call, and what its reply must have.
+//! One case: the arguments of a call, and the expected parts of its reply.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -10,20 +10,20 @@ use sekisho_core::call::Arguments;
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
     pub(super) name: String,
-    /// The name of the tool, without that of the file.
+    /// The name of the tool, without the file's name.
     tool: String,
     #[serde(default)]
     pub(super) arguments: Arguments,
-    /// What the function returns; without it anything, but no failure.
+    /// The result of the function; without it any result, but no failure.
     #[serde(default, deserialize_with = "given")]
     output: Option<Value>,
-    /// Of a call that fails: the code of its error, or a part of the message.
+    /// For a call that fails: the code of its error, or a part of the message.
     error: Option<String>,
     max_seconds: Option<f64>,
     max_memory_mb: Option<u64>,
 }
 
-/// Whether a case passes, and what its function used.
+/// Whether a case passes, and the usage of its function.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) ok: bool,
@@ -46,7 +46,7 @@ impl Case {
         format!("{file}__{}", self.tool)
     }
 
-    /// `reply`: of the call.
+    /// `reply`: the reply of the call.
     pub(super) fn verdict(&self, reply: &Value) -> Verdict {
         let metadata = &reply["metadata"];
         let (wall_ms, peak_memory_bytes) = (metadata["wall_ms"].as_f64(), metadata["peak_memory_bytes"].as_u64());

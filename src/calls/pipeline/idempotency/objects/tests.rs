@@ -53,7 +53,8 @@ impl Replicas {
     }
 }
 
-/// Sends a call with the key `k`: its reply if it is the first, which ends with a reply of this size, or that of the first.
+/// Sends a call with the key `k`. The first call ends with a reply of this size; later ones get the reply of the first.
+/// Returns whether it is the first, and the reply.
 async fn send(replies: &Arc<Replies>, bytes: usize) -> Result<(bool, String), ErrorCode> {
     let deadline = Deadline::after(std::time::Duration::from_secs(60));
     match replies.enter(&call(), "k", request(), deadline).await.map_err(|error| error.code())? {

@@ -1,4 +1,4 @@
-//! Keys: to which request and which caller each belongs.
+//! Keys: the request and the caller of each.
 
 use std::collections::BTreeMap;
 

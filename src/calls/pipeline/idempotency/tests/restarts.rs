@@ -88,7 +88,7 @@ async fn a_key_expires_by_the_databases_clock() {
     assert_eq!(keep(&other, "k", 10).await, Ok(true));
 }
 
-/// The machine of the other replica is seven minutes ahead, until the database says what time it is.
+/// The machine of the other replica is seven minutes ahead, until the database tells it the time.
 #[tokio::test]
 async fn five_keys_have_five_effects_at_two_replicas_whose_machines_differ() {
     let store = test_store().await;

@@ -9,11 +9,11 @@ use super::*;
 enum Why {
     /// A boolean, a number of the size of its argument, or a name: of constant size.
     OneSize,
-    /// Some or all of what it was given, in time in proportion to that.
+    /// Some or all of its arguments, in time in proportion to them.
     Part,
     /// A text in another notation, by a factor of 6 at most.
     Notation,
-    /// All that it was given, put together.
+    /// All its arguments, put together.
     Sum,
     /// Replaced by one of [`BOUNDED`].
     Bounded,
@@ -103,7 +103,7 @@ const BUILTIN_BOUNDS: [(&str, Why); 105] = [
     ("strings.replace_n", Bounded),
     ("strings.reverse", Part),
     ("substring", Part),
-    // Of integers, so it grows by a bit each time it doubles.
+    // A sum of integers, so it grows by a bit each time it doubles.
     ("sum", OneSize),
     ("time.add_date", OneSize),
     ("time.clock", OneSize),

@@ -16,7 +16,7 @@ fn oddity(expression: &str, arguments: &Json) -> Option<String> {
     let decision = decide(&policy, arguments.clone());
     let took = started.elapsed();
     match decision.failure {
-        // Far above what it takes, far below what regorus' own would.
+        // Far above its usual time, far below the time of regorus' own.
         Some(_) if took > Duration::from_secs(5) => Some(format!("took {took:?}")),
         Some(failure) if failure.contains("took longer") || failure.contains("time limit") => Some(failure),
         Some(_) => None,
@@ -193,7 +193,7 @@ fn a_bounded_builtin_cannot_be_reached_by_another_name() {
         "deny[\"x\"] { count(array.concat([1], input.arguments.n)) == 0 with array.concat as numbers.range }",
         "import future.keywords\ndeny[\"x\"] { every one in numbers.range(1, input.arguments.n) { one > 0 } }",
     ] {
-        // Or the set does not load, since `with` names what is no function of its own.
+        // Or the set does not load, since `with` names something that is no function of its own.
         let Ok(policy) = try_policy(rules) else { continue };
         let decision = decide(&policy, large.clone());
         assert!(!decision.allowed && decision.failure.is_some(), "{rules}: {decision:?}");

@@ -7,7 +7,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 /// Minimum length of a block; shorter ones are often names, hashes or paths.
 const SHORTEST: usize = 48;
 
-/// Length from which a block is always reported, whatever it decodes to.
+/// Length from which a block is always reported, with any decoded content.
 const LONG: usize = 400;
 
 /// Minimum share of printable characters for decoded bytes to count as a text.
