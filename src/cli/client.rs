@@ -135,16 +135,16 @@ impl Remote {
     /// All items of a list.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As [`get`](Self::get); the gateway is of an earlier version, whose lists have another form.
     pub(super) fn get_all(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Vec<Value>, Unanswered> {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
             let mut query = [query, &[("limit", "500")]].concat();
             query.extend(after.as_deref().map(|after| ("after", after)));
-            let mut page = self.get(path, &query)?;
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            match page["next"].as_str() {
-                Some(next) => after = Some(next.to_owned()),
+            let (page, next) = read_page(self.get(path, &query)?, after.as_deref())?;
+            items.extend(page);
+            match next {
+                Some(next) => after = Some(next),
                 None => return Ok(items),
             }
         }
@@ -189,4 +189,36 @@ impl Remote {
 /// The error message of a refusal.
 pub(super) fn sentence(reply: &Value) -> String {
     reply["error"].as_str().unwrap_or("the server refused the request without an error message").to_owned()
+}
+
+/// The items of a page, and the `after` of the next one. `after`: of this page.
+fn read_page(mut page: Value, after: Option<&str>) -> Result<(Vec<Value>, Option<String>), Unanswered> {
+    let next = page["next"].as_str().map(str::to_owned);
+    match page["items"].take() {
+        Value::Array(items) if next.is_none() || next.as_deref() != after => Ok((items, next)),
+        // An earlier version has other names for `items`, or ignores `after`.
+        _ => {
+            let problem =
+                "the gateway is of an earlier version, whose lists have another form; use the sekisho of its version";
+            Err(Unanswered::Refused(problem.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_an_earlier_gateway_is_refused_instead_of_shown_as_empty_or_read_without_end() {
+        let is_read = |page, after| read_page(page, after).is_ok();
+        assert!(is_read(json!({"items": [1], "next": "a"}), None));
+        assert!(is_read(json!({"items": [], "next": null}), Some("a")));
+        assert!(!is_read(json!({"sessions": [1]}), None));
+        assert!(!is_read(json!({"items": [1], "next": "a"}), Some("a")));
+        let (items, next) = read_page(json!({"items": [1, 2], "next": "b"}), Some("a")).ok().unwrap();
+        assert_eq!((items, next.as_deref()), (vec![json!(1), json!(2)], Some("b")));
+    }
 }
