@@ -227,6 +227,10 @@ fn settings(value: Value) -> CollectionSettings {
     serde_json::from_value(value).unwrap()
 }
 
+fn fits(tool: &ToolDefinition, arguments: &Value) -> bool {
+    jsonschema::validator_for(tool.parameters.document()).unwrap().is_valid(arguments)
+}
+
 /// Runs a tool with arguments that fit its own schema.
 async fn call(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
     let context = CallContext::new("pets", Arc::new(Caller::anonymous()), Via::Rest);
@@ -234,8 +238,7 @@ async fn call(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, Cal
 }
 
 async fn call_as(tool: &ToolDefinition, context: &CallContext, arguments: Value) -> Result<ToolOutput, CallError> {
-    let fits = jsonschema::validator_for(tool.parameters.document()).unwrap().is_valid(&arguments);
-    assert!(fits, "{arguments} does not fit {:#}", tool.parameters.document());
+    assert!(fits(tool, &arguments), "{arguments} does not fit {:#}", tool.parameters.document());
     let attempt = Attempt {
         call: context,
         deadline: Deadline::after(Duration::from_secs(20)),

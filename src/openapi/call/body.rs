@@ -56,12 +56,12 @@ impl BodyPlan {
         if let (Some(wanted), None) = (wanted, chosen) {
             notes.push(format!("`media_types` chooses {wanted}, which the body does not have"));
         }
-        let Some(preferred) = chosen.or_else(|| body.content.iter().min_by_key(|offered| preference(&offered.name)))
-        else {
+        let by_preference = || body.content.iter().min_by_key(|offered| preference(offered, definitions));
+        let Some(preferred) = chosen.or_else(by_preference) else {
             notes.push("the body names no media type and is not sent".to_owned());
             return (None, notes);
         };
-        let mut plan = Self::in_media_type(body, preferred, definitions);
+        let mut plan = Self::in_media_type(body, preferred, definitions, chosen.is_some());
         let upload = if chosen.is_none() { Self::upload(body, definitions, plan.format) } else { None };
         match upload {
             // A form cannot carry the files, and has no members that multipart has not.
@@ -77,7 +77,9 @@ impl BodyPlan {
             }
             None => {}
         }
-        if body.content.len() > 1 && plan.upload.is_none() && chosen.is_none() {
+        // A file names its media type.
+        let are_files = body.content.iter().all(|offered| format_in(offered, definitions) == Format::Binary);
+        if body.content.len() > 1 && plan.upload.is_none() && chosen.is_none() && !are_files {
             let (count, media_type) = (body.content.len(), &plan.media_type);
             notes.push(format!(
                 "the body is always sent as {media_type}, one of {count}; `media_types` at the collection chooses another"
@@ -90,9 +92,14 @@ impl BodyPlan {
         (Some(plan), notes)
     }
 
-    fn in_media_type(body: &RequestBody, offered: &MediaType, definitions: &Map<String, Value>) -> Self {
-        let format = format_of(&offered.name);
-        let (shape, files) = shape::of(body, offered, format, definitions);
+    fn in_media_type(
+        body: &RequestBody,
+        offered: &MediaType,
+        definitions: &Map<String, Value>,
+        is_chosen: bool,
+    ) -> Self {
+        let format = format_in(offered, definitions);
+        let (shape, files) = shape::of(body, offered, format, definitions, is_chosen);
         Self {
             required: body.required,
             shape,
@@ -110,7 +117,9 @@ impl BodyPlan {
             return None;
         }
         let multipart = body.content.iter().filter(|offered| format_of(&offered.name) == Format::Multipart);
-        multipart.map(|offered| Self::in_media_type(body, offered, definitions)).find(|plan| !plan.files.is_empty())
+        multipart
+            .map(|offered| Self::in_media_type(body, offered, definitions, false))
+            .find(|plan| !plan.files.is_empty())
     }
 
     /// The media types that a call may choose from, the usual one first; empty where there is no choice.
@@ -235,15 +244,23 @@ fn format_of(media_type: &str) -> Format {
     }
 }
 
+/// The format of a body. In a range of media types, a text or a value without a type is a file.
+fn format_in(offered: &MediaType, definitions: &Map<String, Value>) -> Format {
+    match format_of(&offered.name) {
+        Format::Json if is_range(&offered.name) && shape::may_be_bytes(&offered.schema, definitions) => Format::Binary,
+        format => format,
+    }
+}
+
 /// Whether both are the same media type, parameters aside.
 fn is_same(one: &str, other: &str) -> bool {
     essence(one) == essence(other)
 }
 
 /// By format; within one format `application/json` before other JSON types, and a type before a range.
-fn preference(media_type: &str) -> (Format, bool, bool) {
-    let is_special = essence(media_type) != "application/json";
-    (format_of(media_type), is_range(media_type), is_special)
+fn preference(offered: &MediaType, definitions: &Map<String, Value>) -> (Format, bool, bool) {
+    let is_special = essence(&offered.name) != "application/json";
+    (format_in(offered, definitions), is_range(&offered.name), is_special)
 }
 
 /// `image/*`, `*/*`.

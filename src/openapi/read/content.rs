@@ -10,6 +10,7 @@ use crate::load::document::Version;
 use crate::read::operation::{MediaType, PropertyEncoding, RequestBody, Response, StatusRange};
 use crate::read::schema::Direction;
 use crate::read::swagger2;
+use sekisho_core::headers;
 
 impl<'d> Reader<'d> {
     pub(super) fn request_body(&mut self, body: &Value) -> Option<RequestBody> {
@@ -59,6 +60,11 @@ impl<'d> Reader<'d> {
         for (name, described) in content.into_iter().flatten().filter(|(name, _)| !name.starts_with("x-")) {
             // From OpenAPI 3.2's `components.mediaTypes`.
             let Some(described) = self.target(described) else { continue };
+            let is_patch = headers::essence(name).eq_ignore_ascii_case("application/merge-patch+json");
+            let direction = match direction {
+                Direction::Request if is_patch => Direction::MergePatch,
+                direction => direction,
+            };
             found.push(MediaType {
                 name: name.clone(),
                 schema: self.media_schema(described, direction),

@@ -7,6 +7,7 @@
 mod circles;
 mod discriminator;
 mod keyword;
+mod nullable;
 mod one_way;
 mod overlap;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use self::discriminator::Inheritance;
 use self::keyword::{Form, insert_example, is_annotation, names_in, types, values_of};
+use self::nullable::with_null;
 use self::one_way::drop_one_way;
 use self::overlap::has_overlap;
 use super::reference::References;
@@ -30,7 +32,15 @@ use sekisho_calls::tool::is_pattern;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Request,
+    /// A request in which null removes a member (RFC 7396).
+    MergePatch,
     Response,
+}
+
+impl Direction {
+    fn is_request(self) -> bool {
+        self != Self::Response
+    }
 }
 
 /// Lowers the schemas of one document.
@@ -210,9 +220,11 @@ impl<'d> Lowering<'d> {
             .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
             .take(100)
             .collect();
-        if direction == Direction::Response {
-            wanted.push_str("-Output");
-        }
+        wanted.push_str(match direction {
+            Direction::Request => "",
+            Direction::MergePatch => "-Patch",
+            Direction::Response => "-Output",
+        });
         if bare {
             wanted.push_str("-Base");
         }
@@ -233,11 +245,12 @@ impl<'d> Lowering<'d> {
         let Written { keyword, value, members } = written;
         let Some(form) = Form::of(keyword) else { return };
         let read = match form {
+            Form::Schema if keyword == "additionalProperties" => Some(self.member(value, site)),
             Form::Schema => Some(self.lower(value, site)),
             Form::Schemas if keyword == "oneOf" => return self.one_of(written, site, lowered),
             Form::Schemas if keyword == "allOf" => self.all_of(written, site),
             Form::Schemas => self.listed(value, site),
-            Form::Named => self.named(value, site),
+            Form::Named => self.named(value, site, keyword == "properties"),
             Form::Patterned => self.patterned(value, site),
             Form::Items => return self.items(value, site, lowered),
             Form::Example => return insert_example(value, lowered),
@@ -314,9 +327,21 @@ impl<'d> Lowering<'d> {
         Rc::clone(self.inheritance.get_or_insert_with(|| Rc::new(Inheritance::of(references))))
     }
 
-    fn named(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
+    fn named(&mut self, value: &Value, site: Site<'_, 'd>, are_members: bool) -> Option<Value> {
         let named = value.as_object()?.iter();
-        Some(Value::Object(named.map(|(name, schema)| (name.clone(), self.lower(schema, site))).collect()))
+        let lowered = named.map(|(name, schema)| {
+            let lowered = if are_members { self.member(schema, site) } else { self.lower(schema, site) };
+            (name.clone(), lowered)
+        });
+        Some(Value::Object(lowered.collect()))
+    }
+
+    /// The schema of a member, which a merge patch removes by null.
+    fn member(&mut self, schema: &Value, site: Site<'_, 'd>) -> Value {
+        match self.lower(schema, site) {
+            Value::Object(lowered) if site.direction == Direction::MergePatch => with_null(lowered),
+            lowered => lowered,
+        }
     }
 
     fn patterned(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
@@ -326,13 +351,17 @@ impl<'d> Lowering<'d> {
             if !self.compiles(pattern) {
                 return None;
             }
-            lowered.insert(pattern.clone(), self.lower(schema, site));
+            lowered.insert(pattern.clone(), self.member(schema, site));
         }
         Some(Value::Object(lowered))
     }
 
     /// A list of schemas, as until draft 2019-09, is `prefixItems`.
-    fn items(&mut self, value: &Value, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+    fn items(&mut self, value: &Value, mut site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        // A patch replaces a list as a whole.
+        if site.direction == Direction::MergePatch {
+            site.direction = Direction::Request;
+        }
         match self.listed(value, site) {
             Some(listed) => lowered.insert("prefixItems".into(), listed),
             None if value.is_array() => None,
@@ -378,20 +407,4 @@ impl<'d> Lowering<'d> {
             self.notes.push(note);
         }
     }
-}
-
-fn with_null(mut lowered: Map<String, Value>) -> Value {
-    if let Some(Value::Array(values)) = lowered.get_mut("enum")
-        && !values.contains(&Value::Null)
-    {
-        values.push(Value::Null);
-    }
-    let Some(Value::String(kind)) = lowered.get("type") else {
-        let composed = ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|keyword| lowered.contains_key(*keyword));
-        return if composed { json!({"anyOf": [lowered, {"type": "null"}]}) } else { Value::Object(lowered) };
-    };
-    if kind != "null" {
-        lowered.insert("type".into(), json!([kind, "null"]));
-    }
-    Value::Object(lowered)
 }

@@ -127,6 +127,158 @@ async fn a_file_is_uploaded_wherever_the_document_has_binary_content() {
     }
 }
 
+/// OpenAPI 3.1 writes binary content without a type, and an encoding says it of a text.
+#[tokio::test]
+async fn a_member_without_a_type_or_with_an_encoding_of_bytes_is_a_file() {
+    let upstream = Upstream::start().await;
+    let encoded = |content_type: &str, schema: Value| {
+        let encoding = json!({"file": {"contentType": content_type}});
+        json!({"required": true, "content": {"multipart/form-data": {
+            "schema": {"type": "object", "properties": {"file": schema}}, "encoding": encoding}}})
+    };
+    let plain = |schema: Value| multipart(&json!({"type": "object", "properties": {"file": schema}}));
+    let file = || json!({"content_base64": "AP8=", "filename": "a.png", "content_type": "image/png"});
+    let sent = ("file".to_owned(), Some("a.png".to_owned()), Some("image/png".to_owned()), vec![0, 255]);
+    for (what, body, value, count) in [
+        ("no type", plain(json!({})), file(), 1),
+        ("a description only", plain(json!({"description": "The picture."})), file(), 1),
+        ("a reference", plain(json!({"$ref": "#/components/schemas/Any"})), file(), 1),
+        ("a list", plain(json!({"type": "array", "items": {}})), json!([file(), file()]), 2),
+        ("or null", plain(json!({"anyOf": [{}, {"type": "null"}]})), file(), 1),
+        ("an encoding", encoded("image/png", json!({})), file(), 1),
+        ("several encodings", encoded("image/png, image/jpeg", json!({"type": "string"})), file(), 1),
+        ("a range", encoded("image/*", json!({"type": ["string", "null"]})), file(), 1),
+        (
+            "a list with an encoding",
+            encoded("image/png", json!({"type": "array", "items": {"type": "string"}})),
+            json!([file()]),
+            1,
+        ),
+    ] {
+        let mut document = upload(&upstream.url, &body);
+        document["components"]["schemas"]["Any"] = json!({"title": "Any"});
+        let tool = tool(&read_api(&document));
+        call(&tool, json!({"file": value})).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert_eq!(parts(&upstream), vec![sent.clone(); count], "{what}");
+    }
+    for (what, body, value, expected) in [
+        ("a text without a type", plain(json!({})), json!("words"), &b"words"[..]),
+        ("an encoding of text", encoded("text/plain", json!({"type": "string"})), json!("words"), b"words"),
+        (
+            "an encoding of JSON",
+            encoded("application/json", json!({})),
+            json!({"text": "words"}),
+            br#"{"text":"words"}"#,
+        ),
+        (
+            "a member of a member",
+            plain(json!({"type": "object", "properties": {"any": {}}})),
+            json!({"any": {"text": "words"}}),
+            br#"{"any":{"text":"words"}}"#,
+        ),
+        ("a part without a type", plain(json!({"allOf": [{"type": "object"}, {}]})), json!({"a": 1}), br#"{"a":1}"#),
+    ] {
+        let tool = tool(&read_api(&upload(&upstream.url, &body)));
+        call(&tool, json!({"file": value})).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let found: Vec<_> = parts(&upstream).into_iter().map(|(_, filename, _, content)| (filename, content)).collect();
+        assert_eq!(found, [(None, expected.to_vec())], "{what}");
+    }
+    let tool = tool(&read_api(&upload(&upstream.url, &plain(json!({})))));
+    assert!(!fits(&tool, &json!({"file": {"content_base64": "AA==", "more": 1}})), "no object there is sent as JSON");
+}
+
+#[tokio::test]
+async fn files_of_a_multipart_body_that_is_not_described_are_files() {
+    let upstream = Upstream::start().await;
+    let body = json!({"required": true, "content": {"multipart/form-data": {}}});
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
+    call(&tool, json!({"body": {"file": {"text": "F"}, "about": {"a": 1}}})).await.unwrap();
+    let found: Vec<_> = parts(&upstream).into_iter().map(|(name, file, _, content)| (name, file, content)).collect();
+    let file = ("file".to_owned(), Some("file".to_owned()), b"F".to_vec());
+    assert_eq!(found, [file, ("about".to_owned(), None, br#"{"a":1}"#.to_vec())]);
+}
+
+/// Where JSON is offered for the same body, a member without a type is any JSON.
+#[tokio::test]
+async fn a_member_without_a_type_stays_json_where_json_is_offered() {
+    let upstream = Upstream::start().await;
+    let content = json!({"schema": {"type": "object", "properties": {"settings": {}}}});
+    let body = json!({"required": true, "content": {"application/json": content, "multipart/form-data": content}});
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
+    call(&tool, json!({"settings": {"text": "words"}})).await.unwrap();
+    assert_eq!(upstream.last().text(), r#"{"settings":{"text":"words"}}"#);
+}
+
+#[tokio::test]
+async fn a_body_of_any_media_type_is_a_file_unless_its_schema_is_one_of_json() {
+    let upstream = Upstream::start().await;
+    let body = |schema: Value| json!({"required": true, "content": {"*/*": {"schema": schema}}});
+    for schema in [json!({}), json!({"type": "string", "format": "binary"}), json!({"type": ["string", "null"]})] {
+        let tool = tool(&read_api(&upload(&upstream.url, &body(schema.clone()))));
+        let file = json!({"content_base64": "AP8=", "content_type": "image/png"});
+        call(&tool, json!({"body": file})).await.unwrap();
+        assert_eq!(
+            (upstream.last().header("content-type"), &upstream.last().body[..]),
+            (Some("image/png"), &[0, 255][..]),
+            "{schema}"
+        );
+        call(&tool, json!({"body": {"text": "T"}})).await.unwrap();
+        assert_eq!(upstream.last().header("content-type"), Some("application/octet-stream"), "{schema}");
+    }
+    for (schema, value) in [
+        (json!({"type": "array", "items": {"type": "integer"}}), json!([1])),
+        (json!({"type": "number"}), json!(1.5)),
+        (json!({"oneOf": [{"type": "object"}, {"type": "array"}]}), json!({"a": 1})),
+    ] {
+        let tool = tool(&read_api(&upload(&upstream.url, &body(schema.clone()))));
+        call(&tool, json!({"body": value})).await.unwrap();
+        assert_eq!(upstream.last().header("content-type"), Some("application/json"), "{schema}");
+        assert_eq!(upstream.last().text(), value.to_string(), "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_says_its_media_type_within_those_of_the_document() {
+    let upstream = Upstream::start().await;
+    let binary = json!({"schema": {"type": "string", "format": "binary"}});
+    let tool_of = |media_types: &[&str], settings: Value| {
+        let content: serde_json::Map<_, _> =
+            media_types.iter().map(|name| ((*name).to_owned(), binary.clone())).collect();
+        let document = upload(&upstream.url, &json!({"required": true, "content": content}));
+        tools(&read_api(&document), &super::settings(settings)).remove(0)
+    };
+    let file = |media_type: &str| json!({"body": {"text": "T", "content_type": media_type}});
+    for (media_types, wanted, usual, allowed) in [
+        (&["application/octet-stream"][..], "application/zip", "application/octet-stream", true),
+        (&["image/png", "image/jpeg"], "image/jpeg", "image/png", true),
+        (&["image/png", "image/jpeg"], "image/gif", "image/png", false),
+        (&["image/png"], "image/png", "image/png", true),
+        (&["image/png", "image/*"], "image/gif", "image/png", true),
+    ] {
+        let tool = tool_of(media_types, json!({}));
+        call(&tool, json!({"body": {"text": "T"}})).await.unwrap();
+        assert_eq!(upstream.last().header("content-type"), Some(usual), "{media_types:?}");
+        assert_eq!(fits(&tool, &file(wanted)), allowed, "{media_types:?} {wanted}");
+        if allowed {
+            call(&tool, file(wanted)).await.unwrap();
+            assert_eq!(upstream.last().header("content-type"), Some(wanted), "{media_types:?}");
+        }
+    }
+    let tool = tool_of(&["image/png", "image/jpeg"], json!({"media_types": {"upload": "image/jpeg"}}));
+    assert!(!fits(&tool, &file("image/png")), "the settings have chosen");
+    call(&tool, file("image/jpeg")).await.unwrap();
+}
+
+#[tokio::test]
+async fn null_removes_a_member_by_a_merge_patch() {
+    let upstream = Upstream::start().await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}});
+    let patch = json!({"required": true, "content": {"application/merge-patch+json": {"schema": schema}}});
+    let tool = tool(&read_api(&upload(&upstream.url, &patch)));
+    call(&tool, json!({"a": null})).await.unwrap();
+    assert_eq!(upstream.last().text(), r#"{"a":null}"#);
+}
+
 #[tokio::test]
 async fn texts_beside_files_stay_texts() {
     let upstream = Upstream::start().await;

@@ -1,35 +1,39 @@
 //! Files in bodies: wherever a multipart body has binary content, the argument is a file.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{invalid_argument, is_json};
+use super::shape::{is_annotation, is_untyped, may_be_bytes, resolved};
+use super::{Format, format_of, invalid_argument, is_json};
 use crate::call::arguments::whole_definition;
+use crate::read::operation::PropertyEncoding;
 use sekisho_core::error::CallError;
 
-/// The schema of a file argument, with a media type where the document leaves it open.
-pub(super) fn file_schema(description: &str, is_typed: bool) -> Value {
+/// The schema of a file argument. `media_types`: those that it may have; empty for any.
+pub(super) fn file_schema(description: &str, media_types: &[&str]) -> Value {
     let description = if description.is_empty() { "A file" } else { description };
-    let mut schema = json!({
+    let content_type = match media_types {
+        [] => {
+            json!({"type": "string", "pattern": MEDIA_TYPE, "description": "Its media type, such as image/png."})
+        }
+        _ => json!({"type": "string", "enum": media_types}),
+    };
+    json!({
         "type": "object",
         "description": format!("{description} (give `content_base64`, or `text` for a text file)"),
         "properties": {
             "filename": {"type": "string"},
             "content_base64": {"type": "string", "contentEncoding": "base64", "description": "The bytes in base64 (RFC 4648, with padding)."},
-            "text": {"type": "string"}
+            "text": {"type": "string"},
+            "content_type": content_type
         },
         "oneOf": [{"required": ["content_base64"]}, {"required": ["text"]}],
         "additionalProperties": false
-    });
-    if is_typed {
-        schema["properties"]["content_type"] =
-            json!({"type": "string", "pattern": MEDIA_TYPE, "description": "Its media type, such as image/png."});
-    }
-    schema
+    })
 }
 
 /// RFC 9110 §8.3.1, without parameters.
@@ -104,9 +108,22 @@ pub(super) fn has_file(value: &Value) -> bool {
     }
 }
 
+/// Which values of a schema without a type are bytes: those of a member of a multipart body, as OpenAPI 3.1 writes files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// The body itself, or a part of its composition: its properties are the members.
+    Body,
+    Member,
+    /// Within the value of a member, which is JSON.
+    Inner,
+}
+
 /// Rewrites the schemas of one body.
 pub(super) struct Offering<'d> {
     definitions: &'d Map<String, Value>,
+    encoding: &'d BTreeMap<String, PropertyEncoding>,
+    /// Whether members without a type may be files.
+    untyped: bool,
     /// Schemas that may still be visited: references may lead in circles.
     budget: Cell<usize>,
 }
@@ -120,13 +137,22 @@ const MAX_DEPTH: usize = 16;
 const COMPOSED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 impl<'d> Offering<'d> {
-    pub(super) fn new(definitions: &'d Map<String, Value>) -> Self {
-        Self { definitions, budget: Cell::new(MAX_VISITED) }
+    pub(super) fn new(
+        definitions: &'d Map<String, Value>,
+        encoding: &'d BTreeMap<String, PropertyEncoding>,
+        untyped: bool,
+    ) -> Self {
+        Self { definitions, encoding, untyped, budget: Cell::new(MAX_VISITED) }
     }
 
-    /// The schema with file arguments in place of binary content; `None` if it has none.
+    /// The schema of a body with file arguments in place of binary content; `None` if it has none.
     pub(super) fn offered(&self, schema: &Value) -> Option<Value> {
-        self.offered_at(schema, 0)
+        self.offered_at(schema, Level::Body, 0)
+    }
+
+    /// The same for the schema of one member.
+    pub(super) fn offered_member(&self, name: &str, schema: &Value) -> Option<Value> {
+        self.member_at(name, schema, 0)
     }
 
     /// The members of a body's schema that may be files, in all its parts and alternatives.
@@ -147,14 +173,18 @@ impl<'d> Offering<'d> {
             self.collect_members(part, depth + 1, found);
         }
         for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            if self.offered(property).is_some() {
+            if self.offered_member(name, property).is_some() {
                 found.names.insert(name.clone());
                 if self.has_nested(property, depth) {
                     found.nested.insert(name.clone());
                 }
             }
         }
-        found.others |= schema.get("additionalProperties").is_some_and(|others| self.offered(others).is_some());
+        found.others |= match schema.get("additionalProperties") {
+            Some(others) => self.offered_at(others, Level::Inner, 0).is_some(),
+            // A multipart body whose members the document does not describe.
+            None => self.untyped && depth == 0 && self.is_undescribed(schema),
+        };
     }
 
     /// Whether the binary content is a member of an object.
@@ -165,35 +195,87 @@ impl<'d> Offering<'d> {
         let parts = COMPOSED.iter().filter_map(|keyword| schema.get(*keyword)?.as_array()).flatten();
         let mut below = parts.chain(self.target(schema)).chain(schema.get("items"));
         let own = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        own.into_iter().any(|(_, property)| self.offered(property).is_some())
+        own.into_iter().any(|(_, property)| self.offered_at(property, Level::Inner, 0).is_some())
             || below.any(|part| self.has_nested(part, depth + 1))
     }
 
-    fn offered_at(&self, schema: &Value, depth: usize) -> Option<Value> {
+    /// A member whose encoding says that it is bytes, or that it is JSON; otherwise its schema decides.
+    fn member_at(&self, name: &str, schema: &Value, depth: usize) -> Option<Value> {
+        let media_types = self.encoding.get(name).and_then(|encoding| encoding.content_type.as_deref());
+        let mut media_types = media_types.into_iter().flat_map(|declared| declared.split(',')).map(str::trim);
+        let (is_bytes, is_json) = media_types.clone().fold((false, false), |(bytes, json), media_type| {
+            let is_any = media_type == "*/*" || media_type.is_empty();
+            (bytes || (!is_any && format_of(media_type) == Format::Binary), json || is_json(media_type))
+        });
+        match media_types.next() {
+            Some(_) if is_bytes => self.bytes_at(schema).or_else(|| self.offered_at(schema, Level::Member, depth)),
+            Some(_) if is_json => self.offered_at(schema, Level::Inner, depth),
+            _ => self.offered_at(schema, Level::Member, depth),
+        }
+    }
+
+    /// A text, or a value without a type, as a file; or a list of them.
+    fn bytes_at(&self, schema: &Value) -> Option<Value> {
+        let target = resolved(schema, self.definitions);
+        let is_text =
+            |schema: &Value| may_be_bytes(schema, self.definitions) && schema.get("contentEncoding").is_none();
+        if is_text(target) {
+            return Some(file_or_null(target));
+        }
+        let items =
+            target.get("items").map(|items| resolved(items, self.definitions)).filter(|items| is_text(items))?;
+        let mut list = target.clone();
+        list["items"] = file_or_null(items);
+        Some(list)
+    }
+
+    fn is_untyped(&self, schema: &Value) -> bool {
+        is_untyped(schema, self.definitions)
+    }
+
+    /// An object of any members.
+    fn is_undescribed(&self, schema: &Value) -> bool {
+        let is_open =
+            |(keyword, value): (&String, &Value)| is_annotation(keyword) || keyword == "type" && value == "object";
+        match resolved(schema, self.definitions) {
+            Value::Object(keywords) => keywords.iter().all(is_open),
+            schema => *schema == Value::Bool(true),
+        }
+    }
+
+    fn offered_at(&self, schema: &Value, level: Level, depth: usize) -> Option<Value> {
         if depth > MAX_DEPTH || !self.spend() {
             return None;
         }
         if self.is_binary(schema, depth) {
             return Some(file_or_null(schema));
         }
+        if level == Level::Member && self.untyped && self.is_untyped(schema) {
+            return Some(file_or_text(resolved(schema, self.definitions)));
+        }
         let keywords = schema.as_object()?;
         let mut changed = Map::new();
         for keyword in COMPOSED {
+            // All parts apply to the value: one without a type does not make it bytes.
+            let level = if keyword == "allOf" && level == Level::Member { Level::Inner } else { level };
             if let Some(list) = keywords.get(keyword).and_then(Value::as_array) {
-                let offered: Vec<_> = list.iter().map(|part| self.offered_at(part, depth + 1)).collect();
+                let offered: Vec<_> = list.iter().map(|part| self.offered_at(part, level, depth + 1)).collect();
                 if offered.iter().any(Option::is_some) {
                     let parts = offered.into_iter().zip(list).map(|(new, old)| new.unwrap_or_else(|| old.clone()));
                     changed.insert(keyword.to_owned(), parts.collect());
                 }
             }
         }
-        for keyword in ["items", "additionalProperties"] {
-            let offered = keywords.get(keyword).and_then(|below| self.offered_at(below, depth + 1));
+        for (keyword, level) in [("items", level), ("additionalProperties", Level::Inner)] {
+            let offered = keywords.get(keyword).and_then(|below| self.offered_at(below, level, depth + 1));
             changed.extend(offered.map(|offered| (keyword.to_owned(), offered)));
         }
         if let Some(properties) = keywords.get("properties").and_then(Value::as_object) {
-            let offered =
-                |(name, property): (&String, &Value)| Some((name.clone(), self.offered_at(property, depth + 1)?));
+            let at = |name: &str, property: &Value| match level {
+                Level::Body => self.member_at(name, property, depth + 1),
+                Level::Member | Level::Inner => self.offered_at(property, Level::Inner, depth + 1),
+            };
+            let offered = |(name, property): (&String, &Value)| Some((name.clone(), at(name, property)?));
             let offered: Map<_, _> = properties.iter().filter_map(offered).collect();
             if !offered.is_empty() {
                 let mut all = properties.clone();
@@ -201,7 +283,7 @@ impl<'d> Offering<'d> {
                 changed.insert("properties".to_owned(), all.into());
             }
         }
-        let target = self.target(schema).and_then(|target| self.offered_at(target, depth + 1));
+        let target = self.target(schema).and_then(|target| self.offered_at(target, level, depth + 1));
         if changed.is_empty() && target.is_none() {
             return None;
         }
@@ -261,7 +343,13 @@ fn inline(target: Value, into: &mut Map<String, Value>) {
 
 fn file_or_null(schema: &Value) -> Value {
     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    let file = file_schema(description, true);
+    let file = file_schema(description, &[]);
     let may_be_null = schema.get("type").and_then(Value::as_array).is_some_and(|kinds| kinds.contains(&json!("null")));
     if may_be_null { json!({"anyOf": [file, {"type": "null"}]}) } else { file }
+}
+
+/// The value of a member without a type: bytes, or a text for a form's field.
+fn file_or_text(schema: &Value) -> Value {
+    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+    json!({"anyOf": [file_schema(description, &[]), {"type": ["string", "number", "boolean"]}]})
 }

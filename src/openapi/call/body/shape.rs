@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::file::{FileMembers, Offering, file_schema};
-use super::{Format, is_range};
+use super::{Format, essence, format_in, is_range};
 use crate::call::arguments::whole_definition;
 use crate::read::operation::{MediaType, RequestBody};
 
@@ -78,33 +78,48 @@ impl Member {
     }
 }
 
+/// `is_chosen`: the settings name this media type.
 pub(super) fn of(
     body: &RequestBody,
-    MediaType { name: media_type, schema, .. }: &MediaType,
+    offered: &MediaType,
     format: Format,
     definitions: &Map<String, Value>,
+    is_chosen: bool,
 ) -> (Shape, FileMembers) {
+    let MediaType { name: media_type, schema, encoding } = offered;
     let whole = |schema| Shape::Whole { schema, description: body.description.clone() };
     match format {
         Format::Text => return (whole(text(schema, definitions, media_type)), FileMembers::default()),
         Format::Binary => {
-            return (whole(file_schema(&body.description, is_range(media_type))), FileMembers::default());
+            let all = if is_chosen { std::slice::from_ref(offered) } else { body.content.as_slice() };
+            let of_files = all.iter().filter(|one| format_in(one, definitions) == Format::Binary);
+            let names: Vec<_> = of_files.map(|one| one.name.as_str()).collect();
+            return (whole(file_schema(&body.description, listed(&names))), FileMembers::default());
         }
         Format::Json | Format::Form | Format::Multipart => {}
     }
-    let offering = Offering::new(definitions);
+    // Where JSON is offered, too, a member without a type is one of JSON.
+    let untyped = is_chosen || body.content.iter().all(|one| format_in(one, definitions) != Format::Json);
+    let offering = Offering::new(definitions, encoding, untyped);
     let files = if format == Format::Multipart { offering.members(schema) } else { FileMembers::default() };
-    let offered = |schema: &Value| match files.is_empty() {
-        true => schema.clone(),
-        false => offering.offered(schema).unwrap_or_else(|| schema.clone()),
+    let with_files = |member: Option<&str>, schema: &Value| {
+        let found = match member {
+            _ if files.is_empty() => None,
+            Some(name) => offering.offered_member(name, schema),
+            None => offering.offered(schema),
+        };
+        found.unwrap_or_else(|| schema.clone())
     };
     let shape = match members(schema, definitions) {
         // Members that are required only if there is a body: flat arguments cannot express that.
         Some((members, open)) if body.required || members.iter().all(|member| !member.required) => {
-            let members = members.into_iter().map(|member| Member { schema: offered(&member.schema), ..member });
+            let members = members.into_iter().map(|member| {
+                let schema = with_files(Some(&member.name), &member.schema);
+                Member { schema, ..member }
+            });
             Shape::Members { members: members.collect(), open }
         }
-        _ => whole(offered(schema)),
+        _ => whole(with_files(None, schema)),
     };
     (shape, files)
 }
@@ -119,6 +134,31 @@ fn text(schema: &Value, definitions: &Map<String, Value>, media_type: &str) -> V
         None => resolved.get("enum").is_some(),
     };
     if is_text && !media_type.to_ascii_lowercase().contains("xml") { schema.clone() } else { json!({"type": "string"}) }
+}
+
+/// The media types that a file may have: those of the document, unless one of them stands for any.
+fn listed<'n>(names: &'n [&'n str]) -> &'n [&'n str] {
+    let is_any = |name: &&str| is_range(name) || essence(name) == "application/octet-stream";
+    if names.iter().any(is_any) { &[] } else { names }
+}
+
+/// Whether the document says nothing of the values but a description.
+pub(super) fn is_untyped(schema: &Value, definitions: &Map<String, Value>) -> bool {
+    match resolved(schema, definitions) {
+        Value::Object(keywords) => keywords.keys().all(|keyword| is_annotation(keyword)),
+        schema => *schema == Value::Bool(true),
+    }
+}
+
+/// Whether the values can be bytes: texts, or of no type.
+pub(super) fn may_be_bytes(schema: &Value, definitions: &Map<String, Value>) -> bool {
+    let is_text = |kind: &Value| kind == "string" || kind == "null";
+    is_untyped(schema, definitions)
+        || match resolved(schema, definitions).get("type") {
+            Some(Value::Array(kinds)) => kinds.iter().all(is_text),
+            Some(kind) => is_text(kind),
+            None => false,
+        }
 }
 
 /// Longest chain of references that is followed to find a body's members.
@@ -141,7 +181,7 @@ pub(super) fn resolved<'a>(schema: &'a Value, definitions: &'a Map<String, Value
     found
 }
 
-fn is_annotation(keyword: &str) -> bool {
+pub(super) fn is_annotation(keyword: &str) -> bool {
     matches!(
         keyword,
         "title"

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{Direction, Lowering, Site};
+use super::{Lowering, Site};
 use crate::read::reference::{References, reference};
 
 /// Most heirs of a schema that are offered as alternatives.
@@ -143,7 +143,7 @@ impl<'d> Lowering<'d> {
             lowered.insert("anyOf".into(), alternatives);
         }
         let mut values = Vec::new();
-        if site.direction == Direction::Request {
+        if site.direction.is_request() {
             let written = members.get("anyOf").or_else(|| members.get("oneOf")).and_then(Value::as_array);
             if let (Some(written), Some(Value::Array(lowered))) = (written, lowered.get_mut("anyOf")) {
                 for (alternative, lowered) in written.iter().zip(lowered) {
@@ -165,7 +165,7 @@ impl<'d> Lowering<'d> {
         members: &Map<String, Value>,
         site: Site<'_, 'd>,
     ) -> Option<Map<String, Value>> {
-        if site.direction != Direction::Request {
+        if !site.direction.is_request() {
             return None;
         }
         let inheritance = self.inheritance(site.references);

@@ -89,7 +89,7 @@ fn collect<'v, 'd: 'v>(
 
 fn collect_own(members: &Map<String, Value>, site: Site<'_, '_>, found: &mut BTreeSet<String>) {
     let flag = match site.direction {
-        Direction::Request => "readOnly",
+        Direction::Request | Direction::MergePatch => "readOnly",
         Direction::Response => "writeOnly",
     };
     let is_set = |schema: &Value| schema.get(flag) == Some(&Value::Bool(true));

@@ -24,6 +24,11 @@ fn schemas_of_each_version_become_2020_12() {
             json!({"nullable": true, "allOf": [{"type": "string"}]}),
             json!({"anyOf": [{"allOf": [{"type": "string"}]}, {"type": "null"}]}),
         ),
+        (
+            V3_0,
+            json!({"type": "object", "nullable": true, "allOf": [{"type": "object"}], "description": "D."}),
+            json!({"description": "D.", "anyOf": [{"type": "object", "allOf": [{"type": "object"}]}, {"type": "null"}]}),
+        ),
         (Swagger2, json!({"type": "integer", "x-nullable": true}), json!({"type": ["integer", "null"]})),
         (V3_1, json!({"type": ["string", "null"]}), json!({"type": ["string", "null"]})),
         (V3_0, json!({"minimum": 1, "exclusiveMinimum": true}), json!({"exclusiveMinimum": 1})),
@@ -77,6 +82,29 @@ fn properties_go_only_the_way_they_are_meant_to() {
     let (got, definitions, _) = lowered(Version::V3_0, Direction::Response, &document);
     assert_eq!(got, json!({"$ref": "#/$defs/a-Output"}));
     assert_eq!(definitions["a-Output"]["required"], json!(["id"]));
+}
+
+#[test]
+fn null_removes_any_member_of_a_merge_patch() {
+    let document = json!({
+        "schema": {"$ref": "#/pet"},
+        "pet": {"type": "object", "properties": {
+            "name": {"type": "string", "enum": ["a"]}, "size": {"type": ["integer", "string"]}, "kind": {"const": "cat"},
+            "home": {"$ref": "#/home"}, "tags": {"type": "array", "items": {"$ref": "#/home"}}}},
+        "home": {"type": "object", "properties": {"street": {"type": "string"}},
+            "additionalProperties": {"type": "string"}, "patternProperties": {"^x": {"type": "number"}}},
+    });
+    let (mut schema, definitions, _) = lowered(Version::V3_1, Direction::MergePatch, &document);
+    assert_eq!(schema["$ref"], "#/$defs/pet-Patch");
+    schema["$defs"] = definitions.into();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for member in ["name", "size", "kind", "home", "tags"] {
+        assert!(validator.is_valid(&json!({member: null})), "{member}");
+    }
+    assert!(validator.is_valid(&json!({"home": {"street": null, "further": null, "x": null}})));
+    // A list is replaced as a whole.
+    assert!(!validator.is_valid(&json!({"tags": [{"street": null}]})));
+    assert!(!validator.is_valid(&json!(null)) && !validator.is_valid(&json!({"name": 1})));
 }
 
 #[test]
