@@ -197,7 +197,7 @@ pub(super) fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefi
 
 fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
-    let parts: Vec<_> = [("parameters", definition.parameters.document())].into_iter().chain(output).collect();
+    let parts: Vec<_> = [("parameters", definition.parameters.described())].into_iter().chain(output).collect();
     lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.mcp_annotations)
 }
 

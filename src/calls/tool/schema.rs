@@ -6,6 +6,7 @@
 mod bounds;
 mod coerce;
 mod definitions;
+mod lowering;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -53,6 +54,10 @@ pub enum Parameters {
 #[derive(Debug)]
 pub struct ArgumentSchema {
     schema: Schema,
+    /// As the source describes it, where that is another document.
+    described: Option<Box<Value>>,
+    /// As it is offered, where that is another document.
+    offered: Option<Arc<Value>>,
     hash: String,
 }
 
@@ -102,10 +107,19 @@ struct OtherForm {
 }
 
 impl Parameters {
+    /// As they are offered.
     pub fn document(&self) -> &Value {
         match self {
             Self::Described(document) => document,
             Self::Compiled(compiled) => compiled.document(),
+        }
+    }
+
+    /// As the source describes them.
+    pub fn described(&self) -> &Value {
+        match self {
+            Self::Described(document) => document,
+            Self::Compiled(compiled) => compiled.described.as_deref().unwrap_or(&compiled.schema.document),
         }
     }
 
@@ -134,7 +148,7 @@ impl From<Value> for Parameters {
 }
 
 impl ArgumentSchema {
-    /// A root without `type` becomes `type: object`.
+    /// A root without `type` becomes `type: object`. What models and clients refuse is lowered ([`lowering`]).
     ///
     /// # Errors
     /// [`InvalidSchema`]: the document is not a JSON Schema, its root does not allow an object, it has an external
@@ -155,11 +169,16 @@ impl ArgumentSchema {
             }
         }
         let hash = hex::encode(json::digest(root));
-        Ok(Self { schema: Schema::compile(document)?, hash })
+        let described = Box::new(document.clone());
+        let described = lowering::lower(&mut document).then_some(described);
+        let schema = Schema::compile(document)?;
+        let offered = lowering::without_union(&schema.document).map(Arc::new);
+        Ok(Self { schema, described, offered, hash })
     }
 
+    /// As it is offered: in the form that models and clients accept.
     pub fn document(&self) -> &Value {
-        &self.schema.document
+        self.offered.as_ref().unwrap_or(&self.schema.document)
     }
 }
 
@@ -179,10 +198,10 @@ impl InputSchema {
 
     /// The same, shared.
     pub fn shared_document(&self) -> Arc<Value> {
-        Arc::clone(&self.schema.schema.document)
+        Arc::clone(self.schema.offered.as_ref().unwrap_or(&self.schema.schema.document))
     }
 
-    /// SHA-256 (hex) of the canonical document.
+    /// SHA-256 (hex) of the canonical document as the source describes it.
     pub fn hash(&self) -> &str {
         &self.schema.hash
     }
@@ -275,7 +294,8 @@ impl InputSchema {
 impl OutputSchema {
     /// # Errors
     /// As [`ArgumentSchema::compile`], but the root may admit any type.
-    pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
+    pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
+        lowering::lower(&mut document);
         let schema = Schema::compile(document)?;
         Ok(Self { listed: Arc::clone(&schema.document), whole: None, compiled: OnceLock::from(Some(schema)) })
     }

@@ -31,7 +31,7 @@ impl Pin {
         let mut content = metadata.mcp_annotations.clone();
         content.insert(ORIGIN.to_owned(), origin.into());
         content.insert(DESCRIPTION.to_owned(), metadata.description.as_str().into());
-        content.insert(PARAMETERS.to_owned(), definition.parameters.document().clone());
+        content.insert(PARAMETERS.to_owned(), definition.parameters.described().clone());
         if let Some(schema) = &definition.output_schema {
             content.insert("output_schema".to_owned(), schema.clone());
         }

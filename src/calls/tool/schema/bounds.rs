@@ -219,6 +219,18 @@ fn subschemas<'s>(keywords: &'s Map<String, Value>, keyword: &str) -> Vec<&'s Va
     }
 }
 
+/// The schemas directly below a schema.
+pub(super) fn subschemas_mut(keywords: &mut Map<String, Value>, visit: &mut impl FnMut(&mut Value)) {
+    for keyword in IN_PLACE.iter().chain(&INSIDE) {
+        match keywords.get_mut(*keyword) {
+            Some(Value::Object(named)) if BY_NAME.contains(keyword) => named.values_mut().for_each(&mut *visit),
+            Some(Value::Array(listed)) => listed.iter_mut().for_each(&mut *visit),
+            Some(schema @ Value::Object(_)) => visit(schema),
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
