@@ -4,6 +4,8 @@
 //! [`CallerTools`] decides and caches which tools a caller may use; a list changes with the registry and the
 //! policies.
 
+mod output;
+
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -16,9 +18,11 @@ use serde_json::{Map, Value, json};
 
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{BUILTIN, Metadata, OutputSchema, Tool};
+use sekisho_calls::tool::{BUILTIN, Metadata, Tool};
 use sekisho_core::call::Caller;
 use sekisho_gateway::Gateway;
+
+pub(super) use self::output::lists_object;
 
 /// Items of a page. Many clients read only the first page, so it is large.
 pub(super) const PAGE: usize = 2_000;
@@ -224,8 +228,7 @@ fn described(tool: &Tool) -> McpTool {
         Some(metadata.description.clone().into()),
         input_schema(tool.input.document()),
     );
-    described.output_schema =
-        tool.output.as_ref().map(OutputSchema::document).and_then(Value::as_object).cloned().map(Arc::new);
+    described.output_schema = output::listed(tool);
     described.title = field("title").and_then(|title| serde_json::from_value(title).ok());
     described.icons = field("icons").and_then(|icons| serde_json::from_value(icons).ok());
     described.meta = field("_meta").and_then(|meta| serde_json::from_value(meta).ok());

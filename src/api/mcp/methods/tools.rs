@@ -7,12 +7,12 @@ use futures_util::future::BoxFuture;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, ErrorData, ListToolsResult, PaginatedRequestParams, ServerResult,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::approval;
 use super::tasks::with_task_support;
 use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
-use crate::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page, without_output_schema};
+use crate::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, lists_object, page, without_output_schema};
 use crate::mcp::client::Client;
 use crate::mcp::extensions::{APPS, TASKS};
 use crate::mcp::headers::Era;
@@ -104,6 +104,7 @@ impl Context {
                 Err(error) => return Ok(result::of_error(&error).into()),
             };
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
+            let lists_object = tool.is_some_and(|tool| lists_object(tool));
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             (call.origin.session, call.origin.handles) = (session, context.handles(&gateway));
@@ -118,8 +119,11 @@ impl Context {
             }
             let mut result = result::of_reply(&answered.reply, has_output_schema)?;
             if era == Era::Sessions {
-                // Older revisions allow only objects as structured content.
-                result.structured_content = result.structured_content.filter(Value::is_object);
+                // Older revisions allow only objects as structured content, and require it of a tool that lists a schema.
+                result.structured_content = match result.structured_content.take() {
+                    Some(value) if !value.is_object() => lists_object.then(|| json!({"output": value})),
+                    structured => structured,
+                };
             }
             Ok(ServerResult::CallToolResult(result))
         }
