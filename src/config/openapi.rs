@@ -106,7 +106,7 @@ pub struct CollectionSettings {
     pub timeout_seconds: f64,
     /// Maximum size of one response, in bytes, decompressed.
     pub max_response_bytes: usize,
-    /// Overlay 1.0 documents, applied in this order before the document is read.
+    /// Overlay documents (1.0 or 1.1), applied in this order before the document is read.
     pub overlays: Vec<PathBuf>,
     /// The adapter to use; same as `auth_config.vendor`.
     pub vendor_adapter: Option<String>,

@@ -1,6 +1,6 @@
 //! Public OpenAPI documents on offer: what of their lists of tools every client has to accept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Read;
 
 use flate2::read::GzDecoder;
@@ -38,6 +38,7 @@ async fn lists_of_public_documents_are_what_clients_accept() {
             assert_eq!(parameters["type"], "object", "{own}");
             let error = jsonschema::draft202012::meta::validate(parameters).err();
             assert!(error.is_none(), "{name}: {own}: {error:?}");
+            assert_eq!(refused_by_clients(parameters), None, "{name}: {own}");
         }
         let listed: Vec<_> = tools
             .iter()
@@ -49,6 +50,24 @@ async fn lists_of_public_documents_are_what_clients_accept() {
         app.gateway.collections().fetch_pending_documents().await;
         assert_eq!(schemas(&app).await, tools, "{name}: a reload changes nothing");
         _ = app.stop().await;
+    }
+}
+
+/// The first part of a schema that OpenAI or VS Code refuse.
+fn refused_by_clients(schema: &Value) -> Option<&Value> {
+    match schema {
+        Value::Object(members) => {
+            let lacks_items = members.get("type").is_some_and(|kind| kind == "array") && !members.contains_key("items");
+            let values = members.get("enum").and_then(Value::as_array);
+            let is_doubled = values.is_some_and(|values| values.iter().collect::<HashSet<_>>().len() < values.len());
+            let below =
+                members.iter().filter(|(key, _)| !["enum", "const", "default", "examples"].contains(&key.as_str()));
+            (lacks_items || is_doubled)
+                .then_some(schema)
+                .or_else(|| below.map(|(_, value)| value).find_map(refused_by_clients))
+        }
+        Value::Array(items) => items.iter().find_map(refused_by_clients),
+        _ => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! OpenAPI Overlay 1.0 (<https://spec.openapis.org/overlay/v1.0.0.html>): a list of changes, each with a
+//! OpenAPI Overlay 1.0 and 1.1 (<https://spec.openapis.org/overlay/v1.1.0.html>): a list of changes, each with a
 //! JSONPath (RFC 9535), applied to a document before it is read.
 
 use std::cmp::Ordering;
@@ -21,18 +21,24 @@ const MAX_ADDED_BYTES: usize = 64 << 20;
 pub enum OverlayError {
     #[error("this is not an overlay: {0}")]
     Form(String),
-    #[error("`overlay` is {0:?}; only 1.0 overlays are supported")]
+    #[error("`overlay` is {0:?}; only overlays of version 1.0 and 1.1 are supported")]
     Version(String),
     #[error("the overlay has more than {MAX_ACTIONS} actions")]
     TooManyActions,
     #[error("with `actions[{action}]` the overlay adds more than {} MiB; select fewer targets", MAX_ADDED_BYTES >> 20)]
     TooLarge { action: usize },
-    #[error("`actions[{action}].target` is not a JSONPath (RFC 9535): {problem}")]
-    Target { action: usize, problem: String },
-    #[error("`actions[{action}]` has neither `update` nor `remove: true`; give one of them")]
+    #[error("`actions[{action}].{field}` is not a JSONPath (RFC 9535): {problem}")]
+    Path { action: usize, field: &'static str, problem: String },
+    #[error("`actions[{action}]` has neither `update`, `copy` nor `remove: true`; give one of them")]
     NothingToDo { action: usize },
+    #[error("`actions[{action}]` has `copy`, which overlays of version 1.1 have; write `overlay: 1.1.0`")]
+    CopyBefore1_1 { action: usize },
+    #[error("`actions[{action}].copy` selects {selected} values; it must select one")]
+    NotOneSource { action: usize, selected: usize },
     #[error("`actions[{action}]` would change {place:?}, which is neither an object nor an array")]
     NoContainer { action: usize, place: String },
+    #[error("`actions[{action}]` would replace {place:?}, a single value, with an object or an array")]
+    NoSingleValue { action: usize, place: String },
     #[error("`actions[{action}]` would update {place:?}, an object, with a value that is not an object")]
     NoObject { action: usize, place: String },
     #[error("`actions[{action}]` would remove the whole document")]
@@ -49,8 +55,24 @@ struct Overlay {
 struct Action {
     target: String,
     update: Option<Value>,
+    copy: Option<String>,
     #[serde(default)]
     remove: bool,
+}
+
+/// The features of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1_0,
+    V1_1,
+}
+
+impl Version {
+    fn of(written: &str) -> Option<Self> {
+        let is =
+            |version: &str| written.strip_prefix(version).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        [("1.0", Self::V1_0), ("1.1", Self::V1_1)].into_iter().find_map(|(name, version)| is(name).then_some(version))
+    }
 }
 
 /// Applies the actions in order, all or none, and returns the targets that select nothing: valid by the
@@ -60,9 +82,9 @@ struct Action {
 /// [`OverlayError`], naming the action.
 pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, OverlayError> {
     let overlay = Overlay::deserialize(overlay).map_err(|error| OverlayError::Form(error.to_string()))?;
-    if overlay.overlay != "1.0" && !overlay.overlay.starts_with("1.0.") {
+    let Some(version) = Version::of(&overlay.overlay) else {
         return Err(OverlayError::Version(overlay.overlay));
-    }
+    };
     if overlay.actions.len() > MAX_ACTIONS {
         return Err(OverlayError::TooManyActions);
     }
@@ -70,26 +92,42 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
     let mut selecting_nothing = Vec::new();
     let mut room = MAX_ADDED_BYTES;
     for (index, action) in overlay.actions.into_iter().enumerate() {
-        let target = JsonPath::parse(&action.target)
-            .map_err(|error| OverlayError::Target { action: index, problem: error.to_string() })?;
+        let target = path(&action.target, "target", index)?;
         let places = places(&target, &changed);
         if places.is_empty() {
             selecting_nothing.push(action.target);
             continue;
         }
-        match action.update {
-            // `remove` takes precedence over `update`.
-            _ if action.remove => remove(&mut changed, places, index)?,
-            Some(update) => {
-                let added = json::footprint(&update).saturating_mul(places.len());
-                room = room.checked_sub(added).ok_or(OverlayError::TooLarge { action: index })?;
-                places.iter().try_for_each(|place| change(&mut changed, place, &update, index))?;
-            }
-            None => return Err(OverlayError::NothingToDo { action: index }),
+        // `remove` takes precedence.
+        if action.remove {
+            remove(&mut changed, places, index)?;
+            continue;
         }
+        let update = match (action.update, action.copy) {
+            (Some(update), _) => update,
+            (None, Some(source)) if version == Version::V1_1 => copied(&source, &changed, index)?,
+            (None, Some(_)) => return Err(OverlayError::CopyBefore1_1 { action: index }),
+            (None, None) => return Err(OverlayError::NothingToDo { action: index }),
+        };
+        let added = json::footprint(&update).saturating_mul(places.len());
+        room = room.checked_sub(added).ok_or(OverlayError::TooLarge { action: index })?;
+        places.iter().try_for_each(|place| change(&mut changed, place, &update, version, index))?;
     }
     *document = changed;
     Ok(selecting_nothing)
+}
+
+fn path(written: &str, field: &'static str, action: usize) -> Result<JsonPath, OverlayError> {
+    JsonPath::parse(written).map_err(|error| OverlayError::Path { action, field, problem: error.to_string() })
+}
+
+/// The one value that `copy` selects.
+fn copied(source: &str, document: &Value, action: usize) -> Result<Value, OverlayError> {
+    let selected = path(source, "copy", action)?.query(document).all();
+    match selected.as_slice() {
+        [one] => Ok(Value::clone(one)),
+        other => Err(OverlayError::NotOneSource { action, selected: other.len() }),
+    }
 }
 
 /// JSON Pointers (RFC 6901) of the values that the path selects, later ones first, so that removing one does not move
@@ -126,12 +164,25 @@ fn remove(document: &mut Value, places: Vec<String>, action: usize) -> Result<()
     Ok(())
 }
 
-fn change(document: &mut Value, place: &str, update: &Value, action: usize) -> Result<(), OverlayError> {
-    match document.pointer_mut(place) {
-        Some(target @ Value::Object(_)) if update.is_object() => merge(target, update),
-        Some(Value::Object(_)) => return Err(OverlayError::NoObject { action, place: place.to_owned() }),
-        Some(Value::Array(items)) => items.push(update.clone()),
-        _ => return Err(OverlayError::NoContainer { action, place: place.to_owned() }),
+/// An array of 1.1 is joined with an array; 1.1 replaces single values, which 1.0 does not allow.
+fn change(
+    document: &mut Value,
+    place: &str,
+    update: &Value,
+    version: Version,
+    action: usize,
+) -> Result<(), OverlayError> {
+    let place = || place.to_owned();
+    match (document.pointer_mut(&place()), update) {
+        (Some(target @ Value::Object(_)), Value::Object(_)) => merge(target, update),
+        (Some(Value::Object(_)), _) => return Err(OverlayError::NoObject { action, place: place() }),
+        (Some(target @ Value::Array(_)), Value::Array(_)) if version == Version::V1_1 => merge(target, update),
+        (Some(Value::Array(items)), _) => items.push(update.clone()),
+        (Some(_), Value::Object(_) | Value::Array(_)) if version == Version::V1_1 => {
+            return Err(OverlayError::NoSingleValue { action, place: place() });
+        }
+        (Some(single), _) if version == Version::V1_1 => single.clone_from(update),
+        _ => return Err(OverlayError::NoContainer { action, place: place() }),
     }
     Ok(())
 }
@@ -242,6 +293,35 @@ mod tests {
         let error = apply(&mut document, &overlay).unwrap_err();
         assert!(matches!(error, OverlayError::TooLarge { .. }), "{error}");
         assert_eq!(document, json!({"a": {"x": {}}}));
+    }
+
+    #[test]
+    fn an_overlay_of_1_1_copies_replaces_single_values_and_joins_arrays() {
+        let mut changed = document();
+        let actions = json!([
+            {"target": "$.info.title", "update": "Animals"},
+            {"target": "$.paths['/list'].get.parameters", "update": [{"name": "c"}, {"name": "d"}]},
+            {"target": "$.paths['/list'].get", "update": {"tags": ["b"]}},
+            {"target": "$.paths['/list'].get.tags", "copy": "$.paths['/pets/{id}'].get.tags"},
+            {"target": "$.paths['/pets/{id}'].delete", "copy": "$.paths['/pets/{id}'].get"},
+        ]);
+        apply(&mut changed, &json!({"overlay": "1.1.0", "info": {}, "actions": actions})).unwrap();
+        assert_eq!(changed["info"]["title"], "Animals");
+        assert_eq!(changed["paths"]["/list"]["get"]["parameters"].as_array().unwrap().len(), 5);
+        assert_eq!(changed["paths"]["/list"]["get"]["tags"], json!(["b", "a"]));
+        assert_eq!(changed["paths"]["/pets/{id}"]["delete"], json!({"operationId": "get", "tags": ["a"]}));
+        for (version, action, expected) in [
+            ("1.1.0", json!({"target": "$.info", "copy": "$.paths[*]"}), "selects 2 values"),
+            ("1.1.0", json!({"target": "$.info", "copy": "$.nothing"}), "selects 0 values"),
+            ("1.1.0", json!({"target": "$.info", "copy": "info"}), "`actions[0].copy` is not a JSONPath"),
+            ("1.1.0", json!({"target": "$.info.title", "update": {}}), "a single value, with an object"),
+            ("1.0.0", json!({"target": "$.info", "copy": "$.paths"}), "write `overlay: 1.1.0`"),
+        ] {
+            let mut changed = document();
+            let error = apply(&mut changed, &json!({"overlay": version, "actions": [action]})).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert_eq!(changed, document());
+        }
     }
 
     #[test]
