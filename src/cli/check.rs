@@ -248,8 +248,7 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
     let loaded = collections.loaded.iter().map(move |(name, collection)| {
         let report = &collection.report;
         let details = report.summary();
-        let dangerous =
-            report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
+        let dangerous = report.dangers(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
         finding(name, Ok(details + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))

@@ -165,9 +165,9 @@ impl Import {
 }
 
 fn show(found: &Report, each: bool) {
-    let Report { works, lost, approximated, needs_credentials, dangerous, .. } = found;
+    let Report { works, lost, approximated, needs_credentials, dangerous, open_deletes, .. } = found;
     present::line(&found.summary());
-    if let Some(dangerous) = found.dangerous_by_method(|_| false) {
+    if let Some(dangerous) = found.dangers(|_| false) {
         present::line(&dangerous);
     }
     if !each {
@@ -186,6 +186,7 @@ fn show(found: &Report, each: bool) {
         noted("approximated", approximated),
         noted("needs credentials", needs_credentials),
         offered("dangerous", dangerous),
+        offered("deletes by name", open_deletes),
         offered("works", works),
     ]
     .concat();

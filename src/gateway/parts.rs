@@ -105,7 +105,7 @@ pub(super) fn report_broken_collections(readiness: &Readiness, before: &Collecti
 pub(super) fn log_dangerous_operations(tools: &ToolsConfig, before: &Collections, now: &Collections) {
     for (collection, loaded) in &now.loaded {
         let is_known = before.loaded.get(collection).is_some_and(|known| Arc::ptr_eq(known, loaded));
-        let says = loaded.report.dangerous_by_method(|tool| tools.opens(tool)).filter(|_| !is_known);
+        let says = loaded.report.dangers(|tool| tools.opens(tool)).filter(|_| !is_known);
         if let Some(says) = says {
             tracing::info!(collection, "{says}");
         }

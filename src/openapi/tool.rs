@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use self::choice::{configured, is_chosen, named};
-use self::dangerous::{Danger, danger_of, effects_of, is_key_of, report_unknown_methods};
+use self::dangerous::{Danger, danger_of, deletes_by_name, effects_of, is_key_of, report_unknown_methods};
 use super::call::adapter::FilledFields;
 use super::call::arguments::{ArgumentList, bounded};
 use super::call::body::{BodyPlan, is_json};
@@ -76,10 +76,13 @@ pub fn definitions(
         }
         match maker.tool(operation, name, &label)? {
             Ok(tool) => {
-                if tool.metadata.dangerous && danger_of(operation, &settings.dangerous) == Some(Danger::Method) {
-                    maker.report.dangerous.push(Works { operation: label.clone(), tool: tool.metadata.name.clone() });
+                let works = Works { operation: label, tool: tool.metadata.name.clone() };
+                match danger_of(operation, &settings.dangerous) {
+                    Some(Danger::Method) => maker.report.dangerous.push(works.clone()),
+                    None if deletes_by_name(operation) => maker.report.open_deletes.push(works.clone()),
+                    _ => {}
                 }
-                made.push(Works { operation: label, tool: tool.metadata.name.clone() });
+                made.push(works);
                 tools.push(tool);
             }
             Err(reason) => maker.report.lost(&label, reason),

@@ -195,7 +195,7 @@ pub(super) struct Removed {
 impl<'a> Registered<'a> {
     fn of(name: &'a str, collection: &'a Collection, quarantine_note: &str) -> Self {
         let Collection { settings, tools, report, .. } = collection;
-        let dangerous = report.dangerous_by_method(|_| false).map(|note| format!("; {note}")).unwrap_or_default();
+        let dangerous = report.dangers(|_| false).map(|note| format!("; {note}")).unwrap_or_default();
         Self {
             success: true,
             collection_name: name,

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::check::Findings;
 
-/// Which operations of a collection are dangerous, so that a caller needs a role for them. Matching one of the three
+/// Which operations of a collection are dangerous, so that a caller needs a role for them. Matching one of these
 /// is enough. `x-dangerous` of an overlay takes precedence, and `tools.overrides` over both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -16,11 +16,14 @@ pub struct DangerousOperations {
     pub operations: Vec<String>,
     /// Those with one of these tags.
     pub tags: Vec<String>,
+    /// Those that delete by their name, whatever their method: with a word such as `delete` or `remove` in the operationId or at
+    /// the end of the path.
+    pub words: bool,
 }
 
 impl Default for DangerousOperations {
     fn default() -> Self {
-        Self { methods: vec![Method::DELETE.to_string()], operations: Vec::new(), tags: Vec::new() }
+        Self { methods: vec![Method::DELETE.to_string()], operations: Vec::new(), tags: Vec::new(), words: false }
     }
 }
 

@@ -62,10 +62,11 @@ fn collection(at: &mut Comparison<'_>, was: &CollectionSettings, is: &Collection
     at.wider_choice("tags", tags, &is.tags);
     at.wider_choice("paths", paths, &is.paths);
     at.wider_choice("methods", methods, &is.methods);
-    let DangerousOperations { methods, operations, tags } = dangerous;
+    let DangerousOperations { methods, operations, tags, words } = dangerous;
     at.fewer("dangerous.methods", methods, &is.dangerous.methods);
     at.fewer("dangerous.operations", operations, &is.dangerous.operations);
     at.fewer("dangerous.tags", tags, &is.dangerous.tags);
+    at.unset("dangerous.words", *words, is.dangerous.words);
     // Rules name tools.
     at.changed("renames", renames, &is.renames);
     at.higher("rate_limit", rate_limit, &is.rate_limit);

@@ -154,11 +154,12 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["mcp.endpoints.f.tools", "mcp.endpoints.f.roles"],
     ),
     (
-        "openapi: {collections: {p: {spec_file: a, methods: [get], dangerous: {methods: [DELETE, POST]}, rate_limit: 1}}}",
+        "openapi: {collections: {p: {spec_file: a, methods: [get], dangerous: {methods: [DELETE, POST], words: true}, rate_limit: 1}}}",
         "openapi: {collections: {p: {spec_file: a}}}",
         &[
             "openapi.collections.p.methods",
             "openapi.collections.p.dangerous.methods",
+            "openapi.collections.p.dangerous.words",
             "openapi.collections.p.rate_limit",
         ],
     ),

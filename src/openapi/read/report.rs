@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// Maximum operations that a message names; the report has all.
+const MAX_NAMED: usize = 5;
+
 /// What works, what was approximated, what needs credentials and what was lost, operation by operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
@@ -25,6 +28,8 @@ pub struct Report {
     pub broken_references: Vec<Note>,
     /// Operations that require a role only because of their method.
     pub dangerous: Vec<Works>,
+    /// Operations that delete by their name, and require no role.
+    pub open_deletes: Vec<Works>,
     /// Definitions that differ from the document's schemas, with the reason: operations that use one are approximated.
     #[serde(skip)]
     pub approximated_definitions: BTreeMap<String, String>,
@@ -46,9 +51,32 @@ pub struct Note {
 }
 
 impl Report {
-    /// A message with the number of operations that are dangerous because of their method, and the setting that
-    /// changes it; `None` where there are none. `opened` are tools that the configuration marks as harmless.
-    pub fn dangerous_by_method(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
+    /// The operations that are dangerous because of their method, and those that delete by their name and are not dangerous, each with
+    /// the setting that changes it; `None` where there are none. `opened` are tools that the configuration marks as harmless.
+    pub fn dangers(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
+        let notes: Vec<_> =
+            [self.dangerous_by_method(&opened), self.deletes_by_name(&opened)].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+
+    fn deletes_by_name(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
+        let names: Vec<_> =
+            self.open_deletes.iter().map(|works| works.tool.as_str()).filter(|tool| !opened(tool)).collect();
+        let (first, further) = names.split_at(names.len().min(MAX_NAMED));
+        let subject = match names.len() {
+            0 => return None,
+            1 => "1 operation deletes",
+            count => &format!("{count} operations delete"),
+        };
+        let more = if further.is_empty() { String::new() } else { format!(" and {} more", further.len()) };
+        Some(format!(
+            "{subject} by name with another method, and callers need no role ({}{more}); `dangerous: {{words: true}}` at the \
+             collection requires one",
+            first.join(", ")
+        ))
+    }
+
+    fn dangerous_by_method(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
         let count = self.dangerous.iter().filter(|works| !opened(&works.tool)).count();
         let subject = match count {
             0 => return None,

@@ -1,5 +1,6 @@
 //! Which operations are dangerous: by their method, by name or tag, or by an extension in the document or an overlay.
 
+use http::Method;
 use serde_json::Value;
 
 use crate::read::operation::Operation;
@@ -17,11 +18,13 @@ pub(super) enum Danger {
     Named,
     /// Its method is one of `dangerous.methods`.
     Method,
+    /// It deletes by its name, and the settings make such operations dangerous.
+    Words,
 }
 
 /// Whether and why an operation is dangerous. Any value but `false` marks it as dangerous.
 pub(super) fn danger_of(operation: &Operation, settings: &DangerousOperations) -> Option<Danger> {
-    let DangerousOperations { methods, operations, tags } = settings;
+    let DangerousOperations { methods, operations, tags, words } = settings;
     match operation.extensions.get(EXTENSION) {
         Some(Value::Bool(false)) => return None,
         Some(_) => return Some(Danger::Named),
@@ -32,15 +35,59 @@ pub(super) fn danger_of(operation: &Operation, settings: &DangerousOperations) -
         return Some(Danger::Named);
     }
     let method = operation.method.as_str();
-    methods.iter().any(|dangerous| dangerous.eq_ignore_ascii_case(method)).then_some(Danger::Method)
+    let is_by_method = methods.iter().any(|dangerous| dangerous.eq_ignore_ascii_case(method));
+    let by_words = || (*words && deletes_by_name(operation)).then_some(Danger::Words);
+    is_by_method.then_some(Danger::Method).or_else(by_words)
+}
+
+/// Words of operations that delete.
+const DELETING: [&str; 8] = ["delete", "destroy", "drop", "erase", "purge", "remove", "truncate", "wipe"];
+
+/// Whether an operation that is no DELETE deletes, by the words of its id and of the end of its path, and is not marked as harmless.
+/// One that only reads may be about deletions (`getDeleteRequests`), so of its words only the first and the last count.
+pub(super) fn deletes_by_name(operation: &Operation) -> bool {
+    if operation.method == Method::DELETE || operation.extensions.contains_key(EXTENSION) {
+        return false;
+    }
+    let last = operation.path.split('/').rfind(|segment| !segment.is_empty() && !segment.contains('{'));
+    let names = operation.id.as_deref().into_iter().chain(last);
+    names.map(words_of).any(|words| match is_safe(operation) {
+        false => words.iter().any(|word| is_deleting(word)),
+        true => words.first().into_iter().chain(words.last()).any(|word| is_deleting(word)),
+    })
+}
+
+fn is_deleting(word: &str) -> bool {
+    DELETING.iter().any(|deleting| word.eq_ignore_ascii_case(deleting))
+}
+
+/// The words of `bulkDelete_users` or `chat.delete`.
+fn words_of(name: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for part in name.split(|character: char| !character.is_alphanumeric()) {
+        let mut start = 0;
+        let pairs = part.char_indices().zip(part.char_indices().skip(1));
+        for ((_, before), (at, character)) in pairs {
+            if character.is_uppercase() && !before.is_uppercase() {
+                words.push(&part[start..at]);
+                start = at;
+            }
+        }
+        words.push(&part[start..]);
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Whether it only reads. OpenAPI 3.2's QUERY is a GET with a body.
+fn is_safe(operation: &Operation) -> bool {
+    operation.method.is_safe() || operation.method.as_str() == "QUERY"
 }
 
 /// The annotations for MCP clients that follow from the method (RFC 9110 §9.2). None follow from POST and PATCH.
 pub(super) fn effects_of(operation: &Operation) -> Effects {
-    let method = &operation.method;
-    // OpenAPI 3.2's QUERY is a GET with a body.
-    let is_safe = method.is_safe() || method.as_str() == "QUERY";
-    let destructive = match method.as_str() {
+    let is_safe = is_safe(operation);
+    let destructive = match operation.method.as_str() {
         "DELETE" => Some(true),
         _ if is_safe => Some(false),
         _ => None,

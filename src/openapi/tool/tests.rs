@@ -175,12 +175,45 @@ fn deletions_are_dangerous_unless_the_operator_marks_them_as_harmless() {
         assert_eq!((&*dangerous, report.dangerous.len()), (expected, by_method), "{hint:?} {settings}");
     }
     let (_, report) = of(None, json!({}));
-    assert!(report.dangerous_by_method(|_| false).unwrap().contains("1 operation is dangerous"));
-    assert!(report.dangerous_by_method(|_| false).unwrap().contains("`dangerous: {methods: []}`"));
-    assert_eq!(report.dangerous_by_method(|tool| tool == "pets__drop"), None);
+    assert!(report.dangers(|_| false).unwrap().contains("1 operation is dangerous"));
+    assert!(report.dangers(|_| false).unwrap().contains("`dangerous: {methods: []}`"));
+    assert_eq!(report.dangers(|tool| tool == "pets__drop"), None);
     let (_, report) = of(None, json!({"operations": ["dorp"], "methods": ["DELET"]}));
     let noted: Vec<_> = report.approximated.iter().map(|note| note.operation.as_str()).collect();
     assert_eq!(noted, ["dorp", "DELET"]);
+}
+
+#[test]
+fn deletes_by_name_are_listed_and_dangerous_where_the_settings_say_so() {
+    let named = [
+        (Some("chat.delete"), Method::POST, "/chat.delete", true),
+        (Some("bulkDeleteUsers"), Method::POST, "/users/bulk", true),
+        (Some("ERASE_all"), Method::PUT, "/all", true),
+        (None, Method::POST, "/users/{id}/remove", true),
+        (None, Method::GET, "/users/{id}/destroy", true),
+        (Some("removeUser"), Method::GET, "/u", true),
+        (Some("getDeleteRequests"), Method::GET, "/requests", false),
+        (Some("listDeleted"), Method::POST, "/deleted", false),
+        (Some("undelete"), Method::POST, "/drops", false),
+        (Some("deleteUser"), Method::DELETE, "/users/{id}", false),
+    ];
+    let operations: Vec<_> = named.iter().map(|(id, method, path, _)| operation(*id, method.clone(), path)).collect();
+    let expected: Vec<_> =
+        operations.iter().zip(&named).filter(|(_, named)| named.3).map(|(one, _)| one.label()).collect();
+    let labels = |works: &[Works]| works.iter().map(|works| works.operation.clone()).collect::<Vec<_>>();
+    let (_, report) = made(&api(operations.clone()), json!({"dangerous": {"methods": []}}));
+    assert_eq!(labels(&report.open_deletes), expected);
+    let note = report.dangers(|_| false).unwrap();
+    assert!(note.contains("6 operations delete by name") && note.contains("pets__chat_delete"), "{note}");
+    assert!(note.contains(" and 1 more") && note.contains("`dangerous: {words: true}`"), "{note}");
+    let (tools, report) = made(&api(operations.clone()), json!({"dangerous": {"methods": [], "words": true}}));
+    assert_eq!(tools.iter().filter(|tool| tool.metadata.dangerous).count(), expected.len());
+    assert_eq!((report.open_deletes, report.dangers(|_| false)), (Vec::new(), None));
+    let harmless = operations.into_iter().map(|mut one| {
+        one.extensions.insert("x-dangerous".into(), false.into());
+        one
+    });
+    assert_eq!(made(&api(harmless.collect()), json!({})).1.open_deletes, []);
 }
 
 #[test]
