@@ -30,7 +30,8 @@ pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::paging::how_to_read_on;
 pub use self::schema::{
-    ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments, is_pattern,
+    Aliases, ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
+    is_pattern,
 };
 pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
 pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};

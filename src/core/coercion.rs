@@ -8,8 +8,8 @@ use serde_json::Value;
 pub struct Coercion {
     /// JSON Pointer (RFC 6901) to the value after the change.
     pub path: String,
-    /// `string_to_integer`, `string_to_number`, `string_to_boolean`, `whole_number_to_integer`, or `unwrapped`, whose
-    /// `from` and `to` are the pointers to the arguments before and after. For agents also `tool_name`, and
+    /// `string_to_integer`, `string_to_number`, `string_to_boolean`, `whole_number_to_integer`; or `renamed` and
+    /// `unwrapped`, whose `from` and `to` are the pointers to the arguments before and after. For agents also `tool_name`, and
     /// `decoded_twice` for arguments that were encoded twice, whose `from` and `to` are JSON types.
     pub rule: &'static str,
     pub from: Value,

@@ -159,7 +159,7 @@ impl Maker<'_> {
             filled = adapter.filled_fields(&arguments, body.as_ref().is_some_and(BodyPlan::has_members));
         }
         // One unusable schema must not prevent the other tools from being offered.
-        let (parameters, cost) = match checkable(mem::take(&mut arguments.schema), &self.api.definitions) {
+        let (parameters, cost) = match checkable(&mut arguments, &self.api.definitions) {
             Ok(checkable) => checkable,
             Err(error) => return Ok(Err(format!("its arguments cannot be checked: {error}"))),
         };
@@ -278,10 +278,11 @@ impl Maker<'_> {
 /// # Errors
 /// No part of it can be checked.
 fn checkable(
-    schema: Value,
+    arguments: &mut ArgumentList,
     definitions: &Arc<Map<String, Value>>,
 ) -> Result<(Parameters, Option<&'static str>), InvalidSchema> {
-    let compiled = |schema| Ok(Parameters::Compiled(Arc::new(ArgumentSchema::compile(schema)?)));
+    let (schema, aliases) = (mem::take(&mut arguments.schema), mem::take(&mut arguments.aliases));
+    let compiled = |schema| Ok(Parameters::Compiled(Arc::new(ArgumentSchema::compile(schema)?.with_aliases(aliases))));
     let size = json::approximate_size(&schema);
     if size <= MAX_INPUT {
         return Ok((compiled(schema)?, None));

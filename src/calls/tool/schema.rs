@@ -3,6 +3,7 @@
 //! Schemas may be untrusted. So a `$ref` is never fetched, a schema is checked against limits before
 //! it is compiled (`bounds`), and a pattern that backtracks without end fails.
 
+mod aliases;
 mod bounds;
 mod coerce;
 mod definitions;
@@ -28,6 +29,7 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::json;
 use sekisho_core::transform_finding::{TransformFinding, names_of};
 
+pub use self::aliases::Aliases;
 pub use self::definitions::{Fit, SharedSchema};
 
 /// Maximum backtracking steps on one text for a pattern with look-around or back-references.
@@ -59,6 +61,7 @@ pub struct ArgumentSchema {
     /// As it is offered, where that is another document.
     offered: Option<Arc<Value>>,
     hash: String,
+    aliases: Aliases,
 }
 
 /// Validates and, if enabled, coerces the arguments of a tool.
@@ -173,7 +176,12 @@ impl ArgumentSchema {
         let described = lowering::lower(&mut document).then_some(described);
         let schema = Schema::compile(document)?;
         let offered = lowering::without_union(&schema.document).map(Arc::new);
-        Ok(Self { schema, described, offered, hash })
+        Ok(Self { schema, described, offered, hash, aliases: Aliases::default() })
+    }
+
+    /// With other forms in which the arguments may come.
+    pub fn with_aliases(self, aliases: Aliases) -> Self {
+        Self { aliases, ..self }
     }
 
     /// As it is offered: in the form that models and clients accept.
@@ -210,8 +218,14 @@ impl InputSchema {
     ///
     /// # Errors
     /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and advice.
-    pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
-        let arguments = Value::Object(arguments);
+    pub fn validate(&self, mut arguments: Arguments) -> Result<ValidArguments, CallError> {
+        let renamed = if self.coerce { self.schema.aliases.apply(&mut arguments) } else { Vec::new() };
+        let mut valid = self.validate_as_offered(Value::Object(arguments))?;
+        valid.coercions.splice(0..0, renamed);
+        Ok(valid)
+    }
+
+    fn validate_as_offered(&self, arguments: Value) -> Result<ValidArguments, CallError> {
         let Schema { document, bounds, .. } = &self.schema.schema;
         let validator = self.schema.schema.validator();
         let fits = validator.is_valid(&arguments);

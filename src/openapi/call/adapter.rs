@@ -128,6 +128,7 @@ mod tests {
 
     use super::*;
     use crate::call::arguments::ArgumentList;
+    use sekisho_calls::tool::Aliases;
 
     fn adapter(declared: Value) -> Result<Adapter, AdapterError> {
         Adapter::compile(serde_json::from_value(declared).unwrap())
@@ -154,7 +155,7 @@ mod tests {
             panic!("arguments are objects")
         };
         let adapter = adapter(declared).unwrap();
-        let list = ArgumentList { arguments: Vec::new(), schema: json!({}) };
+        let list = ArgumentList { arguments: Vec::new(), schema: json!({}), aliases: Aliases::default() };
         let filled = adapter.fill_in(&adapter.filled_fields(&list, false), &mut arguments, &prompt_params);
         adapter.transform_request(&mut arguments, &filled.further);
         arguments.into()

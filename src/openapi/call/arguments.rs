@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{BodyPlan, Shape};
 use crate::read::operation::{Location, Operation, Parameter};
+use sekisho_calls::tool::Aliases;
 
 /// The location of an argument in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +33,18 @@ pub(crate) struct Argument {
 pub(crate) struct ArgumentList {
     pub(crate) arguments: Vec<Argument>,
     pub(crate) schema: Value,
+    /// The document's names of arguments that have other ones, and the body around those that are its members.
+    pub(crate) aliases: Aliases,
 }
 
 /// Longest name of an argument that model APIs accept; they accept letters, digits, `_`, `-` and `.`.
 const MAX_NAME: usize = 64;
+
+/// The argument that is a whole body.
+const BODY: &str = "body";
+
+/// Ends of names, which compare, with their words.
+const COMPARISONS: [(&str, &str); 4] = [("<=", "_lte"), (">=", "_gte"), ("<", "_lt"), (">", "_gt")];
 
 /// Most characters of one argument's description.
 const MAX_DESCRIPTION: usize = 600;
@@ -79,7 +88,7 @@ impl ArgumentList {
                 }
             }
             Some((Shape::Whole { schema, description }, required)) => builder.add(ArgumentSource {
-                name: "body",
+                name: BODY,
                 location: "request",
                 place: Place::Body,
                 schema,
@@ -190,6 +199,8 @@ struct Builder {
     required: Vec<String>,
     /// Whether further arguments become members of the body.
     open: bool,
+    /// The document's names that differ, with the arguments; several arguments may have one of them.
+    renamed: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -197,6 +208,9 @@ impl Builder {
         let name = self.free_name(source.name, source.location);
         if source.required {
             self.required.push(name.clone());
+        }
+        if name != source.name {
+            self.renamed.push((source.name.to_owned(), name.clone()));
         }
         self.properties.insert(name.clone(), described(&source, &name));
         self.arguments.push(Argument { name, place: source.place });
@@ -217,6 +231,7 @@ impl Builder {
     }
 
     fn finish(self, definitions: &Map<String, Value>) -> ArgumentList {
+        let aliases = self.aliases();
         let mut schema = json!({"type": "object", "properties": self.properties});
         if !self.open {
             schema["additionalProperties"] = false.into();
@@ -225,26 +240,38 @@ impl Builder {
             schema["required"] = self.required.into();
         }
         add_definitions(&mut schema, definitions);
-        ArgumentList { arguments: self.arguments, schema }
+        ArgumentList { arguments: self.arguments, schema, aliases }
+    }
+
+    fn aliases(&self) -> Aliases {
+        let is_clear = |(name, _): &&(String, String)| {
+            !self.taken.contains(name) && self.renamed.iter().filter(|(other, _)| other == name).count() == 1
+        };
+        let members = self.arguments.iter().filter(|argument| matches!(argument.place, Place::Member(_)));
+        let members: Vec<_> = members.map(|argument| argument.name.clone()).collect();
+        let wrapper = Some(BODY.to_owned()).filter(|body| !members.is_empty() && !self.taken.contains(body));
+        Aliases { names: self.renamed.iter().filter(is_clear).cloned().collect(), wrapper, members }
     }
 }
 
-/// The name in the alphabet that model APIs accept: `filter[name]` becomes `filter_name`.
+/// The name in the alphabet that model APIs accept: `filter[name]` becomes `filter_name`, `time<` becomes `time_lt`.
 fn allowed(name: &str) -> String {
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
     if name.len() <= MAX_NAME && !name.is_empty() && name.chars().all(is_allowed) {
         return name.to_owned();
     }
+    let comparison = COMPARISONS.iter().find_map(|(end, word)| Some((name.strip_suffix(end)?, *word)));
+    let (name, word) = comparison.unwrap_or((name, ""));
     let mut allowed = String::new();
     for character in name.chars().map(|character| if is_allowed(character) { character } else { '_' }) {
         if !(character == '_' && allowed.ends_with('_')) {
             allowed.push(character);
         }
     }
-    allowed.truncate(MAX_NAME);
+    allowed.truncate(MAX_NAME - word.len());
     match allowed.trim_matches('_') {
-        "" => "argument".to_owned(),
-        trimmed => trimmed.to_owned(),
+        "" => format!("argument{word}"),
+        trimmed => format!("{trimmed}{word}"),
     }
 }
 

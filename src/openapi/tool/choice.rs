@@ -6,6 +6,9 @@ use crate::read::operation::Operation;
 use sekisho_calls::tool::qualified_name;
 use sekisho_config::CollectionSettings;
 
+/// The first character after the blocks of Latin letters.
+const END_OF_LATIN: char = '\u{250}';
+
 /// An empty filter selects everything.
 pub(super) fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {
     let CollectionSettings { operations, tags, paths, methods, .. } = settings;
@@ -34,9 +37,10 @@ pub(super) fn named<'a>(
 ) -> Vec<(&'a Operation, String)> {
     let short = |operation: &Operation| {
         let renamed = configured(&settings.renames, operation);
-        // For an id in another script only a digest would be left.
-        let own_id =
-            operation.id.as_deref().filter(|id| id.contains(|character: char| character.is_ascii_alphanumeric()));
+        // Of an id in another script only a digest would be left, and of a part of it a name that says too little.
+        let is_latin = |id: &&str| id.chars().all(|character| character < END_OF_LATIN);
+        let own_id = operation.id.as_deref().filter(is_latin);
+        let own_id = own_id.filter(|id| id.contains(|character: char| character.is_ascii_alphanumeric()));
         let own = renamed.or(own_id).map(str::trim).filter(|id| !id.is_empty());
         let name = own.map_or_else(|| slug(operation), str::to_owned);
         qualified_name(collection, &name).to_string()

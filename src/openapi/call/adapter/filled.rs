@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::call::arguments::Argument;
+    use sekisho_calls::tool::Aliases;
 
     /// An operation whose arguments have this schema; one called `body` is its body.
     fn filled(declared: Value, schema: Value, mut arguments: Value, prompt_params: &Value) -> (Value, Value) {
@@ -163,7 +164,7 @@ mod tests {
             schema["properties"].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default();
         let place = |name: &str| if name == "body" { Place::Body } else { Place::Member(name.to_owned()) };
         let of_list = names.into_iter().map(|name| Argument { place: place(&name), name }).collect();
-        let mut list = ArgumentList { arguments: of_list, schema };
+        let mut list = ArgumentList { arguments: of_list, schema, aliases: Aliases::default() };
         adapter.widen("query", &mut list.schema);
         let fields = adapter.filled_fields(&list, true);
         let given = arguments.as_object_mut().unwrap();

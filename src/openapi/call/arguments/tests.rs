@@ -65,6 +65,43 @@ fn a_duplicate_name_gets_its_location_in_any_order() {
 }
 
 #[test]
+fn names_keep_their_comparisons_and_the_documents_names_are_accepted() {
+    let written = ["StartTime", "StartTime<", "StartTime>", "size<=", "filter[bundleId]", "名前", "<"];
+    let mut parameters: Vec<_> = written.iter().map(|name| parameter(name, Location::Query)).collect();
+    parameters.push(parameter("StartTime", Location::Header));
+    let definitions = Map::new();
+    let body = plan(true, json!({"type": "object", "properties": {"$ref!": {}, "plain": {}}}), &definitions);
+    let list = ArgumentList::of(&operation(parameters), Some(&body), &definitions, |_| true);
+    let offered = [
+        "StartTime",
+        "StartTime_lt",
+        "StartTime_gt",
+        "size_lte",
+        "filter_bundleId",
+        "argument",
+        "argument_lt",
+        "header_StartTime",
+        "ref",
+        "plain",
+    ];
+    assert_eq!(names(&list), offered);
+    let Aliases { names, wrapper, members } = &list.aliases;
+    let expected = [
+        ("$ref!", "ref"),
+        ("<", "argument_lt"),
+        ("StartTime<", "StartTime_lt"),
+        ("StartTime>", "StartTime_gt"),
+        ("filter[bundleId]", "filter_bundleId"),
+        ("size<=", "size_lte"),
+        ("名前", "argument"),
+    ];
+    assert_eq!(names.iter().map(|(from, to)| (&**from, &**to)).collect::<Vec<_>>(), expected);
+    assert_eq!((wrapper.as_deref(), members.as_slice()), (Some("body"), &["ref".to_owned(), "plain".to_owned()][..]));
+    let whole = plan(true, json!({"type": "array"}), &definitions);
+    assert_eq!(ArgumentList::of(&operation(Vec::new()), Some(&whole), &definitions, |_| true).aliases.wrapper, None);
+}
+
+#[test]
 fn a_body_with_more_than_plain_members_is_one_argument() {
     let mut definitions = Map::new();
     definitions.insert("pet".into(), json!({"type": "object", "properties": {"name": {"$ref": "#/$defs/a~1b"}}}));
