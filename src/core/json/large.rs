@@ -1,4 +1,4 @@
-//! Integers beyond 64 bits. A parsed value has them rounded, so they are found by their digits in the text: a text
+//! Integers beyond 64 bits that a double does not hold, either. A parsed value has them rounded, so they are found by their digits in the text: a text
 //! without [`FEWEST_DIGITS`] digits in a row, which is nearly every one, is only scanned.
 
 use std::borrow::Cow;
@@ -94,7 +94,8 @@ fn may_hold(text: &[u8]) -> bool {
     false
 }
 
-/// Whether a number's text is an integer beyond 64 bits. One with a fraction or an exponent is not an integer.
+/// Whether a number's text is an integer beyond 64 bits that a double would round. One with a fraction or an exponent is not an
+/// integer.
 fn is_large(number: &[u8]) -> bool {
     let digits = number.strip_prefix(b"-").unwrap_or(number);
     let text = std::str::from_utf8(number).unwrap_or_default();
@@ -102,6 +103,13 @@ fn is_large(number: &[u8]) -> bool {
         && digits.iter().all(u8::is_ascii_digit)
         && text.parse::<i64>().is_err()
         && text.parse::<u64>().is_err()
+        && !is_double(text)
+}
+
+/// Whether the digits are a double as JavaScript writes it: `120000000000000000000` is 1.2e20.
+fn is_double(text: &str) -> bool {
+    // The shortest digits that identify the value, without an exponent.
+    text.parse::<f64>().is_ok_and(|value| value.to_string() == text)
 }
 
 /// A scan over valid JSON text.
@@ -211,6 +219,9 @@ mod tests {
             (r#"{"f": 1e20, "g": 99999999999999999999.0, "h": 99999999999999999999e1}"#, &[]),
             (r#"{"99999999999999999999": 1, "x": {}, "y": 99999999999999999999}"#, &["/y"]),
             ("00000000000000000000000", &[]),
+            // Doubles as JavaScript writes them, and others with a digit more.
+            ("[120000000000000000000, -123456789012345680000]", &[]),
+            ("[120000000000000000001, -123456789012345683968]", &["/0", "/1"]),
         ] {
             assert_eq!(paths(text), expected, "{text}");
         }

@@ -257,9 +257,10 @@ fn number(text: &str) -> Option<Number> {
     let number: Number = serde_json::from_str(text).ok()?;
     let is_decimal = text.contains(['.', 'e', 'E']);
     let lost = match number.as_f64() {
-        // An integer too large for 64 bits would be rounded, and a tiny number would become zero.
+        // An integer too large for 64 bits would be rounded, unless a double is written so; a tiny number would become zero.
         Some(value) if number.is_f64() => {
-            !is_decimal || (value == 0.0 && mantissa(text).contains(|digit: char| ('1'..='9').contains(&digit)))
+            (!is_decimal && value.to_string() != text)
+                || (value == 0.0 && mantissa(text).contains(|digit: char| ('1'..='9').contains(&digit)))
         }
         _ => false,
     };
