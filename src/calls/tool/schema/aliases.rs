@@ -22,7 +22,7 @@ impl Aliases {
     /// Rewrites the arguments in the form that the tool offers, and returns the changes. An argument that is there in both forms stays in
     /// both, and is refused or not by the schema.
     pub(super) fn apply(&self, arguments: &mut Arguments) -> Vec<Coercion> {
-        let mut changes = Vec::from_iter(self.unwrap(arguments));
+        let mut changes = Vec::from_iter(self.unnest(arguments));
         for (source, offered) in &self.names {
             if !arguments.contains_key(offered)
                 && let Some(value) = arguments.shift_remove(source)
@@ -36,7 +36,7 @@ impl Aliases {
         changes
     }
 
-    fn unwrap(&self, arguments: &mut Arguments) -> Option<Coercion> {
+    fn unnest(&self, arguments: &mut Arguments) -> Option<Coercion> {
         let wrapper = self.wrapper.as_ref()?;
         let Some(Value::Object(nested)) = arguments.get(wrapper) else { return None };
         let is_free = nested.keys().all(|name| name != wrapper && !arguments.contains_key(name));
