@@ -168,7 +168,9 @@ impl InvalidJson {
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let column = place.start - before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) + 1;
         let shown: String = path.chars().take(300).collect();
-        let message = format!("the integer at {shown:?} does not fit into 64 bits; send it as a string, if the tool takes one there");
+        let message = format!(
+            "the integer at {shown:?} does not fit into 64 bits; send it as a string, if the tool takes one there"
+        );
         Self { message, line, column, kind: InvalidJsonKind::LargeInteger { path } }
     }
 }

@@ -10,7 +10,7 @@ use sekisho_core::coercion::Coercion;
 /// The other forms of one tool's arguments.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Aliases {
-    /// The names that the tool offers, by those of its source.
+    /// The offered names, by the names at the source.
     pub names: BTreeMap<String, String>,
     /// The name under which the arguments of `members` may be nested.
     pub wrapper: Option<String>,

@@ -34,7 +34,7 @@ pub(super) fn lower(document: &mut Value) -> bool {
 #[derive(Default)]
 struct Lowering {
     changed: bool,
-    /// Whether keywords of an older dialect became those of 2020-12.
+    /// Whether keywords of an older dialect were replaced by newer ones.
     left_dialect: bool,
 }
 

@@ -108,7 +108,7 @@ pub(super) fn has_file(value: &Value) -> bool {
     }
 }
 
-/// Which values of a schema without a type are bytes: those of a member of a multipart body, as OpenAPI 3.1 writes files.
+/// Where a schema stands. Without a type, a member of a multipart body is bytes, as OpenAPI 3.1 writes files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     /// The body itself, or a part of its composition: its properties are the members.

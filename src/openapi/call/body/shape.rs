@@ -136,7 +136,7 @@ fn text(schema: &Value, definitions: &Map<String, Value>, media_type: &str) -> V
     if is_text && !media_type.to_ascii_lowercase().contains("xml") { schema.clone() } else { json!({"type": "string"}) }
 }
 
-/// The media types that a file may have: those of the document, unless one of them stands for any.
+/// The allowed media types of a file: the document has them, unless one stands for any.
 fn listed<'n>(names: &'n [&'n str]) -> &'n [&'n str] {
     let is_any = |name: &&str| is_range(name) || essence(name) == "application/octet-stream";
     if names.iter().any(is_any) { &[] } else { names }
