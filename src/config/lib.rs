@@ -272,10 +272,11 @@ impl Config {
                 errors.extend(broken);
                 errors.extend(PythonToolsConfig::find_reference(&document));
                 errors.extend(ComponentsConfig::find_reference(&document));
-                let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
+                let mut config = yaml::reader::read::<Self>(&document).unwrap_or_else(|violations| {
                     errors.extend(violations);
                     Self::default()
                 });
+                config.mcp.record_references(&document);
                 (Self { references, ..config }, Some(document))
             }
         };

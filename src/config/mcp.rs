@@ -1,5 +1,6 @@
 mod endpoint;
 pub mod file;
+mod secret_variables;
 mod server;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 use super::{ConfigError, Environment, Secret};
+use crate::yaml::document::Document;
 
 /// MCP servers whose tools, resources and prompts are offered.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -101,6 +103,13 @@ impl McpConfig {
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         environment.apply("SEKISHO_MCP_CONFIG", "mcp.files", &mut self.files);
         environment.apply("SEKISHO_MCP_PREFIX", "mcp.prefix", &mut self.prefix);
+    }
+
+    /// Records which values of `env` a variable, a file or a program gave.
+    pub(super) fn record_references(&mut self, document: &Document) {
+        for (name, settings) in &mut self.servers {
+            settings.env_references = secret_variables::references(document, name);
+        }
     }
 
     /// Adds the servers of these files to the configured ones.

@@ -50,6 +50,13 @@ fn without_a_file_and_without_variables_the_defaults_apply() {
     );
 }
 
+#[test]
+fn the_variables_of_a_program_with_a_value_from_elsewhere_are_known() {
+    let env = "{A: plain, B: '${KEY}', C: 'with ${KEY}', D: '$${KEY}'}";
+    let config = load_with(&format!("mcp: {{servers: {{s: {{command: run, env: {env}}}}}}}"), &[("KEY", "k")]).unwrap();
+    assert_eq!(config.mcp.servers["s"].env_references, ["B", "C"].map(str::to_owned).into());
+}
+
 /// Configurations appear in logs and in test failures.
 #[test]
 fn debug_shows_no_secret() {

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use url::Url;
 use url::form_urlencoded::byte_serialize;
 
 /// The replacement of a secret in a text.
@@ -38,6 +39,10 @@ impl fmt::Debug for SentSecrets {
 }
 
 impl SentSecrets {
+    /// A secret of fewer bytes, all letters, may be a word of any text: it is removed only as it is written, where it is a
+    /// separate word.
+    pub const MIN_LONG_WORD: usize = 12;
+
     /// Unchanged, and encoded for a URL, for Base64 and for JSON.
     pub fn add(&mut self, secret: &str) {
         let secret = secret.trim();
@@ -89,6 +94,16 @@ impl SentSecrets {
         }
     }
 
+    /// A URL with a password, and the password; nothing of another text.
+    pub fn add_password_of(&mut self, text: &str) {
+        let url = Url::parse(text).ok();
+        if let Some(password) = url.as_ref().and_then(Url::password) {
+            self.add(text);
+            self.add(password);
+            self.add(&percent_decode_str(password).decode_utf8_lossy());
+        }
+    }
+
     fn add_cookies(&mut self, value: &HeaderValue) {
         let text = String::from_utf8_lossy(value.as_bytes());
         for (_, value) in text.split(';').filter_map(|pair| pair.split_once('=')) {
@@ -100,7 +115,7 @@ impl SentSecrets {
         self.forms.is_empty()
     }
 
-    /// The text without the secrets, in upper or lower case.
+    /// The text without the secrets, in upper or lower case; a plain word only as it is written.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut kept = String::new();
         let mut done = 0;
@@ -152,6 +167,9 @@ impl SentSecrets {
         let first = rest.first()?;
         let begins_here = |form: &&String| {
             let bytes = form.as_bytes();
+            if is_plain_word(bytes) {
+                return rest.starts_with(bytes) && is_word(text.as_bytes(), at, bytes.len());
+            }
             // The end of a truncated text may be the start of a secret.
             let length = bytes.len().min(rest.len());
             bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
@@ -160,6 +178,10 @@ impl SentSecrets {
         };
         self.forms.iter().find(begins_here).map(|form| form.len().min(rest.len()))
     }
+}
+
+fn is_plain_word(secret: &[u8]) -> bool {
+    secret.len() < SentSecrets::MIN_LONG_WORD && secret.iter().all(u8::is_ascii_alphabetic)
 }
 
 fn is_word(text: &[u8], at: usize, length: usize) -> bool {
@@ -243,6 +265,14 @@ mod tests {
         assert_eq!(short.strike("abcd (abcd) abcde 1abcd xyz"), "[redacted] ([redacted]) abcde 1abcd xyz");
         // The longer of two is removed first.
         assert_eq!(secrets(&["secret", "secret-long"]).strike("secret-long"), "[redacted]");
+    }
+
+    #[test]
+    fn a_plain_word_is_removed_only_as_it_is_written() {
+        let word = secrets(&["Error"]);
+        assert_eq!(word.strike("an error, Errors, Error"), "an error, Errors, [redacted]");
+        let long = secrets(&["correcthorsebattery"]);
+        assert_eq!(long.strike("for CorrectHorseBatterystaple"), "for [redacted]staple");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! They are read unchanged: keys that only concern the other program are ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -83,6 +83,7 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         command,
         args: list(entry, "args", environment)?,
         env: texts(entry, "env", environment)?,
+        env_references: references(entry, "env"),
         cwd: text("cwd")?.map(Into::into),
         url,
         transport,
@@ -124,6 +125,13 @@ fn texts(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Re
     members.iter().map(text).collect()
 }
 
+/// The members with a text that names a variable.
+fn references(entry: &Map<String, Value>, key: &str) -> BTreeSet<String> {
+    let members = entry.get(key).and_then(Value::as_object).into_iter().flatten();
+    let named = members.filter(|(_, value)| value.as_str().is_some_and(|text| text.contains("${")));
+    named.map(|(name, _)| name.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +154,7 @@ mod tests {
         assert_eq!(time.args, ["mcp-server-time", "/home/me/x"]);
         assert_eq!(time.env["KEY"].expose(), "t0p");
         assert_eq!(time.env["N"].expose(), "1");
+        assert_eq!(time.env_references, BTreeSet::from(["KEY".to_owned()]));
         assert!(!time.disabled && servers["off"].disabled);
         let other = &servers["my-server-v2"];
         assert_eq!(other.transport, McpTransport::Sse);

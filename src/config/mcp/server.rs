@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use rust_decimal::Decimal;
@@ -24,6 +24,9 @@ pub struct McpServerSettings {
     pub args: Vec<String>,
     /// The program's environment, in addition to a few variables such as `PATH` and `HOME`: no others are passed on.
     pub env: BTreeMap<String, Secret>,
+    /// The variables of `env` with a value that a variable, a file or a program gave (`${…}`).
+    #[serde(skip)]
+    pub env_references: BTreeSet<String>,
     /// The working directory of the program.
     pub cwd: Option<PathBuf>,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
@@ -119,6 +122,7 @@ impl Default for McpServerSettings {
             command: None,
             args: Vec::new(),
             env: BTreeMap::new(),
+            env_references: BTreeSet::new(),
             cwd: None,
             url: None,
             allow_networks: Vec::new(),

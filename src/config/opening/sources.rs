@@ -156,6 +156,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         command,
         args,
         env: _,
+        env_references: _,
         cwd,
         url,
         allow_networks,

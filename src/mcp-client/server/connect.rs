@@ -79,11 +79,9 @@ impl Connector {
 
     /// The credentials sent to it, the credentials of `access` if it is reached over HTTP.
     fn secrets(&self, access: Option<&AuthorizedHttp>) -> SentSecrets {
+        let Some(access) = access else { return self.settings.env_secrets() };
         let mut secrets = SentSecrets::default();
-        match access {
-            None => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
-            Some(access) => access.add_secrets(&mut secrets),
-        }
+        access.add_secrets(&mut secrets);
         secrets
     }
 

@@ -59,10 +59,8 @@ pub(crate) fn start(
     else {
         return Err("it started without its three streams".to_owned());
     };
-    let mut secrets = SentSecrets::default();
-    settings.env.values().for_each(|value| secrets.add(value.expose()));
     let last_line = Arc::<Mutex<String>>::default();
-    let log = tokio::spawn(pass_on_log(Arc::clone(name), log, secrets, Arc::clone(&last_line)));
+    let log = tokio::spawn(pass_on_log(Arc::clone(name), log, settings.env_secrets(), Arc::clone(&last_line)));
     Ok((Child { process, group, log, last_line }, input, output))
 }
 

@@ -1,0 +1,120 @@
+//! Which variables of a program's `env` are secrets: errors and log lines that repeat their values are redacted. A level of a log or the name
+//! of a table is no secret, and an error without it says nothing.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::McpServerSettings;
+use crate::yaml::document::{Content, Document};
+use sekisho_core::redaction::SentSecrets;
+
+/// A variable is a secret if its name contains one of these, or has one of the second list as a word.
+const IN_NAME: [&str; 8] =
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "AUTHORIZATION"];
+const WORD_OF_NAME: [&str; 8] = ["KEY", "KEYS", "PASS", "PWD", "PAT", "DSN", "JWT", "COOKIE"];
+
+impl McpServerSettings {
+    /// The secrets in `env`: values of variables with the name of a credential, values that a variable, a file or a program
+    /// gave (`${…}`), and passwords in URLs.
+    pub fn env_secrets(&self) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        for (name, value) in &self.env {
+            let value = value.expose();
+            let is_given = || self.env_references.contains(name) && !is_plain(value);
+            if names_credential(name) || is_given() {
+                secrets.add(value);
+            }
+            secrets.add_password_of(value);
+        }
+        secrets
+    }
+}
+
+/// The variables of a server's `env` with a value that a variable, a file or a program gave.
+pub(super) fn references(document: &Document, server: &str) -> BTreeSet<String> {
+    let found = document.find(&format!("mcp.servers.{server}.env"));
+    let Some((node, true)) = found else { return BTreeSet::new() };
+    let Content::Mapping(entries) = &node.content else { return BTreeSet::new() };
+    let given = entries.iter().filter(|(_, value)| value.first_reference().is_some());
+    given.map(|(name, _)| name.name.clone()).collect()
+}
+
+fn names_credential(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    // `PWD` itself is a folder.
+    let has_word = || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| WORD_OF_NAME.contains(&word));
+    IN_NAME.iter().any(|part| name.contains(part)) || (name != "PWD" && has_word())
+}
+
+/// A word, a number, or a file or folder of this machine.
+fn is_plain(value: &str) -> bool {
+    let is_word = value.len() < SentSecrets::MIN_LONG_WORD && value.bytes().all(|byte| byte.is_ascii_alphabetic());
+    is_word || value.parse::<f64>().is_ok() || Path::new(value).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Secret;
+
+    fn struck(env: &[(&str, &str)], references: &[&str], text: &str) -> String {
+        let settings = McpServerSettings {
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect(),
+            env_references: references.iter().map(|name| (*name).to_owned()).collect(),
+            ..McpServerSettings::default()
+        };
+        settings.env_secrets().strike(text).into_owned()
+    }
+
+    #[test]
+    fn plain_settings_of_a_program_are_no_secrets() {
+        let plain = [
+            ("MCP_LOG_LEVEL", "error"),
+            ("LOG_LEVEL", "warning"),
+            ("NODE_ENV", "production"),
+            ("DATA_DIR", "/data/files"),
+            ("DB", "orders"),
+            ("PWD", "/srv/files"),
+            ("MONKEY", "capuchin"),
+            ("API_URL", "https://api.example.com/v2"),
+        ];
+        for (name, value) in plain {
+            let text = format!("Error: {value} failed");
+            assert_eq!(struck(&[(name, value)], &[], &text), text, "{name}");
+        }
+        for (name, value) in [("LEVEL", "warning"), ("PORT", "65432"), ("FOLDER", "/tmp")] {
+            let text = format!("a {value} too many");
+            assert_eq!(struck(&[(name, value)], &[name], &text), text, "{name}: a reference to a plain value");
+        }
+    }
+
+    #[test]
+    fn credentials_are_secrets_by_their_name_their_origin_or_their_place_in_a_url() {
+        let named = [
+            "API_KEY",
+            "GITHUB_TOKEN",
+            "client_secret",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "GITHUB_PAT",
+            "OPENAI_APIKEY",
+            "SENTRY_DSN",
+            "NPM_CONFIG_PASSWD",
+        ];
+        for name in named {
+            assert_eq!(struck(&[(name, "k3y-of-a-caller")], &[], "no k3y-of-a-caller"), "no [redacted]", "{name}");
+        }
+        assert_eq!(struck(&[("GH", "k3y-of-a-caller")], &["GH"], "no k3y-of-a-caller"), "no [redacted]");
+        let url = "postgres://ann:hunter%2F22@db/orders";
+        for text in [url, "hunter%2F22", "hunter/22"] {
+            assert_eq!(struck(&[("DB_URL", url)], &[], text), "[redacted]");
+        }
+        assert_eq!(struck(&[("DB_URL", url)], &[], "no table orders"), "no table orders");
+    }
+
+    #[test]
+    fn a_word_as_a_password_is_redacted_as_it_is_written() {
+        let text = "Orders of customers and orders";
+        assert_eq!(struck(&[("DB_PASSWORD", "orders")], &[], text), "Orders of customers and [redacted]");
+    }
+}
