@@ -255,9 +255,11 @@ impl Server {
         }
     }
 
-    /// Connects it again now. A connection attempt that is under way goes on.
+    /// Connects it again now, and its callers with their next calls. A connection attempt that is under way goes on, and so do
+    /// running calls.
     pub(super) fn reconnect(&self) {
         self.reconnect.notify_waiters();
+        drop(self.callers.forget_all());
     }
 
     /// A caller has signed in on its own: the tools can be listed.

@@ -31,6 +31,8 @@ struct Seen {
     asks_for_token: bool,
     /// Number of requests still to be refused with 401, from any caller.
     refusals: usize,
+    /// The message with which a request of an unknown session is refused with 400; without it, with 404.
+    unknown_session: Option<&'static str>,
     /// Calls that wait until they are released.
     waiting: usize,
     let_go: Arc<Notify>,
@@ -117,7 +119,7 @@ async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Js
         return ([("mcp-session-id", session)], body).into_response();
     }
     match seen.sessions.get(&header("mcp-session-id")) {
-        None => return StatusCode::NOT_FOUND.into_response(),
+        None => return unknown_session(id, seen.unknown_session),
         Some(owner) if *owner != user => seen.mixed += 1,
         Some(_) => {}
     }
@@ -126,6 +128,12 @@ async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Js
         _ => json!({"content": [{"type": "text", "text": user}], "structuredContent": {"user": user, "token": bearer}}),
     };
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+}
+
+fn unknown_session(id: &Value, message: Option<&str>) -> Response {
+    let Some(message) = message else { return StatusCode::NOT_FOUND.into_response() };
+    let error = json!({"code": -32000, "message": message});
+    (StatusCode::BAD_REQUEST, Json(json!({"jsonrpc": "2.0", "id": id, "error": error}))).into_response()
 }
 
 async fn started(yaml: &str) -> TestApp {
@@ -170,6 +178,38 @@ async fn one_session_serves_all_calls_of_a_caller_and_a_lost_one_is_replaced_unn
         assert_eq!(reply["success"], true, "{reply}");
     }
     assert_eq!(upstream.seen.lock().unwrap().opened, 4);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_its_former_sessions_with_400_is_called_in_a_new_one() {
+    let upstream = Upstream::start().await;
+    upstream.seen.lock().unwrap().unknown_session = Some("Bad Request: No valid session ID provided");
+    let app = started(&upstream.yaml("")).await;
+    for _ in 0..2 {
+        let (_, reply) = app.call("far__whoami", json!({})).await;
+        assert_eq!(reply["success"], true, "{reply}");
+        // As after a restart.
+        upstream.seen.lock().unwrap().sessions.clear();
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_reconnect_ends_the_sessions_of_callers() {
+    let upstream = Upstream::start().await;
+    // Nothing in it says that it is about the session.
+    upstream.seen.lock().unwrap().unknown_session = Some("Bad Request");
+    let app = started(&format!("{ADMIN}{}", upstream.yaml(""))).await;
+    let call = async || answer(app.post("/tools/far__whoami/execute").json(&json!({})).bearer_auth("k")).await.1;
+    assert_eq!(call().await["success"], true);
+    upstream.seen.lock().unwrap().sessions.clear();
+    let refused = call().await;
+    assert_eq!(code(&refused), "tool_error", "{refused}");
+    let (status, reply) = answer(app.post("/admin/servers/mcp/far/reconnect").bearer_auth("k")).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    let reply = call().await;
+    assert_eq!(reply["success"], true, "{reply}");
     app.stop().await;
 }
 

@@ -57,6 +57,18 @@ pub(crate) enum Refusal {
     Status(CallError),
 }
 
+impl Refusal {
+    /// Whether a refusal with 400 is about the session: many servers answer so, where the protocol says 404, when they no
+    /// longer know it. No code says it.
+    pub(super) fn is_about_session(&self) -> bool {
+        let message = match self {
+            Self::JsonRpc(error) => &*error.message,
+            Self::Status(error) => error.message(),
+        };
+        message.to_ascii_lowercase().contains("session")
+    }
+}
+
 impl Heading {
     /// Before a handshake.
     pub(crate) fn first() -> Self {

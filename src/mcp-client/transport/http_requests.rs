@@ -32,7 +32,13 @@ impl Connection {
         let heading = http.heading();
         let answer = http.post(heading_of(&heading, request), body.clone(), request.on_behalf.clone()).await;
         let mut answer = answer.map_err(Failure::Call)?;
-        if answer.status == StatusCode::NOT_FOUND && heading.has_session {
+        if heading.has_session && matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
+            if answer.status == StatusCode::BAD_REQUEST {
+                let refusal = Box::pin(http.refusal(answer)).await;
+                if !refusal.is_about_session() {
+                    return Err(refusal.into());
+                }
+            }
             // The server no longer knows the session, and has not processed the request. Boxed, because it is rare.
             let heading = Box::pin(self.replace_session(http, &heading)).await?;
             let again = Box::pin(http.post(heading_of(&heading, request), body, request.on_behalf.clone()));
@@ -56,10 +62,7 @@ impl Connection {
     ) -> Result<Value, Failure> {
         // Boxed, because most answers are successful and are JSON.
         if !answer.status.is_success() {
-            return Err(match Box::pin(http.refusal(answer)).await {
-                Refusal::JsonRpc(error) => Failure::Refused(error),
-                Refusal::Status(error) => Failure::Call(error),
-            });
+            return Err(Box::pin(http.refusal(answer)).await.into());
         }
         if is(&answer.headers, EVENT_STREAM) {
             let mut events = EventSource::answering(http, answer);
@@ -101,6 +104,15 @@ impl Connection {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::JsonRpc(error) => Self::Refused(error),
+            Refusal::Status(error) => Self::Call(error),
+        }
+    }
+}
+
 fn heading_of(heading: &Heading, request: &Outgoing<'_>) -> HeaderMap {
     let mut headers = heading.headers.clone();
     if heading.is_repetitive {
@@ -139,6 +151,7 @@ mod tests {
 
     use super::*;
     use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
+    use crate::transport::http::SESSION;
     use crate::transport::in_flight::InFlight;
     use crate::transport::inbound::{Inbound, MAX_PENDING_ANSWERS};
     use sekisho_config::OutboundConfig;
@@ -273,6 +286,43 @@ mod tests {
         assert_eq!(inbound.most.load(Ordering::Relaxed), MAX_PENDING_ANSWERS);
         assert!(answered.load(Ordering::Relaxed) >= ASKED - MAX_PENDING_ANSWERS, "the others were answered before");
         connection.close.cancel();
+    }
+
+    /// A server that knows one session, and refuses others with this answer.
+    fn knowing_one_session(status: StatusCode, refusal: String) -> Router {
+        let handle = async move |headers: HeaderMap, body: String| {
+            let message: Value = serde_json::from_str(&body).unwrap();
+            let result = match (message["method"].as_str(), headers.get(SESSION)) {
+                (Some("initialize"), _) => json!({
+                    "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "far", "version": "1"},
+                }),
+                (Some("tools/call"), Some(session)) if session == "new" => json!({"found": true}),
+                (Some("tools/call"), _) => return (status, refusal).into_response(),
+                _ => return StatusCode::ACCEPTED.into_response(),
+            };
+            let answer = axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
+            ([(SESSION, "new")], answer).into_response()
+        };
+        Router::new().route("/mcp", post(handle))
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_server_does_not_know_is_replaced() {
+        let error = |message: &str| {
+            json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": message}}).to_string()
+        };
+        for (status, refusal, is_replaced) in [
+            (StatusCode::NOT_FOUND, String::new(), true),
+            (StatusCode::BAD_REQUEST, error("Bad Request: No valid session ID provided"), true),
+            (StatusCode::BAD_REQUEST, "Invalid or missing session ID".to_owned(), true),
+            (StatusCode::BAD_REQUEST, error("Bad Request: no such table"), false),
+            (StatusCode::BAD_REQUEST, String::new(), false),
+        ] {
+            let connection = connection_to(knowing_one_session(status, refusal.clone())).await;
+            let answered = connection.request(Outgoing::of("tools/call", &Map::new())).await;
+            assert_eq!(answered.is_ok(), is_replaced, "{status} {refusal}: {answered:?}");
+            connection.close.cancel();
+        }
     }
 
     #[tokio::test]
