@@ -18,6 +18,12 @@ use super::caller::Owner;
 /// How long a client may take to answer a question; a person may have to read it.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The protocol's code for a request that needs its user to open a page first (2025-11-25).
+pub const URL_ELICITATION_REQUIRED: i32 = -32042;
+
+/// The protocol's notification that the user has finished on a page.
+pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
+
 /// The messages and questions that a running call may send to its client.
 pub trait ClientPeer: fmt::Debug + Send + Sync {
     /// The owner of resources that are held for the client.
@@ -43,6 +49,10 @@ pub trait ClientPeer: fmt::Debug + Send + Sync {
 
     /// Passes on a log message of the tool, if the client requested such messages. Never waits.
     fn log(&self, message: LogMessage);
+
+    /// Says that the user has finished on a page (`notifications/elicitation/complete`), to a client of a revision with that
+    /// notification. Never waits.
+    fn elicitation_complete(&self, _id: &str) {}
 
     /// Sends the client all `questions` at once and waits for all answers, at most [`ANSWER_TIMEOUT`]. Answers have
     /// the keys of their questions. Dropping the future withdraws the questions.

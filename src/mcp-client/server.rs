@@ -19,6 +19,7 @@ pub(crate) mod handshake;
 pub(crate) mod listing;
 pub(crate) mod operations;
 pub(crate) mod output;
+mod page_elicitation;
 pub(crate) mod session;
 pub(crate) mod session_owner;
 mod sign_in_tool;

@@ -8,6 +8,7 @@ mod endpoints;
 mod forwarded;
 mod hostile;
 mod operations;
+mod pages;
 mod replicas;
 mod revisions;
 mod sessionless;

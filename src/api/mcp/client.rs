@@ -199,6 +199,12 @@ impl ClientPeer for Client {
         _ = self.events.try_send(ServerNotification::ProgressNotification(ProgressNotification::new(params)));
     }
 
+    fn elicitation_complete(&self, id: &str) {
+        if let Some((session, _)) = &self.session {
+            session.elicitation_complete(id);
+        }
+    }
+
     fn log(&self, message: LogMessage) {
         if self.log_level.is_none_or(|least| message.level < least) {
             return;

@@ -11,10 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::headers::Era;
+use super::methods::error_data;
 use super::running_request::Outcome;
 use sekisho_calls::pipeline::{Answer, ErrorInfo, Reply};
 use sekisho_core::call::McpResult;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::peer::{ClientPeer, URL_ELICITATION_REQUIRED};
 
 /// The headers of the response that the result comes from, in its `_meta`; elsewhere they are `metadata.headers`.
 const HEADERS: &str = "sekisho/headers";
@@ -59,6 +61,14 @@ pub(super) fn missing_capability(reply: &Reply, client: &Client) -> Option<Error
     let reported = refused.and_then(|output| output.pointer("/data/requiredCapabilities")).cloned();
     let required = reported.or_else(|| client.missing())?;
     Some(ErrorData::missing_required_client_capability(serde_json::from_value(required).ok()?))
+}
+
+/// The refusal of a server whose user must open a page first, for a client with sessions that opens pages (2025-11-25).
+pub(super) fn needed_pages(reply: &Reply, client: &Client) -> Option<ErrorData> {
+    let opens_pages = client.capabilities().pointer("/elicitation/url").is_some_and(Value::is_object);
+    let error = reply.outcome.as_ref().err().filter(|_| opens_pages)?;
+    error.output().filter(|output| output["code"] == URL_ELICITATION_REQUIRED)?;
+    Some(error_data(error))
 }
 
 pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData {

@@ -24,7 +24,8 @@ use super::subscriptions::{self, Subscriptions};
 use sekisho_core::call::{Caller, OpenTime};
 use sekisho_core::caller::Owner;
 use sekisho_core::peer::{
-    ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Question, Questions, Unanswered,
+    ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, ELICITATION_COMPLETE, LogLevel, LogMessage, Progress, Question,
+    Questions, Unanswered,
 };
 
 /// Log messages that may queue for a slow client; further ones are dropped.
@@ -262,6 +263,14 @@ impl ClientPeer for McpSession {
     }
 
     fn progress(&self, _progress: Progress) {}
+
+    fn elicitation_complete(&self, id: &str) {
+        let opens_pages = ClientPeer::capabilities(self).pointer("/elicitation/url").is_some_and(Value::is_object);
+        if opens_pages && self.ready.load(Ordering::Relaxed) {
+            let params = json!({"elicitationId": id});
+            self.outside.send(&json!({"jsonrpc": "2.0", "method": ELICITATION_COMPLETE, "params": params}));
+        }
+    }
 
     fn log(&self, message: LogMessage) {
         if message.level >= self.level() {

@@ -64,6 +64,10 @@ impl ClientPeer for TransformedPeer {
         self.peer.task_created();
     }
 
+    fn elicitation_complete(&self, id: &str) {
+        self.peer.elicitation_complete(id);
+    }
+
     fn log(&self, mut message: LogMessage) {
         self.strike(&mut message.data);
         self.peer.log(message);

@@ -14,7 +14,9 @@ use crate::changes::{Change, ResourceOwner};
 use crate::names::Names;
 use crate::transport::in_flight::InFlight;
 use crate::transport::inbound::Inbound;
-use sekisho_core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
+use sekisho_core::peer::{
+    ClientPeer, ClientSession, ELICITATION_COMPLETE, LogMessage, Progress, Question, Questions, Unanswered,
+};
 use sekisho_core::share::Share;
 
 /// Maximum concurrent requests of one server that wait for an answer.
@@ -94,6 +96,12 @@ impl Inbound for Handler {
                     && let Some(message) = log_message(serde_json::to_value(message.params).unwrap_or_default())
                 {
                     peer.log(message);
+                }
+            }
+            ServerNotification::CustomNotification(other) if other.method == ELICITATION_COMPLETE => {
+                let id = other.params.as_ref().and_then(|params| params.get("elicitationId"));
+                if let (Some(peer), Some(id)) = (peer, id.and_then(Value::as_str)) {
+                    peer.elicitation_complete(id);
                 }
             }
             other => self.events.handle(&other, self.owner.as_ref()),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::page_elicitation;
 use crate::names::Names;
 use crate::text::bounded;
 use crate::transport::large_numbers;
@@ -53,7 +54,10 @@ pub(crate) fn failed(server: &str, failure: Failure) -> CallError {
     match failure {
         Failure::Call(error) => error,
         Failure::Refused(error) => {
-            let message = format!("the MCP server {server} refused the call: {}", bounded(&error.message));
+            let mut message = format!("the MCP server {server} refused the call: {}", bounded(&error.message));
+            if let Some(addresses) = page_elicitation::addresses(&error) {
+                message.push_str(&format!("; its user must open this page first, and then call again: {addresses}"));
+            }
             let output = json!({"code": error.code.0, "message": bounded(&error.message), "data": error.data});
             let (code, blame) = match error.code.0 {
                 INTERNAL_ERROR => (ErrorCode::UpstreamError, Blame::Upstream),

@@ -1,6 +1,6 @@
 //! One connection to one server, and its requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::page_elicitation;
 use super::session_owner::OwnerKey;
 use super::task::UpstreamTask;
 use crate::transport::authorized_http::AuthorizedHttp;
@@ -145,8 +146,15 @@ impl Session {
                 tracing::debug!(?error, "an MCP server does not accept a log level");
             }
         }
+        let mut opened = BTreeSet::new();
         for _ in 0..MAX_ROUNDS {
-            let result = self.ask_once(call, method, &params, marked).await?;
+            let answer = self.ask_once(call, method, &params, marked).await;
+            if let Err(Failure::Refused(refusal)) = &answer
+                && page_elicitation::are_opened(call, refusal, &mut opened).await
+            {
+                continue;
+            }
+            let result = answer?;
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
             }

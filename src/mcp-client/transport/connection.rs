@@ -214,7 +214,9 @@ impl Connection {
             (None, ServerNotification::ProgressNotification(progress)) => {
                 self.in_flight.by_token(&progress.params.progress_token)
             }
-            (None, ServerNotification::LoggingMessageNotification(_)) => self.inbound.client(&self.in_flight),
+            (None, ServerNotification::LoggingMessageNotification(_) | ServerNotification::CustomNotification(_)) => {
+                self.inbound.client(&self.in_flight)
+            }
             _ => None,
         };
         self.inbound.notification(notification, peer.as_deref());

@@ -50,6 +50,10 @@ impl ClientPeer for NestedPeer {
         self.client.progress(Progress { progress: count.into(), total: None, message: progress.message });
     }
 
+    fn elicitation_complete(&self, id: &str) {
+        self.client.elicitation_complete(id);
+    }
+
     fn log(&self, message: LogMessage) {
         self.client.log(message);
     }

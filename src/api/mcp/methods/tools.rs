@@ -117,6 +117,11 @@ impl Context {
             {
                 return Err(missing);
             }
+            if era == Era::Sessions
+                && let Some(refusal) = result::needed_pages(&answered.reply, &client)
+            {
+                return Err(refusal);
+            }
             let mut result = result::of_reply(&answered.reply, has_output_schema)?;
             if era == Era::Sessions {
                 // Older revisions allow only objects as structured content, and require it of a tool that lists a schema.
