@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::app::{TestApp, answer, code, config};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
-use crate::mcp_programs::{processes, running, server};
+use crate::mcp_programs::{processes, running, server, started};
 use crate::slack::slack;
 
 async fn app_with(servers: &[(&str, String)]) -> TestApp {
@@ -67,6 +67,23 @@ async fn the_tools_of_a_program_are_called_through_the_checkpoint() {
     assert_eq!(metadata["source"], "mcp:moody");
     assert_eq!((&metadata["rate_limit"], &metadata["labels"]), (&json!(60), &json!(["demo"])));
     assert_eq!(app.metric("shannon_mcp_server_up{server=\"moody\"}").await, 1.0);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_of_a_program_keeps_the_values_of_env_that_are_no_secrets() {
+    let environment = json!({"MOOD": "fine", "TABLE": "city", "A_TOKEN": "such"});
+    let app = app_with(&[("moody", started("moody", &environment, ""))]).await;
+    let (_, reply) = app.call("moody__refuse", json!({})).await;
+    assert!(reply["error"].as_str().unwrap().contains("no [redacted] city"), "{reply}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_notifications_is_listed_and_called() {
+    let app = app_with(&[("moody", server("objecting", ""))]).await;
+    let (_, reply) = app.call("moody__echo", json!({"city": "Bern"})).await;
+    assert_eq!(reply["text"], r#"{"city":"Bern"}"#, "{reply}");
     app.stop().await;
 }
 

@@ -25,8 +25,17 @@ pub(super) struct Waiting {
     pub(super) peer: Option<Arc<dyn ClientPeer>>,
     /// Where its answer goes, if all answers come in one stream.
     pub(super) answer: Option<oneshot::Sender<Result<Value, Failure>>>,
-    /// Whether the server works on it, so that its messages may be about it: not a handshake, or waiting for changes.
-    pub(super) is_call: bool,
+    pub(super) kind: RequestKind,
+}
+
+/// The part of a connection's life that a request belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestKind {
+    Handshake,
+    /// The server works on it, so that its messages may be about it.
+    Call,
+    /// It waits for changes.
+    Subscription,
 }
 
 impl InFlight {
@@ -41,23 +50,23 @@ impl InFlight {
 
     /// Removes a request whose caller no longer waits.
     pub(super) fn give_up(&self, id: i64) {
-        let is_call = self.lock().remove(&id).is_some_and(|waiting| waiting.is_call);
+        let is_call = self.lock().remove(&id).is_some_and(|waiting| waiting.kind == RequestKind::Call);
         self.given_up.fetch_or(is_call, Ordering::Relaxed);
     }
 
-    /// Passes an answer on to its request. An error without an id is for the only request, if there is only one.
+    /// Passes an answer on to its request. An error without an id may refuse the handshake; later it is no answer, since many
+    /// servers answer notifications with one.
     pub(super) fn settle(&self, answer: Answer) {
         let mut requests = self.lock();
         let id = answer.number().or_else(|| {
-            let mut open = requests.keys();
-            let only = open.next().copied().filter(|_| open.next().is_none());
-            only.filter(|id| answer.is_to(*id))
+            let handshake = requests.iter().find(|(_, waiting)| waiting.kind == RequestKind::Handshake);
+            handshake.map(|(id, _)| *id).filter(|id| answer.is_to(*id))
         });
         let sender = id.and_then(|id| requests.get_mut(&id)).and_then(|waiting| waiting.answer.take());
         match sender {
             // It is not an error if the caller has just left.
             Some(sender) => _ = sender.send(answer.outcome),
-            None => tracing::debug!("an MCP server answered an unknown request"),
+            None => tracing::debug!(?answer, "an MCP server answered an unknown request"),
         }
     }
 
@@ -70,7 +79,7 @@ impl InFlight {
     /// The client behind the only call; `None` if there are none or several.
     pub(crate) fn single(&self) -> Option<Arc<dyn ClientPeer>> {
         let requests = self.lock();
-        let mut waiting = requests.values().filter(|waiting| waiting.is_call);
+        let mut waiting = requests.values().filter(|waiting| waiting.kind == RequestKind::Call);
         let first = waiting.next()?;
         if waiting.next().is_some() { None } else { first.peer.clone() }
     }
@@ -93,9 +102,9 @@ impl InFlight {
 mod tests {
     use super::*;
 
-    fn waiting(is_call: bool) -> (Waiting, oneshot::Receiver<Result<Value, Failure>>) {
+    fn waiting(kind: RequestKind) -> (Waiting, oneshot::Receiver<Result<Value, Failure>>) {
         let (answer, answered) = oneshot::channel();
-        (Waiting { peer: None, answer: Some(answer), is_call }, answered)
+        (Waiting { peer: None, answer: Some(answer), kind }, answered)
     }
 
     fn answer(text: &str) -> Answer {
@@ -103,29 +112,35 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_reaches_its_request_and_an_error_without_an_id_the_only_one() {
-        let in_flight = InFlight::default();
-        let ((one, mut first), (two, mut second)) = (waiting(true), waiting(true));
-        in_flight.record(1, one);
-        in_flight.record(2, two);
-        let refusal = r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#;
-        in_flight.settle(answer(refusal));
-        in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#));
-        assert!(first.try_recv().is_err() && second.try_recv().is_err(), "they are for nobody");
-        in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":"2","result":{"n":2}}"#));
-        assert_eq!(second.try_recv().unwrap().unwrap()["n"], 2);
-        in_flight.forget(2);
-        in_flight.settle(answer(refusal));
-        assert!(matches!(first.try_recv().unwrap(), Err(Failure::Refused(error)) if error.code.0 == -1));
+    fn an_answer_reaches_its_request_and_an_error_without_an_id_the_handshake_only() {
+        let refusals = [
+            r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}"#,
+        ];
+        for refusal in refusals {
+            let in_flight = InFlight::default();
+            let (call, mut called) = waiting(RequestKind::Call);
+            in_flight.record(1, call);
+            in_flight.settle(answer(refusal));
+            in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#));
+            assert!(called.try_recv().is_err(), "they are for nobody");
+            in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":"1","result":{"n":1}}"#));
+            assert_eq!(called.try_recv().unwrap().unwrap()["n"], 1);
+            in_flight.forget(1);
+            let (handshake, mut refused) = waiting(RequestKind::Handshake);
+            in_flight.record(2, handshake);
+            in_flight.settle(answer(refusal));
+            assert!(matches!(refused.try_recv().unwrap(), Err(Failure::Refused(error)) if error.code.0 == -1));
+        }
     }
 
     #[test]
     fn a_handshake_that_is_given_up_is_no_call() {
         let in_flight = InFlight::default();
-        in_flight.record(1, waiting(false).0);
+        in_flight.record(1, waiting(RequestKind::Handshake).0);
         in_flight.give_up(1);
         assert!(!in_flight.has_given_up());
-        in_flight.record(2, waiting(true).0);
+        in_flight.record(2, waiting(RequestKind::Call).0);
         in_flight.give_up(2);
         assert!(in_flight.has_given_up() && in_flight.is_empty());
     }

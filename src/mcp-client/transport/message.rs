@@ -100,7 +100,7 @@ impl Answer {
         }
     }
 
-    /// Whether it answers the only request that is open: an error may have no id.
+    /// Whether it answers the request that it was sent for: an error may have no id.
     pub(crate) fn is_to(&self, asked: i64) -> bool {
         match self.id {
             Some(_) => self.number() == Some(asked),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::connection::{Channel, Connection, SEND_TIMEOUT};
-use super::in_flight::Waiting;
+use super::in_flight::{RequestKind, Waiting};
 use super::message::{self, Failure};
 use super::request_headers::MarkedArguments;
 use sekisho_core::call::OnBehalf;
@@ -49,8 +49,12 @@ impl Connection {
             true => (None, None),
             false => Some(oneshot::channel()).unzip(),
         };
-        let is_call = self.info().is_some() && request.method != LISTEN;
-        self.in_flight.record(id, Waiting { peer: request.peer.cloned(), answer: sender, is_call });
+        let kind = match request.method {
+            LISTEN => RequestKind::Subscription,
+            _ if self.info().is_none() => RequestKind::Handshake,
+            _ => RequestKind::Call,
+        };
+        self.in_flight.record(id, Waiting { peer: request.peer.cloned(), answer: sender, kind });
         let mut running = Running { connection: self, id, is_answered: false };
         let outcome = tokio::select! {
             biased;
