@@ -322,7 +322,7 @@ async fn instructions_and_prompts_of_a_server_are_withheld_until_approved() {
     app.gateway.reload(config(&app.directory, &yaml)).await;
     news.next_of("notifications/prompts/list_changed").await;
     assert_eq!(prompts().await[0]["description"], commands);
-    assert_eq!(greet().await["result"]["messages"][0]["content"]["text"], "Hello null");
+    assert_eq!(greet().await["result"]["messages"][0]["content"]["text"], "Hello");
     assert_eq!(degraded(&app).await["quarantine"], Value::Null);
 }
 

@@ -116,7 +116,7 @@ async fn what_servers_have_beside_tools_is_found_under_their_names() {
     // Nor for who comes to the call itself by another way.
     let read = run(&stranger, servers.read_resource(&friend, "two+demo://7")).await;
     assert_eq!(read, Err(ErrorCode::Denied));
-    let arguments = || json!({"name": "Ada"}).as_object().cloned().unwrap();
+    let arguments = || json!({"name": "Ada"}).as_object().cloned();
     let prompt = run(&stranger, servers.get_prompt(&stranger, "one__greet", arguments())).await.unwrap();
     assert_eq!(prompt["messages"][0]["content"]["text"], "Hello \"Ada\"");
     let prompt = run(&stranger, servers.get_prompt(&stranger, "two__greet", arguments())).await;

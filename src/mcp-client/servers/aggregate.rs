@@ -40,7 +40,7 @@ impl McpServers {
             "resources/read" => self.read_resource(caller, text(params, "uri")),
             "resources/subscribe" => self.subscribe(caller, text(params, "uri")),
             "prompts/get" => {
-                let arguments = params.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
+                let arguments = params.get("arguments").and_then(Value::as_object).cloned();
                 self.get_prompt(caller, text(params, "name"), arguments)
             }
             "completion/complete" => self.complete(caller, params.clone()),
@@ -113,12 +113,10 @@ impl McpServers {
         server.unsubscribe(&own, owner).await
     }
 
-    /// The call that gets a listed prompt, for its `GetPromptResult`.
-    pub fn get_prompt(&self, caller: &Caller, name: &str, arguments: Arguments) -> OperationRequest {
+    /// The call that gets a listed prompt, for its `GetPromptResult`. Servers may tell no arguments from an empty object.
+    pub fn get_prompt(&self, caller: &Caller, name: &str, arguments: Option<Arguments>) -> OperationRequest {
         let mut params = Map::from_iter([("name".to_owned(), name.into())]);
-        if !arguments.is_empty() {
-            params.insert("arguments".to_owned(), Value::Object(arguments));
-        }
+        params.extend(arguments.map(|arguments| ("arguments".to_owned(), Value::Object(arguments))));
         OperationRequest {
             method: "prompts/get",
             target: self.prompt(CallKind::Prompt, caller, name),

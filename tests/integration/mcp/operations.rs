@@ -45,6 +45,20 @@ fn audited(directory: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// A server may tell them apart.
+#[tokio::test]
+async fn a_prompt_is_asked_for_with_no_arguments_or_with_an_empty_object_as_its_client_does() {
+    let app = before("").await;
+    let client = McpClient::connect(&app, NEWER).await;
+    for (params, expected) in
+        [(json!({"name": "m__greet"}), "Hello"), (json!({"name": "m__greet", "arguments": {}}), "Hello null")]
+    {
+        let prompt = client.result("prompts/get", params, "GetPromptResult").await;
+        assert_eq!(prompt["messages"][0]["content"]["text"], expected);
+    }
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn each_is_limited_written_down_and_counted() {
     let app = before("").await;

@@ -25,6 +25,7 @@ impl Context {
     }
 
     pub(super) fn get_prompt(&self, request: GetPromptRequestParams) -> Result<StartedRequest, ErrorData> {
+        let has_arguments = request.arguments.is_some();
         let request = Questionable {
             method: "prompts/get",
             name: request.name,
@@ -34,6 +35,7 @@ impl Context {
         };
         self.start_or_resume(request, |context, call, _client, arguments| {
             let (gateway, client) = (Arc::clone(&context.server.gateway), Arc::clone(&context.client));
+            let arguments = has_arguments.then_some(arguments);
             async move {
                 let request = gateway.mcp_servers().get_prompt(&call.caller, &call.tool, arguments);
                 let prompt = operation::run(&gateway, call, request).await;
