@@ -154,7 +154,7 @@ const MOODS: [(&str, Option<&str>, u64); 8] = [
     ("wrong", Some("timeout"), 3),
     ("half", Some("upstream_error"), 5),
     ("drip", None, 3),
-    ("long", Some("upstream_error"), 6),
+    ("long", Some("output_too_large"), 6),
     ("flood", None, 10),
 ];
 

@@ -71,6 +71,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
+    /// The request that the line answers that is being skipped, if its id has been read.
+    pub(super) fn skipped_answer(&self) -> Option<i64> {
+        self.skipped.as_ref().and_then(|(message, _)| message.answered())
+    }
+
     fn take_line(&mut self) -> Line {
         if let Some((message, _)) = self.skipped.take() {
             return Line::TooLong(message);

@@ -115,6 +115,12 @@ pub(super) fn too_large(max: usize) -> CallError {
     CallError::new(ErrorCode::OutputTooLarge, message)
 }
 
+/// A line is longer than `bytes`, after which it is not read to its end.
+pub(super) fn endless_line(bytes: usize) -> CallError {
+    let message = format!("it sent a line of more than {bytes} bytes, much more than `max_message_bytes`");
+    CallError::new(ErrorCode::OutputTooLarge, message)
+}
+
 fn unreadable(text: &[u8]) -> CallError {
     let why = match (str::from_utf8(text), serde_json::from_slice::<Value>(text)) {
         (Err(_), _) => "it is not UTF-8",

@@ -59,7 +59,7 @@ impl Connection {
         let outcome = tokio::select! {
             biased;
             outcome = self.exchange(id, body, &request, answer) => outcome,
-            () = self.close.cancelled() => Err(Failure::Lost),
+            () = self.close.cancelled() => Err(self.ending.failure()),
         };
         running.is_answered = true;
         outcome

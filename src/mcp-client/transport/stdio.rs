@@ -14,7 +14,7 @@ use super::child_process::Child;
 use super::ending::Ending;
 use super::inbound::Source;
 use super::lines::{Line, LineError, Lines};
-use super::message::{Answer, Failure, Message, too_large};
+use super::message::{Answer, Failure, Message, endless_line, too_large};
 use sekisho_core::call::SentFlag;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 
@@ -57,6 +57,8 @@ pub(super) struct StdioOutput {
     batch: VecDeque<Message>,
     max: usize,
     stray: StrayLines,
+    /// The rest of the output is one line that is not read.
+    has_endless_line: bool,
     exit_timeout: Duration,
     ending: Ending,
 }
@@ -82,6 +84,7 @@ pub(super) fn split(
         batch: VecDeque::new(),
         max,
         stray: StrayLines { since: Instant::now(), count: 0 },
+        has_endless_line: false,
         exit_timeout: EXIT_TIMEOUT,
         ending: ending.clone(),
     };
@@ -184,6 +187,18 @@ impl StdioOutput {
         }
     }
 
+    /// Fails the request that a line answers that is not read to its end; all that run, if nothing tells which.
+    fn endless_line(&mut self, bytes: usize) -> Result<Message, Failure> {
+        let error = endless_line(bytes);
+        let Some(id) = self.lines.skipped_answer() else {
+            self.ending.set_endless_line(bytes);
+            return Err(self.broken(error.message()));
+        };
+        self.has_endless_line = true;
+        self.broken(error.message());
+        Ok(Message::Answer(Answer::failed(id, Failure::Call(error))))
+    }
+
     fn broken(&mut self, reason: impl Into<String>) -> Failure {
         self.ending.set_reason(reason);
         self.exit_timeout = BROKEN_EXIT_TIMEOUT;
@@ -196,6 +211,9 @@ impl Source for StdioOutput {
         loop {
             if let Some(message) = self.batch.pop_front() {
                 return Ok(message);
+            }
+            if self.has_endless_line {
+                return Err(Failure::Lost);
             }
             let line = match self.line().await? {
                 Ok(Some(Line::Text(line))) => line,
@@ -211,10 +229,7 @@ impl Source for StdioOutput {
                 Err(LineError::Unreadable(error)) => {
                     return Err(self.broken(format!("its output cannot be read: {error}")));
                 }
-                Err(LineError::Endless(max)) => {
-                    let key = "`max_message_bytes`";
-                    return Err(self.broken(format!("it sent a line of more than {max} bytes, much more than {key}")));
-                }
+                Err(LineError::Endless(bytes)) => return self.endless_line(bytes),
             };
             let line = line.trim_ascii();
             self.batch = Message::all(line).into();
@@ -255,6 +270,24 @@ mod tests {
         assert!(matches!(first.outcome, Err(Failure::Call(error)) if error.code() == ErrorCode::OutputTooLarge));
         let Ok(Message::Answer(second)) = output.next().await else { panic!("an answer") };
         assert!(second.is_to(5) && second.outcome.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_not_read_to_its_end_fails_its_request_or_all() {
+        let endless = |begin: &str| format!("printf '{begin}'; head -c 20000 /dev/zero | tr '\\0' x; cat");
+        let is_too_large = |failure: &Failure| match failure {
+            Failure::Call(error) => error.code() == ErrorCode::OutputTooLarge,
+            _ => false,
+        };
+        let (_input, mut output, ending) = output_of(&endless(r#"{"jsonrpc":"2.0","id":4,"result":{"text":""#), 1_000);
+        let Ok(Message::Answer(answer)) = output.next().await else { panic!("an answer") };
+        assert!(answer.is_to(4) && is_too_large(&answer.outcome.unwrap_err()));
+        assert!(matches!(output.next().await, Err(Failure::Lost)) && matches!(ending.failure(), Failure::Lost));
+        assert!(ending.reason().unwrap().contains("more than 16000 bytes"));
+
+        let (_input, mut output, ending) = output_of(&endless(r#"{"result":{"text":""#), 1_000);
+        assert!(matches!(output.next().await, Err(Failure::Lost)) && is_too_large(&ending.failure()));
+        assert!(ending.reason().unwrap().contains("more than 16000 bytes"));
     }
 
     #[tokio::test]
