@@ -145,6 +145,7 @@ fn show(common: &Common, command: &ListingCommand, answer: &Value) -> Exit {
             ("degraded", "degraded"),
             ("quarantined", "quarantined"),
             ("unavailable", "not offered"),
+            ("description_problem", "description cut"),
             ("output_schema_problem", "output not checked"),
             ("flags", "flagged"),
         ];

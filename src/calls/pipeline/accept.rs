@@ -182,7 +182,7 @@ fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<
 fn output_too_large(size: usize, limit: usize) -> CallError {
     CallError::new(
         ErrorCode::OutputTooLarge,
-        format!("the output has {size} bytes, {limit} are allowed; request less at a time"),
+        format!("the output has {size} bytes, {limit} are allowed (max_output_bytes); request less at a time"),
     )
 }
 

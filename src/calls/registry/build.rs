@@ -245,7 +245,10 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     }
     let metadata = &mut definition.metadata;
     set(&mut metadata.name, &changes.rename);
-    set(&mut metadata.description, &changes.description);
+    if let Some(description) = &changes.description {
+        metadata.description.clone_from(description);
+        metadata.description_problem = None;
+    }
     set(&mut metadata.cost_per_use, &changes.cost_per_use);
     set(&mut metadata.rate_limit, &changes.rate_limit);
     set(&mut metadata.timeout_seconds, &changes.timeout_seconds);

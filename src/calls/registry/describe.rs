@@ -45,6 +45,9 @@ pub struct ToolSummary<'a> {
     /// Why the tool exists but is not offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     unavailable: Option<&'a str>,
+    /// Why the description is not the whole one of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description_problem: Option<&'a str>,
     /// Why its outputs are not checked: the output schema that its source describes cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     output_schema_problem: Option<&'a str>,
@@ -147,6 +150,7 @@ impl<'a> ToolSummary<'a> {
             quarantined: None,
             kind: None,
             unavailable: None,
+            description_problem: metadata.description_problem.as_deref(),
             output_schema_problem: None,
             flags,
             score: None,

@@ -26,6 +26,8 @@ pub struct Metadata {
     pub version: String,
     /// Description for a model, which decides by it whether to call the tool.
     pub description: String,
+    /// Why the description is not the whole one of the source.
+    pub description_problem: Option<String>,
     pub category: String,
     pub author: String,
     /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`, `component:<file>`.
@@ -86,6 +88,7 @@ impl Default for Metadata {
             name: String::new(),
             version: "1.0.0".into(),
             description: String::new(),
+            description_problem: None,
             category: "general".into(),
             author: "sekisho".into(),
             source: BUILTIN.into(),

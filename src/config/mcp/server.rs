@@ -79,6 +79,8 @@ pub struct McpServerSettings {
     pub connect_timeout_seconds: u32,
     /// Maximum size of a message of the server, in bytes.
     pub max_message_bytes: usize,
+    /// Maximum size of the description of a tool, in bytes; a longer one is cut, and says so.
+    pub max_description_bytes: usize,
     /// Maximum tokens of the text of one result that a model gets; what is longer is cut. Budgets limit it further. A
     /// tool's own limit is in `tools.overrides`.
     pub max_text_tokens: u64,
@@ -150,6 +152,7 @@ impl Default for McpServerSettings {
             timeout_seconds: 30,
             connect_timeout_seconds: 30,
             max_message_bytes: 4 << 20,
+            max_description_bytes: 16 << 10,
             max_text_tokens: 8_000,
             max_output_bytes: 1 << 20,
             revision: None,
@@ -264,6 +267,7 @@ impl McpServerSettings {
         findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
         findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
         findings.above_zero(&at("max_message_bytes"), self.max_message_bytes);
+        findings.above_zero(&at("max_description_bytes"), self.max_description_bytes);
         findings.above_zero(&at("max_text_tokens"), self.max_text_tokens);
         findings.above_zero(&at("max_output_bytes"), self.max_output_bytes);
         if self.transport == McpTransport::Sse && self.revision == Some(McpRevision::V2026_07_28) {

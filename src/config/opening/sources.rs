@@ -184,6 +184,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         timeout_seconds: _,
         connect_timeout_seconds: _,
         max_message_bytes,
+        max_description_bytes,
         max_text_tokens,
         max_output_bytes,
         revision: _,
@@ -217,6 +218,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     at.higher_or_gone("rate_limit", rate_limit, &is.rate_limit);
     at.lower("cost_per_use", cost_per_use, &is.cost_per_use);
     at.higher("max_message_bytes", max_message_bytes, &is.max_message_bytes);
+    at.higher("max_description_bytes", max_description_bytes, &is.max_description_bytes);
     at.higher("max_text_tokens", max_text_tokens, &is.max_text_tokens);
     at.higher("max_output_bytes", max_output_bytes, &is.max_output_bytes);
     at.rises("share", share, &is.share, |share| match share {

@@ -22,9 +22,6 @@ use sekisho_core::call::Upstream;
 use sekisho_core::error::Detail;
 use sekisho_core::tool_scope::fits;
 
-/// Bytes of a description that a model is shown.
-const MAX_DESCRIPTION: usize = 16 << 10;
-
 /// Maximum bytes of a server's instructions.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
 
@@ -123,11 +120,12 @@ impl ListingPolicy<'_> {
         let settings = self.settings;
         let hint = |name: &str| tool.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
         let trusted = |name: &str| settings.trusted && hint(name) == Some(true);
-        let description = tool.get("description").and_then(Value::as_str).unwrap_or_default();
+        let (description, description_problem) = self.description(tool);
         let annotations = ANNOTATIONS.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(*key)?.clone())));
         let metadata = Metadata {
             name: name.to_string(),
-            description: cut(description, MAX_DESCRIPTION),
+            description,
+            description_problem,
             category: settings.category.clone(),
             author: self.server.to_owned(),
             source: source(self.server),
@@ -151,6 +149,18 @@ impl ListingPolicy<'_> {
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             executor: executor(),
         })
+    }
+
+    /// The description for a model, which says where it was cut, and the reason.
+    fn description(&self, tool: &Value) -> (String, Option<String>) {
+        let whole = tool.get("description").and_then(Value::as_str).unwrap_or_default();
+        let (bytes, max) = (whole.len(), self.settings.max_description_bytes);
+        if bytes <= max {
+            return (whole.to_owned(), None);
+        }
+        let shown = cut(whole, max);
+        let problem = format!("it has {bytes} bytes and is cut after {} (max_description_bytes)", shown.len());
+        (format!("{shown}\n[The description is cut here: {} of {bytes} bytes.]", shown.len()), Some(problem))
     }
 
     /// The same, for the callers who may see the server.
@@ -255,6 +265,22 @@ mod tests {
         ] {
             assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn a_description_says_where_it_is_cut() {
+        let settings = McpServerSettings { max_description_bytes: 5, ..McpServerSettings::default() };
+        let described = |name: &str, text: &str| json!({"name": name, "inputSchema": {}, "description": text});
+        let tools = json!([described("a", "Finds"), described("b", "Sucht für"), described("c", "Sieüü")]);
+        let tools = catalogue(&settings, Some("s"), tools).tools;
+        let found: Vec<_> = tools
+            .iter()
+            .map(|tool| (&*tool.metadata.description, tool.metadata.description_problem.as_deref()))
+            .collect();
+        let problem = "it has 10 bytes and is cut after 5 (max_description_bytes)";
+        assert_eq!(found[0], ("Finds", None));
+        assert_eq!(found[1], ("Sucht\n[The description is cut here: 5 of 10 bytes.]", Some(problem)));
+        assert!(found[2].0.starts_with("Sieü\n[The description is cut here: 5 of 7"), "{:?}", found[2]);
     }
 
     #[test]

@@ -194,6 +194,11 @@ impl Server {
                 "an MCP server has suspected prompt injections in its instructions or prompts"
             );
         }
+        let cut = catalogue.tools.iter().filter(|tool| tool.metadata.description_problem.is_some());
+        let cut: Vec<_> = cut.map(|tool| tool.metadata.name.as_str()).collect();
+        if !cut.is_empty() {
+            tracing::warn!(server = self.name(), tools = ?cut, "descriptions of tools are cut (max_description_bytes)");
+        }
         self.catalogue.store(Arc::new(catalogue));
         self.context.tools_changed.notify_one();
     }

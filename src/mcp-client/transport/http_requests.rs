@@ -13,9 +13,10 @@ use super::connection::{Answering, Channel, Connection};
 use super::event_source::{EventSource, StandingSource};
 use super::handshake::DISCOVER;
 use super::http::{EVENT_STREAM, Heading, HttpChannel, JSON, Refusal, is, is_forbidden};
-use super::message::{Failure, Message};
+use super::message::{Failure, Message, too_large};
 use super::request::Outgoing;
 use super::request_headers;
+use sekisho_core::error::ErrorCode;
 use sekisho_outbound::OutboundStream;
 
 /// Timeout to begin a session in place of one that the server no longer knows.
@@ -73,7 +74,10 @@ impl Connection {
             return answer;
         }
         let is_json = is(&answer.headers, JSON);
-        let body = answer.whole().await.map_err(Failure::Call)?;
+        let body = answer.whole().await.map_err(|error| match error.code() {
+            ErrorCode::OutputTooLarge => Failure::Call(too_large(http.access.max_message_bytes)),
+            _ => Failure::Call(error),
+        })?;
         match is_json.then(|| Message::of(&body)).flatten() {
             Some(Message::Answer(answer)) if answer.is_to(request.id) => answer.outcome,
             _ => Err(Failure::Invalid),
@@ -323,6 +327,18 @@ mod tests {
             assert_eq!(answered.is_ok(), is_replaced, "{status} {refusal}: {answered:?}");
             connection.close.cancel();
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_names_the_setting() {
+        let large = async || axum::Json(json!({"jsonrpc": "2.0", "id": 0, "result": "x".repeat(2_000)}));
+        let connection = connection_to(Router::new().route("/mcp", post(large))).await;
+        let Err(Failure::Call(error)) = connection.request(Outgoing::of("tools/call", &Map::new())).await else {
+            panic!("it is too large");
+        };
+        assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+        assert!(error.message().contains("more than 1000 bytes (max_message_bytes)"), "{error}");
+        connection.close.cancel();
     }
 
     #[tokio::test]
