@@ -27,7 +27,7 @@ use sekisho_observe::metrics::ToolMetrics;
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
 pub use self::metadata::{Effects, Metadata};
 pub use self::missing::Missing;
-pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::name::{InvalidToolName, ToolName, qualified_name, shortened_name};
 pub use self::paging::how_to_read_on;
 pub use self::schema::{
     Aliases, ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,

@@ -18,7 +18,8 @@ use serde_json::{Map, Value, json};
 
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{BUILTIN, Metadata, Tool};
+use sekisho_calls::tool::{BUILTIN, Metadata, Tool, shortened_name};
+use sekisho_config::McpEndpoint;
 use sekisho_core::call::Caller;
 use sekisho_gateway::Gateway;
 
@@ -115,6 +116,18 @@ impl Catalogue {
         ServerResult::CustomResult(CustomResult(written))
     }
 
+    /// The name of the tool that a client of an endpoint with a `max_name_length` calls by a shorter one.
+    pub(super) fn own_name<'a>(&'a self, given: &'a str, endpoint: Option<&McpEndpoint>, caller: &Caller) -> &'a str {
+        let max = endpoint.and_then(|endpoint| endpoint.max_name_length).filter(|max| given.len() == *max);
+        let Some(max) = max.filter(|_| self.snapshot.get(given).is_none()) else { return given };
+        let is_meant = |tool: &&Arc<Tool>| {
+            tool.name().len() > max
+                && shortened_name(tool.name(), max) == given
+                && !tool.metadata.is_hidden_from(caller)
+        };
+        self.snapshot.tools().iter().find(is_meant).map_or(given, |tool| tool.name())
+    }
+
     /// Whether calls of a tool can run as tasks.
     pub(super) fn runs_as_task(&self, name: &str) -> bool {
         self.snapshot.get(name).is_some_and(|tool| tool.metadata.runs_as_task())
@@ -148,6 +161,18 @@ impl Catalogue {
         let tool = self.in_headers.contains(name).then(|| self.get(name, caller)).flatten()?;
         Some(Arc::clone(&tool.input_schema))
     }
+}
+
+/// The list of tools, with names of at most `max` characters.
+pub(super) fn with_short_names(result: ServerResult, max: usize) -> ServerResult {
+    let Ok(mut written) = serde_json::to_value(&result) else { return result };
+    for tool in written.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+        let short = tool["name"].as_str().map(|name| shortened_name(name, max).into_owned());
+        if let Some(short) = short {
+            tool["name"] = short.into();
+        }
+    }
+    ServerResult::CustomResult(CustomResult(written))
 }
 
 fn digest(tool: &McpTool) -> u64 {
@@ -225,7 +250,7 @@ fn described(tool: &Tool) -> McpTool {
     let field = |name: &str| metadata.mcp_annotations.get(name).cloned();
     let mut described = McpTool::new_with_raw(
         metadata.name.clone(),
-        Some(metadata.description.clone().into()),
+        (!metadata.description.is_empty()).then(|| metadata.description.clone().into()),
         input_schema(tool.input.document()),
     );
     described.output_schema = output::listed(tool);

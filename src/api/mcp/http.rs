@@ -109,7 +109,10 @@ async fn post(
         ));
     }
     let (message, text) = read_message(gateway, Connection::of(parts)?, body).await?;
-    let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &meta.caller);
+    let schema = |name: &str| {
+        let catalogue = server.catalogues.present(gateway);
+        catalogue.schema_with_headers(catalogue.own_name(name, endpoint.as_deref(), &meta.caller), &meta.caller)
+    };
     let request = match message {
         Message::Request(request) => request,
         other => {

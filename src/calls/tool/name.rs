@@ -1,5 +1,6 @@
 //! Tool names: the form that model APIs accept, and stable names for the tools of servers and documents.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
@@ -67,6 +68,16 @@ pub fn qualified_name(prefix: &str, name: &str) -> ToolName {
     ToolName(qualified)
 }
 
+/// A name of at most `max` characters for the tool of this name: the name itself, or its beginning and eight hex digits of its
+/// SHA-256.
+pub fn shortened_name(name: &str, max: usize) -> Cow<'_, str> {
+    if name.len() <= max {
+        return Cow::Borrowed(name);
+    }
+    let beginning = &name[..name.floor_char_boundary(max.saturating_sub(SUFFIX))];
+    Cow::Owned(format!("{beginning}_{}", hex::encode(&Sha256::digest(name)[..4])))
+}
+
 fn is_allowed(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
 }
@@ -113,6 +124,15 @@ mod tests {
         let long = qualified_name("github", &"x".repeat(100));
         assert_eq!(long.as_str().len(), 64);
         assert_ne!(long, qualified_name("github", &"x".repeat(101)));
+    }
+
+    #[test]
+    fn a_shortened_name_is_stable_and_fits() {
+        assert_eq!(shortened_name("github__get_issue", 17), "github__get_issue");
+        let short = shortened_name("github__get_issue", 16);
+        assert_eq!(short, "github__c33f9ab8");
+        assert_ne!(short, shortened_name("github__get_issues", 16));
+        assert_eq!(shortened_name(&"x".repeat(64), 50).len(), 50);
     }
 
     proptest! {

@@ -24,7 +24,16 @@ pub struct McpEndpoint {
     pub code_mode: bool,
     /// How clients get large results.
     pub results: McpResults,
+    /// Maximum characters of a tool's name, for clients that add a prefix of their own; by default 64. A longer name is
+    /// its beginning and a digest there.
+    pub max_name_length: Option<usize>,
 }
+
+/// The shortest maximum of a name: some letters, and a digest.
+const MIN_NAME_LENGTH: usize = 16;
+
+/// Maximum characters of a tool's name.
+const MAX_NAME_LENGTH: usize = 64;
 
 /// How an endpoint's clients get large results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,6 +84,10 @@ impl McpEndpoint {
         if self.code_mode && self.search == Some(true) {
             let problem = "is set beside `search: true`, and clients get one of both lists";
             findings.add(format!("{setting}.code_mode"), problem, "leave one of them out");
+        }
+        if self.max_name_length.is_some_and(|max| !(MIN_NAME_LENGTH..=MAX_NAME_LENGTH).contains(&max)) {
+            let advice = "set a number from 16 to 64, such as 50 for a client that adds `mcp__sekisho__`";
+            findings.add(format!("{setting}.max_name_length"), "is no maximum that names can have", advice);
         }
         let has_inner_star = |pattern: &String| pattern.strip_suffix('*').unwrap_or(pattern).contains('*');
         if self.tools.iter().any(has_inner_star) {

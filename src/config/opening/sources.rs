@@ -137,7 +137,8 @@ pub(super) fn mcp(at: &mut Comparison<'_>, was: &McpConfig, is: &McpConfig) {
     oauth(at, client.as_ref(), is.oauth.as_ref());
     at.higher("max_tools_per_server", max_tools_per_server, &is.max_tools_per_server);
     at.below("endpoints").in_both(endpoints, &is.endpoints, |at, was, is| {
-        let McpEndpoint { tools, roles, instructions: _, search: _, code_mode: _, results: _ } = was;
+        let McpEndpoint { tools, roles, instructions: _, search: _, code_mode: _, results: _, max_name_length: _ } =
+            was;
         at.wider_choice("tools", tools, &is.tools);
         at.wider_choice("roles", roles, &is.roles);
     });

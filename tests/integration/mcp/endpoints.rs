@@ -54,6 +54,34 @@ async fn an_endpoint_shows_and_calls_its_tools_alone() {
 }
 
 #[tokio::test]
+async fn a_tool_with_a_long_name_is_listed_and_called_by_a_shorter_one() {
+    let long = "calculator_of_sums_for_the_books";
+    let app = TestApp::with(&format!(
+        "{YAML}    short: {{tools: [calc*], max_name_length: 20}}\ntools: {{overrides: {{calculator: {{rename: {long}}}}}}}\n"
+    ))
+    .await;
+    for revision in [NEWER, OLDER] {
+        let mut short = client(&app, revision, "key-of-eve", "short");
+        if revision == OLDER {
+            short = short.introduced().await;
+        }
+        let listed = names(&short).await;
+        assert!(listed.len() == 1 && listed[0].len() == 20 && listed[0].starts_with("calculator_"), "{listed:?}");
+        for name in [&*listed[0], long] {
+            let called = short.result("tools/call", call_of(name), "CallToolResult").await;
+            assert_eq!(called["content"][0]["text"], "42", "{revision} {name}: {called}");
+        }
+        // Elsewhere it has its own name alone.
+        let mut whole = McpClient::new(&app, revision, Some("key-of-eve"));
+        if revision == OLDER {
+            whole = whole.introduced().await;
+        }
+        assert!(names(&whole).await.contains(&long.to_owned()));
+        assert!(whole.reply("tools/call", call_of(&listed[0])).await["error"].is_object());
+    }
+}
+
+#[tokio::test]
 async fn an_endpoint_has_instructions_and_a_listing_of_its_own() {
     let app = TestApp::with(YAML).await;
     let finance = client(&app, NEWER, "key-of-carl", "finance");

@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 use super::approval;
 use super::tasks::with_task_support;
 use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
-use crate::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, lists_object, page, without_output_schema};
+use crate::mcp::catalogue::{
+    LIST_TTL_MS, Page, for_older_clients, lists_object, page, with_short_names, without_output_schema,
+};
 use crate::mcp::client::Client;
 use crate::mcp::extensions::{APPS, TASKS};
 use crate::mcp::headers::Era;
@@ -47,13 +49,18 @@ impl Context {
         let mut result = ListToolsResult::with_all_items(items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
         let result = ServerResult::ListToolsResult(result);
-        Ok(match self.era {
+        let result = match self.era {
             Era::Stateless => catalogue.with_further_annotations(result),
             Era::Sessions => {
                 let is_whole = self.client.listing == McpToolListing::All;
                 let result = with_task_support(result, |name| is_whole && catalogue.runs_as_task(name));
                 catalogue.with_further_annotations(result)
             }
+        };
+        let max_name = self.client.endpoint.as_ref().and_then(|endpoint| endpoint.max_name_length);
+        Ok(match max_name {
+            Some(max) => with_short_names(result, max),
+            None => result,
         })
     }
 
@@ -64,7 +71,11 @@ impl Context {
         let (name, arguments) = match search::answer(&request.name, &arguments, &self.server, &self.client) {
             search::Answer::Result(result) => return result.map(|result| ready(result.into())),
             search::Answer::Call(name, arguments) => (name, arguments),
-            search::Answer::NotOurs => (request.name.into_owned(), arguments),
+            search::Answer::NotOurs => {
+                let catalogue = self.server.catalogues.present(&self.server.gateway);
+                let endpoint = self.client.endpoint.as_deref();
+                (catalogue.own_name(&request.name, endpoint, &self.client.caller).to_owned(), arguments)
+            }
         };
         if let Some(wanted) = &task {
             self.check_task(wanted, &name)?;
@@ -105,12 +116,18 @@ impl Context {
             };
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
             let lists_object = tool.is_some_and(|tool| lists_object(tool));
+            let unknown = tool.is_none().then(|| context.call(call.tool.clone(), Arc::clone(&client)));
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             (call.origin.session, call.origin.handles) = (session, context.handles(&gateway));
             let answered = gateway.approvals().call_when_approved(call, arguments, max_wait).await.answered;
             if let Err(error) = &answered.reply.outcome {
                 context.was_refused(error);
+                if let Some(call) = unknown
+                    && let Some(server) = gateway.mcp_servers().of_tool_in_session(&call, &call.tool).await
+                {
+                    return Err(result::added_in_session(&call.tool, &server));
+                }
             }
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)

@@ -35,6 +35,8 @@ fn code_mode_needs_the_tool_that_runs_programs_and_is_the_only_list() {
             "agent.profiles.anthropic.code_mode",
         ),
         ("mcp: {endpoints: {a: {code_mode: true, search: true}}}", "mcp.endpoints.a.code_mode"),
+        ("mcp: {endpoints: {a: {max_name_length: 15}}}", "mcp.endpoints.a.max_name_length"),
+        ("mcp: {endpoints: {a: {max_name_length: 65}}}", "mcp.endpoints.a.max_name_length"),
     ] {
         let error = format!("{:?}", load(text).unwrap_err());
         assert!(error.contains(setting), "{text}: {error}");
