@@ -39,6 +39,7 @@ async fn tools_that_cannot_be_offered_are_listed_with_the_reason() {
         tool("fine", &object, None),
         tool("odd", &json!({"type": "object", "properties": {"a": {"type": "strin"}}}), None),
         tool("external", &json!({"type": "object", "$ref": "https://other.example/schema.json"}), None),
+        tool("older", &json!({"properties": {"n": {"minimum": 0, "exclusiveMinimum": true}}}), None),
         tool("output", &object, Some(json!({"type": "objec"}))),
         tool("output_external", &object, Some(json!({"$ref": "https://other.example/schema.json"}))),
     ]);
@@ -68,6 +69,7 @@ async fn tools_that_cannot_be_offered_are_listed_with_the_reason() {
     for name in ["a__output", "a__output_external"] {
         assert!(found(name, "unavailable").is_empty() && !found(name, "output_schema_problem").is_empty(), "{name}");
     }
+    assert!(listed.iter().any(|tool| tool["name"] == "a__older" && tool["unavailable"].is_null()), "{listed:?}");
     let of_eve = full_list(&app, "key-of-eve").await;
     assert!(
         !of_eve.iter().any(|tool| tool["source"] == "mcp:a"),
