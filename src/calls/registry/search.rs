@@ -3,10 +3,13 @@
 //! Ranking after Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
 //! (2009), with weighted fields as in BM25F (§3.6): a word in the name counts more than one in the description.
 
+mod stop_words;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
+use self::stop_words::is_stop_word;
 use crate::tool::Tool;
 
 /// BM25's parameters for term saturation and length normalization, with the usual values.
@@ -27,7 +30,7 @@ const MAX_ENDING: usize = 3;
 const SHORTEST_STEM: usize = 5;
 /// Maximum words looked up for one beginning.
 const MAX_COMPLETIONS: usize = 64;
-/// Maximum distinct words of a query that count; later ones are ignored.
+/// Maximum distinct words of a query that count, beside stop words; later ones are ignored.
 const MAX_QUERY: usize = 32;
 
 /// The searched texts of a tool.
@@ -87,6 +90,9 @@ impl SearchIndex {
         let mut seen = HashSet::new();
         let mut query = words(query);
         query.retain(|word| seen.insert(word.clone()));
+        if query.iter().any(|word| !is_stop_word(word)) {
+            query.retain(|word| !is_stop_word(word));
+        }
         for word in query.iter().take(MAX_QUERY) {
             // Several forms of a word in a tool count as one.
             best.fill(0.0);

@@ -210,6 +210,21 @@ fn only_the_first_words_of_a_long_query_count() {
 }
 
 #[test]
+fn stop_words_count_only_in_a_query_without_others() {
+    let snapshot =
+        searchable(&[("weather", "Tells the weather", json!({})), ("which", "Finds a program of the path", json!({}))]);
+    let names = |query: &str| {
+        let found = snapshot.search(query, 5).into_iter();
+        found.map(|(tool, _)| tool.name().to_owned()).collect::<Vec<_>>()
+    };
+    let filler =
+        "I would like you to please tell me if it is so that we can do this or that with some of these which are there";
+    let others = "for all he she they them then than into about from when where while been were had has have does did could should";
+    assert_eq!(names(&format!("{filler} {others} weather")), ["weather"]);
+    assert_eq!(names("which of the"), ["which", "weather"]);
+}
+
+#[test]
 fn equal_scores_are_sorted_by_name() {
     let snapshot = searchable(&[("b_x", "", json!({})), ("c_x", "", json!({})), ("a_x", "", json!({}))]);
     let found: Vec<_> = snapshot.search("x", 10).into_iter().map(|(tool, _)| tool.name()).collect();
