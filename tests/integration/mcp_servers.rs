@@ -8,7 +8,7 @@ use sekisho::{CallContext, Caller, ErrorCode, Via};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, code, config};
+use crate::app::{TestApp, answer, code, config, degraded};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 use crate::mcp_programs::{processes, running, server, started};
@@ -84,6 +84,16 @@ async fn a_server_that_refuses_notifications_is_listed_and_called() {
     let app = app_with(&[("moody", server("objecting", ""))]).await;
     let (_, reply) = app.call("moody__echo", json!({"city": "Bern"})).await;
     assert_eq!(reply["text"], r#"{"city":"Bern"}"#, "{reply}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_cursors_has_each_tool_once() {
+    let app = app_with(&[("moody", server("unmoved", ""))]).await;
+    let (_, listed) = answer(app.get("/tools/list?detail=full")).await;
+    let listed = listed.as_array().unwrap().iter().filter(|tool| tool["source"] == "mcp:moody");
+    assert_eq!(listed.filter(|tool| tool["unavailable"].is_null()).count(), 5);
+    assert_eq!(degraded(&app).await, Value::Null);
     app.stop().await;
 }
 

@@ -4,7 +4,8 @@
 use std::iter;
 
 use rmcp::model::{
-    CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject, RequestId, ServerJsonRpcMessage,
+    CallToolResult, ContentBlock, CustomResult, ErrorCode as McpErrorCode, ErrorData, MetaObject, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -27,7 +28,7 @@ pub(super) fn message(era: Era, id: RequestId, outcome: Outcome) -> ServerJsonRp
         Ok(mut result) => {
             match era {
                 Era::Stateless => result.fill_missing_cache_hints(),
-                Era::Sessions => result.strip_result_type_for_legacy_peer(),
+                Era::Sessions => remove_later_members(&mut result),
             }
             ServerJsonRpcMessage::response(result, id)
         }
@@ -39,6 +40,28 @@ pub(super) fn message(era: Era, id: RequestId, outcome: Outcome) -> ServerJsonRp
             ServerJsonRpcMessage::error(error, Some(id))
         }
     }
+}
+
+/// Removes the members that only 2026-07-28 has.
+fn remove_later_members(result: &mut ServerResult) {
+    result.strip_result_type_for_legacy_peer();
+    let (ttl_ms, cache_scope) = match result {
+        ServerResult::ListToolsResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
+        ServerResult::ListPromptsResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
+        ServerResult::ListResourcesResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
+        ServerResult::ListResourceTemplatesResult(list) => (&mut list.ttl_ms, &mut list.cache_scope),
+        ServerResult::ReadResourceResult(read) => (&mut read.ttl_ms, &mut read.cache_scope),
+        ServerResult::CustomResult(CustomResult(Value::Object(written))) => {
+            written.retain(|name, value| match name.as_str() {
+                "ttlMs" | "cacheScope" => false,
+                "resultType" => value != "complete",
+                _ => true,
+            });
+            return;
+        }
+        _ => return,
+    };
+    (*ttl_ms, *cache_scope) = (None, None);
 }
 
 /// # Errors
@@ -177,6 +200,20 @@ mod tests {
         let written = |answer: &Answer| serde_json::to_value(of_answer(answer, false)).expect("JSON")["_meta"].clone();
         assert_eq!(written(&made), json!({"sekisho/headers": {"location": "/pets/7"}}));
         assert_eq!(written(&Answer::default()), Value::Null);
+    }
+
+    #[test]
+    fn a_client_with_sessions_gets_no_members_of_a_later_revision() {
+        let later = json!({"tools": [], "ttlMs": 7, "cacheScope": "private", "resultType": "complete"});
+        let list: rmcp::model::ListToolsResult = serde_json::from_value(later.clone()).expect("a list");
+        for result in [ServerResult::ListToolsResult(list), ServerResult::CustomResult(CustomResult(later))] {
+            let written = |era| {
+                let message = message(era, RequestId::Number(1), Ok(result.clone()));
+                serde_json::to_value(message).expect("JSON")["result"].clone()
+            };
+            assert_eq!(written(Era::Sessions), json!({"tools": []}));
+            assert_eq!(written(Era::Stateless)["ttlMs"], 7);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Reads the lists of a server page by page, within limits.
 
+use std::collections::HashSet;
+
 use rmcp::model::ErrorCode as McpErrorCode;
 use serde_json::{Map, Value};
 
@@ -126,21 +128,24 @@ struct Pages {
 
 impl Pages {
     /// The items that `keep` returns, and whether there are more. `room` is the remaining number of bytes.
-    async fn read<T>(
+    async fn read<T: PartialEq>(
         &self,
         session: &Session,
         room: &mut usize,
         mut keep: impl FnMut(Value) -> Option<T>,
     ) -> Result<(Vec<T>, bool), ListFailure> {
         let mut items = Vec::new();
-        let mut cursor: Option<Value> = None;
+        let (mut cursors, mut cursor) = (HashSet::new(), None::<String>);
+        let mut page_before = 0;
         for _ in 0..MAX_PAGES {
-            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect::<Map<_, _>>();
+            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into()));
+            let params = params.collect::<Map<_, _>>();
             let mut page = session.ask(self.method, params).await.map_err(|error| self.failed(&error))?;
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {
                 let reason = format!("its answer to {} has no list of {}", self.method, self.member);
                 return Err(ListFailure { is_unknown_method: false, reason });
             };
+            let this_page = items.len();
             for item in found {
                 let size = json::footprint(&item);
                 let Some(item) = keep(item) else { continue };
@@ -150,12 +155,16 @@ impl Pages {
                 *room -= size;
                 items.push(item);
             }
-            let next = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
-            // A server that returns the same cursor again would never end.
-            if next.is_none() || next == cursor {
+            let Some(next) = page.get("nextCursor").and_then(Value::as_str) else { return Ok((items, false)) };
+            // A server that returns a cursor again would never end. One that ignores cursors sent the same page again.
+            if !cursors.insert(next.to_owned()) {
+                if items[page_before..this_page] == items[this_page..] {
+                    items.truncate(this_page);
+                }
                 return Ok((items, false));
             }
-            cursor = next;
+            cursor = Some(next.to_owned());
+            page_before = this_page;
         }
         Ok((items, true))
     }
