@@ -31,6 +31,28 @@ async fn full_list(app: &TestApp, key: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn a_tool_that_a_server_added_in_one_session_is_refused_with_the_reason() {
+    let app = TestApp::with(&yaml(&[("m", server("growing", ""))])).await;
+    ready(&app).await;
+    let (client, other) = (McpClient::connect(&app, OLDER).await, McpClient::connect(&app, OLDER).await);
+    let call = |name: &str| json!({"name": name, "arguments": {}});
+    for client in [&client, &other] {
+        let unknown = client.reply("tools/call", call("m__more")).await;
+        assert!(unknown["error"]["message"].as_str().unwrap().contains("there is no tool"), "{unknown}");
+    }
+    client.result("tools/call", call("m__echo"), "CallToolResult").await;
+    for _ in 0..2 {
+        let refused = client.reply("tools/call", call("m__more")).await;
+        assert!(refused["error"]["message"].as_str().unwrap().contains("m added the tool \"m__more\""), "{refused}");
+    }
+    for (client, name) in [(&client, "m__none"), (&other, "m__more")] {
+        let unknown = client.reply("tools/call", call(name)).await;
+        assert!(unknown["error"]["message"].as_str().unwrap().contains("there is no tool"), "{unknown}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn tools_that_cannot_be_offered_are_listed_with_the_reason() {
     let directory = TempDir::new().unwrap();
     let listed = directory.path().join("tools.json");

@@ -99,6 +99,14 @@ pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData 
     ErrorData::invalid_params(message.to_owned(), Some(data))
 }
 
+/// The tools of a server are those of a new session with it.
+pub(super) fn added_in_session(tool: &str, server: &str) -> ErrorData {
+    let message = format!(
+        "the MCP server {server} added the tool {tool:?} in this session, and only the tools of a new session are offered here"
+    );
+    unknown_tool(&message, &[])
+}
+
 fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
     let text = || vec![ContentBlock::text(&answer.text)];
     if let Some(preview) = answer.preview.as_deref() {

@@ -1,5 +1,7 @@
 //! The sessions of a server's callers: begun by their first call, looked after, and ended.
 
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
@@ -12,6 +14,7 @@ use super::Server;
 use super::caller_slots::AllInUse;
 use super::connection_loop::{sign_of_life, wait_after};
 use super::endpoint::Endpoint;
+use super::listing::name_of;
 use super::session::Session;
 use super::session_owner::{OwnerKey, SessionOwner};
 use sekisho_config::McpShare;
@@ -43,6 +46,24 @@ impl Server {
             Some(owner) => self.callers.get(owner),
             None => self.main(),
         }
+    }
+
+    /// Whether the server has a tool of this name in the session of a call's client, where it added the tool. Read once after each
+    /// change that the server announces there.
+    pub(crate) async fn has_in_session(&self, call: &CallContext, name: &str) -> bool {
+        let Ok(headers) = self.own_headers(call) else { return false };
+        let owner = SessionOwner::of(call, self.settings().share, headers);
+        let Some(session) = owner.key.as_ref().and_then(|key| self.callers.get(key)) else { return false };
+        if session.connection.has_other_tools.swap(false, Ordering::Relaxed)
+            && let Ok(listing) = self.connector.list(&session, self.most_tools).await
+        {
+            let catalogue = self.catalogue.load();
+            let known: HashSet<_> = catalogue.tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
+            let tools = listing.tools.iter().filter_map(|tool| serde_json::from_str::<Value>(tool).ok());
+            let names = tools.filter_map(|tool| Some(self.names().qualified(name_of(&tool))?.to_string()));
+            *session.own_tools.lock() = names.filter(|name| !known.contains(name.as_str())).collect();
+        }
+        session.own_tools.lock().contains(name)
     }
 
     /// Whether calls of the owner go over the gateway's own session: where the settings say that the server is

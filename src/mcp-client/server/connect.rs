@@ -261,6 +261,7 @@ impl Connector {
             owner: owner.key.clone(),
             // The level of a client that has set none.
             level: Mutex::new(LogLevel::Info),
+            own_tools: Mutex::default(),
             suspect: Arc::default(),
             close: connection.close.clone(),
             _close: guard,

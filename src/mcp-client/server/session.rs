@@ -1,6 +1,6 @@
 //! One connection to one server, and its requests.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) owner: Option<OwnerKey>,
     /// The log level that the server knows, in revisions in which a session has one.
     pub(crate) level: Mutex<LogLevel>,
+    /// The names here of the tools that only it has, as listed after the server said that its tools are others.
+    pub(crate) own_tools: Mutex<HashSet<String>>,
     /// A call had no answer in time.
     pub(crate) suspect: Arc<Notify>,
     /// Closes the connection, even if it is in use.

@@ -78,6 +78,21 @@ impl McpServers {
         (!instructions.is_empty()).then(|| instructions.join("\n\n"))
     }
 
+    /// The server that has a tool of this name in the session of a call's client, and not in a new one.
+    pub async fn of_tool_in_session(&self, call: &CallContext, name: &str) -> Option<String> {
+        let may_have = |server: &&Arc<Server>| {
+            let begins = server.names().prefix().is_none_or(|prefix| name.starts_with(prefix));
+            begins && server.admits(&call.caller) && call.caller.tools.admits(name)
+        };
+        let servers: Vec<_> = self.running.load().values().filter(may_have).cloned().collect();
+        for server in servers {
+            if server.has_in_session(call, name).await {
+                return Some(server.name().to_owned());
+            }
+        }
+        None
+    }
+
     /// The call that reads a resource, for its `ReadResourceResult`.
     pub fn read_resource(&self, caller: &Caller, uri: &str) -> OperationRequest {
         let target = self.resource(CallKind::Resource, caller, uri);

@@ -11,7 +11,7 @@
 //! `request`, and for requests over HTTP in `http_requests`. The types of messages are rmcp's.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     /// The parameters of `initialize`, also for a session that replaces another.
     pub(super) introduction: OnceLock<Map<String, Value>>,
     pub(super) handshake: OnceLock<HandshakeResult>,
+    /// The server has said that its tools are others, and they were not listed since.
+    pub(crate) has_other_tools: AtomicBool,
     /// Why it ended by itself.
     pub(crate) ending: Ending,
     /// Cancelled to close it, and when it has ended by itself.
@@ -131,6 +133,7 @@ impl Connection {
             cancellations: TaskTracker::new(),
             introduction: OnceLock::new(),
             handshake: OnceLock::new(),
+            has_other_tools: AtomicBool::new(false),
             ending,
             close,
             ended: CancellationToken::new(),
@@ -209,6 +212,9 @@ impl Connection {
     }
 
     fn notified(&self, notification: ServerNotification, request: Option<Answering<'_>>) {
+        if let ServerNotification::ToolListChangedNotification(_) = &notification {
+            self.has_other_tools.store(true, Ordering::Relaxed);
+        }
         let peer = match (request, &notification) {
             (Some(request), _) => request.peer.cloned(),
             (None, ServerNotification::ProgressNotification(progress)) => {
