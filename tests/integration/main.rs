@@ -78,6 +78,7 @@ mod mcp_schema;
 mod mcp_servers;
 mod mcp_sessions;
 mod model_apis;
+mod model_requests;
 mod oauth;
 mod object_storage;
 mod observability;

@@ -68,15 +68,17 @@ pub(super) fn thinking_field(thinking: Thinking, is_adaptive: bool) -> Value {
 fn mark_for_cache(body: &mut Value) {
     const MARK: &str = "cache_control";
     let mark = || json!({"type": "ephemeral"});
-    if let Some(tool) = body["tools"].as_array_mut().and_then(|tools| tools.last_mut()) {
+    // An index would add the member as null where there are no tools.
+    if let Some(tool) = body.get_mut("tools").and_then(Value::as_array_mut).and_then(|tools| tools.last_mut()) {
         tool[MARK] = mark();
     }
     if let Some(system) = body["system"].as_str() {
         body["system"] = json!([{"type": "text", "text": system, MARK: mark()}]);
     }
-    let messages = body["messages"].as_array_mut().into_iter().flatten().rev();
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten().rev();
     for message in messages.filter(|message| message["role"] == "user").take(2) {
-        if let Some(part) = message["content"].as_array_mut().and_then(|parts| parts.last_mut()) {
+        if let Some(part) = message.get_mut("content").and_then(Value::as_array_mut).and_then(|parts| parts.last_mut())
+        {
             part[MARK] = mark();
         }
     }

@@ -84,16 +84,16 @@ impl Caching {
 fn mark_for_cache(body: &mut Value, caching: Caching) {
     let mark = || json!({"cachePoint": {"type": "default"}});
     if caching == Caching::Everything
-        && let Some(tools) = body["toolConfig"]["tools"].as_array_mut()
+        && let Some(tools) = body.pointer_mut("/toolConfig/tools").and_then(Value::as_array_mut)
     {
         tools.push(mark());
     }
-    if let Some(system) = body["system"].as_array_mut() {
+    if let Some(system) = body.get_mut("system").and_then(Value::as_array_mut) {
         system.push(mark());
     }
-    let messages = body["messages"].as_array_mut().into_iter().flatten().rev();
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten().rev();
     for message in messages.filter(|message| message["role"] == "user").take(2) {
-        if let Some(parts) = message["content"].as_array_mut() {
+        if let Some(parts) = message.get_mut("content").and_then(Value::as_array_mut) {
             parts.push(mark());
         }
     }

@@ -4,6 +4,7 @@ mod ends;
 mod failures;
 mod images;
 mod options;
+mod requests;
 mod thinking;
 
 use serde_json::json;
@@ -16,6 +17,7 @@ use crate::message::{
 use crate::models::{Purpose, StopReason};
 use crate::options::{ModelOptions, ToolChoice};
 use crate::output_format::OutputFormat;
+use crate::user_file::UserFile;
 use sekisho_calls::budget::ModelUsage;
 use sekisho_config::{Effort, Thinking};
 

@@ -1,7 +1,6 @@
 //! Images and documents of users, and images of tools.
 
 use super::*;
-use crate::user_file::UserFile;
 
 #[tokio::test]
 async fn images_of_the_user_are_shown_to_the_model() {
