@@ -226,7 +226,7 @@ impl Progress {
         let (text, count) = (self.turn.text(), self.turn.calls().count());
         let over = count == 0 && self.stop != StopReason::Pause
             || self.stop == StopReason::Refusal
-            || profile.end_words.iter().any(|word| text.contains(word.as_str()));
+            || has_end_word(&text, &profile.end_words);
         if over {
             return Err(Ending::Answered(self.stop));
         }
@@ -383,4 +383,10 @@ impl Progress {
     fn is_clients(&self, tool: &str) -> bool {
         self.client_tools.iter().any(|offered| offered.name == tool)
     }
+}
+
+/// Case does not count.
+fn has_end_word(text: &str, words: &[String]) -> bool {
+    let text = text.to_lowercase();
+    words.iter().any(|word| text.contains(&word.to_lowercase()))
 }

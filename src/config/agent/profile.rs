@@ -79,7 +79,7 @@ pub struct AgentProfile {
     /// A longer tool result is stored, and the model gets a preview, as with `results.max_inline_bytes`; other longer texts are
     /// truncated.
     pub max_result_bytes: usize,
-    /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
+    /// A turn whose text contains one of these, in any case, ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,
     /// Lets the agent plan before it acts.
     pub planner: Option<PlannerConfig>,
