@@ -217,6 +217,16 @@ fn the_standard_variables_of_aws_set_the_credentials_of_bedrock_profiles() {
     assert_eq!(other.agent.profiles["openai"].aws, AwsConfig::default());
 }
 
+/// D23.
+#[test]
+fn claude_is_another_name_of_the_provider_anthropic() {
+    let config = load("agent: {profiles: {c: {provider: claude, api_key: k}}}").unwrap();
+    let profile = &config.agent.profiles["c"];
+    assert_eq!((profile.provider(), profile.model()), (Provider::Anthropic, "claude-sonnet-4-5"));
+    let errors = errors("agent: {profiles: {c: {provider: gemini}}}");
+    assert!(errors.contains("agent.profiles.c.provider"), "{errors}");
+}
+
 #[test]
 fn a_variable_leaves_the_files_other_settings_unchanged() {
     let text = "tools:\n  overrides:\n    calculator: {dangerous: true, rate_limit: 1}\n";

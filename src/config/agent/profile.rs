@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rust_decimal::Decimal;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::Secret;
@@ -99,8 +100,10 @@ pub struct ProfilePrompt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[schemars(transform = other_names)]
 pub enum Provider {
     /// Anthropic Messages.
+    #[serde(alias = "claude")]
     Anthropic,
     /// OpenAI Chat Completions, and compatible APIs.
     Openai,
@@ -243,6 +246,13 @@ impl AgentProfile {
         if let Some(planner) = &self.planner {
             planner.check(&format!("{at}.planner"), findings);
         }
+    }
+}
+
+/// The names that serde knows as aliases (D23).
+fn other_names(schema: &mut Schema) {
+    if let Some(names) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        names.push(json!({"type": "string", "const": "claude", "description": "Another name of `anthropic`."}));
     }
 }
 
