@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -21,6 +22,7 @@ pub use sekisho_core::record::{FinishReason, RunUsage};
 pub enum Event {
     /// Text of the answer, as the model streams it.
     Content {
+        #[serde(flatten, serialize_with = "text_and_content")]
         text: String,
     },
     /// The model's reasoning, if the provider shows any.
@@ -42,6 +44,7 @@ pub enum Event {
     ToolError {
         id: String,
         tool_name: String,
+        #[serde(flatten, serialize_with = "error_and_content")]
         error: String,
     },
     /// A call of a tool that the client runs itself: the run ends after this turn.
@@ -124,6 +127,7 @@ pub enum Event {
     /// `aborted`, or the limit that ended the run.
     Status {
         status: String,
+        #[serde(flatten, serialize_with = "message_and_content")]
         message: String,
     },
     /// The run is over.
@@ -135,6 +139,26 @@ pub enum Event {
     },
     /// Tokens and cost of the whole run with its sub-agents; always the last event.
     Usage(RunUsage),
+}
+
+fn text_and_content<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    and_content("text", text, serializer)
+}
+
+fn error_and_content<S: Serializer>(error: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    and_content("error", error, serializer)
+}
+
+fn message_and_content<S: Serializer>(message: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    and_content("message", message, serializer)
+}
+
+/// A text by its name, and as `content`, which clients of D10 and D13–D15 read.
+fn and_content<S: Serializer>(name: &'static str, text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut members = serializer.serialize_map(Some(2))?;
+    members.serialize_entry(name, text)?;
+    members.serialize_entry("content", text)?;
+    members.end()
 }
 
 impl Event {
@@ -173,6 +197,7 @@ impl PausedCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunError {
     pub code: ErrorCode,
+    #[serde(flatten, serialize_with = "message_and_content")]
     pub message: String,
     /// Whether the same request may succeed later without a change by anyone.
     pub retryable: bool,
@@ -208,6 +233,40 @@ impl From<RunError> for CallError {
         match retry_after_ms {
             Some(wait) => error.retry_after(Duration::from_millis(wait)),
             None => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_of_events_are_called_content_too() {
+        let failed = || RunError {
+            code: ErrorCode::ModelRefused,
+            message: "no key".into(),
+            retryable: false,
+            retry_after_ms: None,
+        };
+        let (id, tool_name) = ("a".to_owned(), "add".to_owned());
+        let error = json!({"type": "error", "code": "model_refused", "message": "no key", "content": "no key", "retryable": false});
+        for (event, expected) in [
+            (Event::Content { text: "Hi".into() }, json!({"type": "content", "text": "Hi", "content": "Hi"})),
+            (
+                Event::ToolError { id, tool_name, error: "no".into() },
+                json!({"type": "tool_error", "id": "a", "tool_name": "add", "error": "no", "content": "no"}),
+            ),
+            (Event::Error(failed()), error.clone()),
+            (Event::PartFailed(failed()), error),
+            (
+                Event::Status { status: "aborted".into(), message: "It was aborted.".into() },
+                json!({"type": "status", "status": "aborted", "message": "It was aborted.", "content": "It was aborted."}),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&event).unwrap(), expected);
         }
     }
 }

@@ -159,12 +159,13 @@ fn brief(message: &Message) -> Value {
     }
 }
 
-/// Events as JSON, without durations, which differ from run to run.
+/// Events as JSON, without durations, which differ from run to run, and without `content`, which repeats another member.
 fn event_json(events: &[Event], names: &Names) -> Vec<Value> {
     let mut values: Vec<_> = events.iter().map(|event| names.used_in(serde_json::to_value(event).unwrap())).collect();
     for event in &mut values {
         if let Some(event) = event.as_object_mut() {
             event.shift_remove("duration_ms");
+            event.shift_remove("content");
         }
     }
     values

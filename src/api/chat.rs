@@ -26,6 +26,7 @@ use super::keyed_turn::{self, Progress, Turn};
 use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
 use crate::reply::ErrorReply;
+use sekisho_agent::Event;
 use sekisho_agent::conversation::ConversationRuns;
 use sekisho_agent::summary::CompletedCall;
 use sekisho_core::error::CallError;
@@ -138,8 +139,13 @@ async fn stream_run(
     // Never fails: an event has no map with keys that are not strings.
     let run_events = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
     let data = futures_util::stream::iter([session]).chain(run_events);
-    let response = event_stream::respond(data, json!({"type": "content", "text": ""}).to_string());
+    let response = event_stream::respond(data, keep_alive());
     Ok(with_run_id(response, &run.run_id))
+}
+
+/// An empty text (A33).
+fn keep_alive() -> String {
+    serde_json::to_string(&Event::Content { text: String::new() }).unwrap_or_default()
 }
 
 fn with_run_id(mut response: Response, run_id: &str) -> Response {

@@ -9,7 +9,6 @@ use axum::response::Response;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -24,7 +23,7 @@ use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
-use sekisho_agent::{AgentRequest, AgentService, Message};
+use sekisho_agent::{AgentRequest, AgentService, Event, Message};
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -257,7 +256,8 @@ pub(super) async fn events(
         return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
     let plan = agents.plan(&meta.caller, &id).await?;
-    let status = json!({"type": "status", "status": plan.status, "message": ""}).to_string();
+    let status = Event::Status { status: plan.status.as_str().to_owned(), message: String::new() };
+    let status = serde_json::to_string(&status).map_err(CallError::internal)?;
     let now = serde_json::to_string(&PlanReply::from(plan)).map_err(CallError::internal)?;
     let frames = [("plan", now), ("status", status)].map(|(name, data)| LoggedFrame { id: None, name, data });
     Ok(event_stream::respond_logged(stream::iter(frames)))
