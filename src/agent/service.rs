@@ -102,6 +102,7 @@ impl AgentService {
     /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used, `invalid_request` for
     /// an option that its provider cannot keep, or of a plan for tools of the client.
     pub async fn begin(self: &Arc<Self>, request: AgentRequest) -> Result<BoxStream<'static, Event>, CallError> {
+        let request = request.without_agent_for_task();
         match request.profile.planner.clone() {
             Some(planner) => Box::pin(self.begin_plan(request, planner)).await,
             None => Ok(Box::pin(self.begin_run(request)).await?.boxed()),

@@ -277,6 +277,14 @@ async fn a_chat_of_open_webui_is_summed_up_by_its_messages_alone_and_has_one_sys
     {
         ask(&json!([user(&format!("### Task:\n{task} for the chat history."))]), false).await;
     }
+    // Each is one plain completion.
+    let is_task = |request: &&Value| request["messages"].to_string().contains("### Task");
+    let tasks: Vec<_> = requests.lock().unwrap().iter().filter(is_task).cloned().collect();
+    assert_eq!(tasks.len(), 3, "{tasks:?}");
+    for task in tasks {
+        let messages = task["messages"].as_array().unwrap();
+        assert_eq!((messages.len(), &messages[0]["role"], task.get("tools")), (1, &json!("user"), None), "{task}");
+    }
     let answered = json!({"role": "assistant", "content": "One and one are two."});
     // The summary is stored a moment after the model wrote it.
     let next = json!([system, user("1 + 1?"), answered, user("Sure?")]);

@@ -13,9 +13,6 @@ use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// How the prompts of Open WebUI's own tasks begin, which are not messages of the user.
-const CLIENT_TASK: &str = "### Task:";
-
 /// The data that is stored when a run ends.
 pub(super) struct Outcome {
     pub(super) service: Arc<AgentService>,
@@ -65,10 +62,6 @@ impl Outcome {
             _ => None,
         });
         let reply = last(added, |message| message.as_assistant().map(AssistantTurn::text));
-        // Open WebUI asks for titles, tags and follow-ups in requests with the thread's id.
-        if user.starts_with(CLIENT_TASK) {
-            return;
-        }
         let memory = self.service.gateway.configuration().current().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
         let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {

@@ -10,9 +10,12 @@ use crate::meter::Meter;
 use crate::toolbox::{Filtered, ToolboxLayer};
 use crate::usage::UsageByAgent;
 use crate::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
-use sekisho_config::{AgentProfile, ToolFilter};
+use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_gateway::Gateway;
+
+/// How the prompts of Open WebUI's own tasks begin: titles, tags and follow-ups.
+const CLIENT_TASK: &str = "### Task:";
 
 /// Whether a run pauses for calls that a person must approve, and who stores its messages until it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,6 +88,22 @@ impl AgentRequest {
         }
     }
 
+    /// Of a task that Open WebUI gives by itself, a plain completion: its messages without prompt, summary, tools and plan.
+    pub(super) fn without_agent_for_task(self) -> Self {
+        if !is_client_task(self.thread.as_deref(), &self.messages) {
+            return self;
+        }
+        let profile = AgentProfile {
+            prompt: ProfilePrompt { replace: Some(String::new()), append: None },
+            tools: ToolFilter { include: Vec::new(), exclude: vec!["*".into()] },
+            code_mode: false,
+            subagents: Vec::new(),
+            planner: None,
+            ..AgentProfile::clone(&self.profile)
+        };
+        Self { profile: Arc::new(profile), thread: None, ..self }
+    }
+
     /// Leaves out the tools that the profile excludes.
     pub(super) fn limit_tools(&mut self) {
         if self.profile.tools != ToolFilter::default() {
@@ -105,5 +124,37 @@ impl fmt::Debug for AgentRequest {
             .field("caller", &self.caller)
             .field("session", &self.session)
             .finish_non_exhaustive()
+    }
+}
+
+/// A message of the user begins a thread, or follows an answer in it; a task is sent with the thread's id and without its messages.
+fn is_client_task(thread: Option<&str>, messages: &[Message]) -> bool {
+    let Some((Message::User(last), before)) = messages.split_last() else { return false };
+    thread.is_some()
+        && before.iter().all(|message| message.as_system().is_some())
+        && last.text().starts_with(CLIENT_TASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::AssistantTurn;
+
+    #[test]
+    fn a_task_of_open_webui_is_told_from_a_message_of_its_user() {
+        let system = || Message::System("be brief".into());
+        let user = |text: &str| Message::User(text.into());
+        let task = || user("### Task:\nGenerate a title.");
+        let answered = || Message::Assistant(AssistantTurn::new("Hi.", []));
+        for (thread, messages, expected) in [
+            (Some("t"), vec![task()], true),
+            (Some("t"), vec![system(), task()], true),
+            (None, vec![task()], false),
+            (Some("t"), vec![user("A ### Task: what is it?")], false),
+            (Some("t"), vec![user("Hello."), answered(), task()], false),
+            (Some("t"), Vec::new(), false),
+        ] {
+            assert_eq!(is_client_task(thread, &messages), expected, "{thread:?} {messages:?}");
+        }
     }
 }
