@@ -48,8 +48,10 @@ impl Environment {
 
     fn underlay(&mut self, file: &Path) -> Result<(), ConfigError> {
         let text = fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;
-        for entry in dotenvy::from_read_iter(text.as_bytes()) {
-            let (name, value) = entry.map_err(|error| malformed(file, &text, &error))?;
+        let entries =
+            dotenvy::from_read_iter(text.as_bytes()).map(|entry| entry.map_err(|error| malformed(file, &text, &error)));
+        // Of a name that is given twice the last value counts, as in a shell.
+        for (name, value) in entries.collect::<Result<BTreeMap<_, _>, _>>()? {
             self.variables.entry(name).or_insert(value);
         }
         Ok(())
@@ -109,6 +111,12 @@ mod tests {
         assert_eq!(environment.get("SET_BY_PROCESS"), Some("process"));
         assert_eq!(environment.get("WEATHER_API_KEY"), Some("a b"));
         assert_eq!(environment.get("GITHUB_TOKEN"), None);
+    }
+
+    #[test]
+    fn the_last_value_of_a_name_in_the_file_counts() {
+        let environment = with_dotenv("HOSTS=*\nSET_BY_PROCESS=file\nHOSTS=a.example\n").unwrap();
+        assert_eq!((environment.get("HOSTS"), environment.get("SET_BY_PROCESS")), (Some("a.example"), Some("process")));
     }
 
     #[test]
