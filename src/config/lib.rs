@@ -245,10 +245,11 @@ impl Config {
         self.tools.workspace.directory.clone().unwrap_or_else(|| self.state_directory().join("workspaces"))
     }
 
-    /// The files with MCP servers of `mcp.files`; without any, the one that `sekisho mcp add` writes.
+    /// The files with MCP servers of `mcp.files`; without any, the one that `sekisho mcp add` writes, and the one in the working
+    /// directory.
     pub fn mcp_files(&self) -> Vec<PathBuf> {
         match self.mcp.files.is_empty() {
-            true => vec![self.state_directory().join("mcp.json")],
+            true => vec![self.state_directory().join("mcp.json"), mcp::FOUND_FILE.into()],
             false => self.mcp.files.clone(),
         }
     }
@@ -284,7 +285,7 @@ impl Config {
         config.override_from(&mut overrides);
         errors.append(&mut overrides.errors);
         let mut mcp_files = config.mcp_files();
-        // The file of `sekisho mcp add` need not exist.
+        // The files that nobody names need not exist.
         mcp_files.retain(|file| !config.mcp.files.is_empty() || file.exists());
         mcp_files.retain(|file| may_read.is_none_or(|known| known.contains(file)));
         errors.extend(config.mcp.read_files(&mcp_files, environment));

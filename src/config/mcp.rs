@@ -5,7 +5,7 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,18 @@ use super::tools::{TOOL_NAME_RULE, is_tool_name};
 use super::{ConfigError, Environment, Secret};
 use crate::yaml::document::Document;
 
+/// The list of servers in the working directory (A49).
+pub(super) const FOUND_FILE: &str = ".mcp_servers";
+
 /// MCP servers whose tools, resources and prompts are offered.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpConfig {
     /// By name, which is the prefix of the tools' names: `NAME__TOOL`.
     pub servers: BTreeMap<String, McpServerSettings>,
-    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), read unchanged (`SEKISHO_MCP_CONFIG`). Without
-    /// any, `mcp.json` in the state directory is read if it exists: `sekisho mcp add` writes it.
+    /// `mcpServers` files of other programs, read unchanged (`SEKISHO_MCP_CONFIG`). Without any, `mcp.json` in the state directory,
+    /// which `sekisho mcp add` writes, and `.mcp_servers` in the working directory (A49) are read if they exist; the latter may not
+    /// start programs.
     pub files: Vec<PathBuf>,
     /// Whether tools' names have the server's name as a prefix, by default (`SEKISHO_MCP_PREFIX`).
     pub prefix: McpPrefix,
@@ -116,9 +120,16 @@ impl McpConfig {
     pub(super) fn read_files(&mut self, files: &[PathBuf], environment: &Environment) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         for file in files {
+            // Whoever unpacks an archive and works in it did not choose its programs.
+            let may_start_programs = !self.files.is_empty() || file != Path::new(FOUND_FILE);
             match file::read(file, environment) {
                 Ok(servers) => {
                     for (name, settings) in servers {
+                        if settings.command.is_some() && !may_start_programs {
+                            let error = ConfigError::of_file(file, format!("{name:?} starts a program"));
+                            errors.push(error.advise("name the file in `mcp.files`, if you trust it"));
+                            continue;
+                        }
                         match self.servers.entry(name) {
                             Entry::Vacant(entry) => {
                                 entry.insert(settings);

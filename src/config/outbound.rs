@@ -27,8 +27,8 @@ pub struct OutboundConfig {
     /// `tools.web_fetch.allowed_domains`. `HTTPS_PROXY` and the like count only if `url` names them.
     pub proxy: ProxyConfig,
     /// Non-public addresses and address ranges (CIDR) that every MCP server and OpenAPI collection may have,
-    /// including those registered over HTTP. To permit them for a single one, set its own list. `web_fetch` has a
-    /// separate list.
+    /// including those registered over HTTP (`SEKISHO_ALLOW_NETWORKS`). To permit them for a single one, set its own list.
+    /// `web_fetch` has a separate list.
     pub allow_networks: Vec<String>,
     /// Permitted hosts of MCP servers (`MCP_ALLOWED_DOMAINS`, E74); `*` for development only. Empty: none.
     pub mcp_allowed_domains: Vec<String>,
@@ -54,6 +54,7 @@ impl Default for OutboundConfig {
 
 impl OutboundConfig {
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("SEKISHO_ALLOW_NETWORKS", "outbound.allow_networks", &mut self.allow_networks);
         environment.apply("MCP_ALLOWED_DOMAINS", "outbound.mcp_allowed_domains", &mut self.mcp_allowed_domains);
         environment.apply(
             "OPENAPI_ALLOWED_DOMAINS",

@@ -151,6 +151,7 @@ fn every_variable_of_the_specification_overrides_the_file() {
         ("TOOL_PARALLELISM", " 8 "),
         ("MCP_ALLOWED_DOMAINS", "a.example, b.example,"),
         ("OPENAPI_ALLOWED_DOMAINS", "*"),
+        ("SEKISHO_ALLOW_NETWORKS", "127.0.0.1,10.0.0.0/8"),
         ("SEKISHO_LISTEN", "[::1]:9000"),
         ("SEKISHO_STATE_DIRECTORY", "/srv/state"),
         ("PYTHON_WASI_WASM_PATH", "/opt/python.wasm"),
@@ -181,6 +182,7 @@ fn every_variable_of_the_specification_overrides_the_file() {
     assert_eq!((config.sandbox.memory_limit_mb, config.sandbox.timeout_seconds), (256, 30));
     assert_eq!(config.outbound.mcp_allowed_domains, ["a.example", "b.example"]);
     assert_eq!(config.outbound.openapi_allowed_domains, ["*"]);
+    assert_eq!(config.outbound.allow_networks, ["127.0.0.1", "10.0.0.0/8"]);
     assert_eq!(config.server.listen.to_string(), "[::1]:9000");
     assert_eq!(config.state_directory(), Path::new("/srv/state"));
     assert_eq!(config.telemetry.log, "debug");

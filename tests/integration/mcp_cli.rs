@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cli::{Serving, sekisho, text};
+use crate::mcp_http::Upstream;
 use crate::mcp_programs::entry;
 
 fn file(directory: &TempDir, name: &str) -> String {
@@ -104,6 +105,26 @@ async fn the_file_of_another_program_is_served_without_any_yaml() {
     drop(serving);
     let serving = Serving::start_with(&directory, &["--mcp-config", &list, "--mcp-prefix", "never"]);
     assert!(!listed(&serving.url, "echo").await.iter().any(|name| name.starts_with("moody__")));
+}
+
+/// A49.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_servers_in_the_working_directory_is_found_and_starts_no_program() {
+    let (directory, upstream) = (TempDir::new().unwrap(), Upstream::start().await);
+    let list = file(&directory, ".mcp_servers");
+    let url = format!("{}/mcp", upstream.url);
+    fs::write(&list, json!({"httpStreamableServers": {"met-data": {"url": url}}}).to_string()).unwrap();
+    let variables = "MCP_ALLOWED_DOMAINS=*\nMCP_ALLOWED_DOMAINS=127.0.0.1\nSEKISHO_ALLOW_NETWORKS=127.0.0.1\n";
+    fs::write(file(&directory, ".env"), variables).unwrap();
+    let serving = Serving::start(&directory);
+    listed(&serving.url, "met-data__whoami").await;
+    drop(serving);
+    fs::write(&list, json!({"mcpServers": {"m": entry("fine")}}).to_string()).unwrap();
+    let checked = sekisho(&directory).arg("check").output().unwrap();
+    let reported = text(&checked);
+    assert!(!checked.status.success() && reported.contains("starts a program"), "{reported}");
+    let named = sekisho(&directory).env("SEKISHO_MCP_CONFIG", &list).arg("check").output().unwrap();
+    assert!(!text(&named).contains("starts a program"), "{}", text(&named));
 }
 
 #[test]
