@@ -4,20 +4,55 @@
 //! `sekisho-…`; `docs/architecture.md` shows how they stand on each other.
 //!
 //! A program that embeds the gateway uses the items below (`examples/embed.rs`): it makes a [`Config`], starts a
-//! [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`].
+//! [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`]. An agent runs a model in a
+//! loop with the tools of the gateway, and yields its events:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use futures_util::StreamExt;
+//! use sekisho::{AgentProfile, AgentRequest, AgentService, Caller, Config, Event, Gateway, InProcess, Message};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! # let state = tempfile::tempdir()?;
+//! # let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
+//! let gateway = Gateway::start(config).await?;
+//! let agents = AgentService::new(&gateway)?;
+//! let caller = Arc::new(Caller::new("ann", "default", Vec::new()));
+//! let tools = Arc::new(InProcess::new(Arc::clone(&gateway), Arc::clone(&caller)));
+//! // A script in place of a model.
+//! let profile = Arc::new(AgentProfile::replay("config/examples/weather.yaml"));
+//! let question = vec![Message::User("Is 21.5 °C warm?".into())];
+//!
+//! // `request.abort` ends the run.
+//! let request = AgentRequest::new("weather", profile, caller, tools, question);
+//! let mut events = agents.begin(request).await?;
+//! let mut answer = String::new();
+//! while let Some(event) = events.next().await {
+//!     match event {
+//!         Event::Content { text } => answer.push_str(&text),
+//!         Event::ToolInput { tool_name, .. } => assert_eq!(tool_name, "calculator"),
+//!         _ => {}
+//!     }
+//! }
+//! assert!(answer.ends_with("70.7 °F."));
+//! gateway.close().await;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
+//! ```
 
 // The command line.
 mod cli;
 
 pub use crate::cli::main;
-pub use sekisho_agent::AgentService;
-pub use sekisho_agent::toolbox::{InProcess, Toolbox};
+pub use sekisho_agent::toolbox::{InProcess, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+pub use sekisho_agent::{AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, RunError, RunUsage};
 pub use sekisho_api::BoundListeners;
 pub use sekisho_calls::pipeline::{Answer, Reply};
 pub use sekisho_calls::tool::{
     Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition,
 };
-pub use sekisho_config::{Config, Environment, PolicyConfig};
+pub use sekisho_config::{AgentProfile, Config, Environment, PolicyConfig};
 pub use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
 pub use sekisho_core::error::{Blame, CallError, ErrorCode};
 pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
