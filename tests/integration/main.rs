@@ -61,6 +61,7 @@ mod keys;
 mod kill_points;
 mod large_numbers;
 mod leaks;
+mod library;
 mod limit_rules;
 mod limits;
 mod listing;
