@@ -243,6 +243,23 @@ mod tests {
 
     use super::*;
 
+    /// B18.
+    #[test]
+    fn the_nodes_of_a_plan_have_the_names_of_the_specification() {
+        for (node, name) in [
+            (Node::PlannerInit, "Planner_Init"),
+            (Node::ExecutorDispatch, "Executor_Dispatch"),
+            (Node::ExecutorRunMcp, "Executor_RunMCP"),
+            (Node::ExecutorProcessResult, "Executor_ProcessResult"),
+            (Node::MemoryUpdate, "Memory_Update"),
+            (Node::PlannerEvaluate, "Planner_Evaluate"),
+            (Node::PlannerReplanning, "Planner_Replanning"),
+        ] {
+            let event = serde_json::to_value(Event::Node { node }).unwrap();
+            assert_eq!(event, json!({"type": "node", "node": name}));
+        }
+    }
+
     #[test]
     fn texts_of_events_are_called_content_too() {
         let failed = || RunError {

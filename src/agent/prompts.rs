@@ -230,6 +230,20 @@ mod tests {
         assert!(prompt.contains("2026-11-21") && prompt.contains("no tools"), "{prompt}");
     }
 
+    /// A61–A64.
+    #[test]
+    fn the_prompt_has_the_rules_of_the_specification() {
+        let prompt = Prompts::default().system(date(2026, 11, 21), &[tool("clock", "")], &ProfilePrompt::default());
+        for rule in [
+            "has a `format` parameter, ask for `json`",
+            "Never invent a URL. Give only those that appear in a `url` field",
+            "like [1], and list them at the end under the heading 参考文献",
+            "Answer in the language of the question.",
+        ] {
+            assert!(prompt.contains(rule), "{rule}: {prompt}");
+        }
+    }
+
     #[test]
     fn the_prompt_of_a_profile_replaces_the_general_one_or_follows_it() {
         let text = |text: &str| Some(text.to_owned());

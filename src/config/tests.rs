@@ -3,6 +3,7 @@
 mod checks;
 mod errors;
 mod published;
+mod specification;
 
 use rust_decimal::Decimal;
 

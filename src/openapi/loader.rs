@@ -345,3 +345,15 @@ fn adapter(
     let adapter = compiled.map_err(|error| CollectionError::Adapter { vendor: vendor.to_owned(), error })?;
     Ok(Some(Arc::new(adapter)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// E40.
+    #[test]
+    fn without_its_adapter_a_collection_works() {
+        let settings = CollectionSettings { vendor_adapter: Some("nobody".into()), ..CollectionSettings::default() };
+        assert!(adapter("c", &settings, &OpenApiConfig::default()).unwrap().is_none());
+    }
+}

@@ -277,6 +277,17 @@ async fn a_token_is_fetched_once_and_anew_when_it_is_refused() {
     app.stop().await;
 }
 
+/// A69.
+#[tokio::test]
+async fn a_server_is_asked_without_a_token_where_none_can_be_had() {
+    let upstream = Upstream::start().await;
+    let oauth = format!("oauth: {{token_url: '{}/nowhere', client_id: me, client_secret: s}}", upstream.url);
+    let app = started(&upstream.yaml(&oauth)).await;
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!((&reply["success"], &reply["output"]["token"]), (&json!(true), &json!("")), "{reply}");
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_at_first_is_tried_again() {
     let upstream = Upstream::start().await;

@@ -363,6 +363,7 @@ fn every_environment_variable_sets_the_key_beside_it() {
         ("0.25", "0.25"),
         ("127.0.0.1:7", "'127.0.0.1:7'"),
         ("a.example", "[a.example]"),
+        ("10.0.0.0/8", "[10.0.0.0/8]"),
         ("off", "false"),
         ("never", "never"),
         (&*servers, &*servers_key),

@@ -250,6 +250,21 @@ async fn the_images_and_files_of_a_goal_reach_the_planner_and_the_steps() {
     }
 }
 
+/// B21.
+#[tokio::test]
+async fn a_planner_has_a_temperature_of_its_own() {
+    let plan =
+        r#"{"steps": [{"instruction": "Look at it.", "expected": "a word"}], "success_criteria": "It is named."}"#;
+    let (model, requests) = recording_model(plan).await;
+    let planner = "planner: {preset: steps, temperature: 0.9}";
+    let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', {planner}}}");
+    let app = TestApp::with(&format!("agent: {{default_profile: seeing, profiles: {{seeing: {profile}}}}}")).await;
+    let body = json!({"messages": [{"role": "user", "content": "What is it?"}]});
+    assert_eq!(post(&app, "/v1/chat/completions", body).await.0, 200);
+    let requests = requests.lock().unwrap().clone();
+    assert_eq!((&requests[0]["temperature"], &requests[1]["temperature"]), (&json!(0.9), &json!(0.7)));
+}
+
 #[tokio::test]
 async fn a_planner_without_a_plan_is_an_error_event() {
     let broken = "{turns: [], plan: {planner: [[{text: [no]}, {text: [plan]}]]}}";

@@ -41,3 +41,13 @@ fn sandboxed_is_set_from_the_executor() {
 fn every_tool_has_a_unique_id() {
     assert_ne!(tool(Metadata::default()).id, tool(Metadata::default()).id);
 }
+
+/// E10–E17.
+#[test]
+fn a_tool_has_the_defaults_of_the_specification() {
+    let metadata = Metadata::default();
+    assert_eq!((metadata.timeout_seconds, metadata.memory_limit_mb, metadata.rate_limit), (30, 128, 60));
+    assert!(metadata.cost_per_use.is_zero());
+    let flags = [metadata.dangerous, metadata.requires_auth, metadata.sandboxed, metadata.session_aware];
+    assert_eq!(flags, [false; 4]);
+}

@@ -235,3 +235,11 @@ fn without_its_settings_the_tool_is_not_offered_with_a_remedy() {
         assert_eq!((tool.metadata.rate_limit, tool.metadata.cost_per_use.to_string()), (120, "0.001".into()));
     }
 }
+
+/// E13 and E47.
+#[test]
+fn its_rate_and_its_price_are_those_of_the_specification() {
+    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+    let metadata = definition(&config(SearchProvider::Brave, None), &outbound).unwrap().metadata;
+    assert_eq!((metadata.rate_limit, metadata.cost_per_use.to_string()), (120, "0.001".to_owned()));
+}
