@@ -310,6 +310,76 @@ fn the_architecture_page_has_each_line_of_the_pipeline() {
     assert_eq!(other, None, "docs/architecture.md does not name this line");
 }
 
+/// The letters of the documents of the specification, each with the number of its requirements.
+const REQUIREMENTS: [(char, usize); 5] = [('A', 73), ('B', 25), ('C', 41), ('D', 34), ('E', 88)];
+
+/// A rule without a test is lost unnoticed. Where the program does not follow a rule, the page has the reason in place of a test.
+#[test]
+fn every_requirement_has_a_test_that_is_there() {
+    let page = read("docs/specification.md");
+    let rows: Vec<_> = page.lines().filter_map(requirement).collect();
+    let ids = REQUIREMENTS.iter().flat_map(|(letter, count)| (1..=*count).map(move |at| format!("{letter}{at}")));
+    assert_eq!(rows.iter().map(|[id, ..]| (*id).to_owned()).collect::<Vec<_>>(), ids.collect::<Vec<_>>());
+    let modules = modules();
+    let mut missing = Vec::new();
+    for [id, rule, tests] in rows {
+        assert!(!rule.is_empty(), "{id} has no rule");
+        let named: Vec<_> = tests.split('`').skip(1).step_by(2).collect();
+        if tests.starts_with("Decided: ") {
+            continue;
+        }
+        assert!(!named.is_empty(), "docs/specification.md names no test for {id}");
+        missing.extend(named.into_iter().filter(|test| !has_test(&modules, test)).map(|test| format!("{id}: {test}")));
+    }
+    assert!(missing.is_empty(), "docs/specification.md names tests that are not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_test_is_found_by_its_module() {
+    assert_eq!(requirement("| **E1** | A rule. | `a::b` · `c::d` |"), Some(["E1", "A rule.", "`a::b` · `c::d`"]));
+    assert_eq!(requirement("| id | rule | test |"), None);
+    let text = "#[tokio::test]\n#[ignore = \"slow\"]\nasync fn works() {}\nfn helps() {}\n";
+    let modules = BTreeMap::from([("calls::budget".to_owned(), text.to_owned())]);
+    for (test, is_there) in [
+        ("calls::budget::works", true),
+        ("calls::budget::tests::works", true),
+        ("calls::budget::helps", false),
+        ("calls::limits::works", false),
+        ("works", false),
+    ] {
+        assert_eq!(has_test(&modules, test), is_there, "{test}");
+    }
+}
+
+/// The id, the rule and the tests of a row.
+fn requirement(line: &str) -> Option<[&str; 3]> {
+    let (id, rest) = line.strip_prefix("| **")?.split_once("** | ")?;
+    let (rule, tests) = rest.strip_suffix(" |")?.split_once(" | ")?;
+    Some([id, rule, tests])
+}
+
+/// Whether a module, or the tests at the end of its file, have a test of that path.
+fn has_test(modules: &BTreeMap<String, String>, test: &str) -> bool {
+    let Some((module, name)) = test.rsplit_once("::") else { return false };
+    let is_test = Regex::new(&format!(r"#\[(tokio::)?test\b.*\]\s*(#\[.*\]\s*)*(async )?fn {name}\(")).unwrap();
+    let files = [Some(module), module.strip_suffix("::tests")];
+    files.into_iter().flatten().filter_map(|module| modules.get(module)).any(|text| is_test.is_match(text))
+}
+
+/// The files of `src` and of the integration tests by their modules, those of the latter below `integration`.
+fn modules() -> BTreeMap<String, String> {
+    let (mut files, root) = (Vec::new(), checkout());
+    collect(&root.join("src"), &mut files);
+    collect(&root.join("tests/integration"), &mut files);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let module = |path: &Path| {
+        let path = path.with_extension("");
+        let path = path.strip_prefix(root.join("src")).or_else(|_| path.strip_prefix(root.join("tests"))).unwrap();
+        path.to_str().unwrap().trim_end_matches("/lib").replace('/', "::")
+    };
+    files.iter().map(|path| (module(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
 /// Names of tests are chosen by a part of their path, so a new test may fall into the filter of another suite.
 #[test]
 fn every_ignored_test_is_run_by_exactly_one_suite() {
