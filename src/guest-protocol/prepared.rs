@@ -13,6 +13,8 @@ pub struct Prepared {
     pub environment: BTreeMap<String, String>,
     /// The host's files that the guest sees, read-only.
     pub mounts: Vec<Mount>,
+    /// Maximum elements of each table with which an instance begins.
+    pub table_elements: u32,
     /// From the lightest to the richest.
     pub profiles: Vec<PreparedProfile>,
 }

@@ -70,7 +70,8 @@ pub(super) async fn load_all(
     let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files });
     let mut profiles = HashMap::new();
     for profile in &interpreter.profiles {
-        let template = match load(engine, &profile.compiled) {
+        let module = load(engine, &profile.compiled).and_then(|module| within(module, interpreter.table_elements));
+        let template = match module {
             Ok(module) => {
                 Template::new(engine, &module, environment.entry()).await.map_err(|error| format!("{error:#}"))
             }
@@ -93,6 +94,15 @@ fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
     // SAFETY: only our user can write the file and its folder, and we write nothing there but the output of an
     // engine; code of other settings, or of another version, is refused.
     unsafe { Module::deserialize_open_file(engine, file) }.map_err(|error| format!("{error:#}"))
+}
+
+fn within(module: Module, table_elements: u32) -> Result<Module, String> {
+    match module.resources_required().max_initial_table_size {
+        Some(elements) if elements > u64::from(table_elements) => Err(format!(
+            "it has a table of {elements} elements, of at most {table_elements}: raise `table_elements` in its interpreter.toml"
+        )),
+        _ => Ok(module),
+    }
 }
 
 impl Profile {

@@ -47,6 +47,9 @@ pub struct Manifest {
     pub patches: Vec<Patch>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// Maximum elements of each table with which an instance begins (E26).
+    #[serde(default = "default_table_elements")]
+    pub table_elements: u32,
     /// How the heap of a snapshot is arranged; without it, it is left as it is.
     pub heap: Option<Heap>,
     /// From the lightest to the richest.
@@ -57,6 +60,10 @@ pub struct Manifest {
     /// The manifest's folder; none for the bundled ones.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
+}
+
+fn default_table_elements() -> u32 {
+    10_000
 }
 
 /// A package on PyPI; its version is the manifest's.

@@ -175,6 +175,7 @@ impl Interpreters {
             arguments: manifest.arguments.clone(),
             environment: manifest.environment.clone(),
             mounts: self.mounts(manifest),
+            table_elements: manifest.table_elements,
             profiles,
         }
     }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, config};
 use crate::lock::until;
+use crate::mcp::OLDER;
 use crate::mcp::client::McpClient;
 use crate::mcp_programs::{running, started};
 use crate::mcp_servers::ready;
@@ -54,7 +55,7 @@ impl Agent {
     fn request(&self, script: &str, end_words: &[&str]) -> AgentRequest {
         let file = self.directory.path().join("script.yaml");
         std::fs::write(&file, script).unwrap();
-        let end_words = end_words.iter().map(ToString::to_string).collect();
+        let end_words = end_words.iter().map(|word| (*word).to_owned()).collect();
         let profile = AgentProfile { end_words, ..AgentProfile::replay(file.to_str().unwrap()) };
         let (tools, caller) = (Arc::<InProcess>::clone(&self.tools), Arc::clone(&self.caller));
         AgentRequest::new(
@@ -237,7 +238,7 @@ async fn test_inmemory_server_tools() {
     let weather = text("get_weather", json!({"city": "Tokyo"})).await;
     assert!(weather.contains("Tokyo") && weather.contains("Sunny"), "{weather}");
     assert_eq!(text("calculate", json!({"operation": "add", "a": 5, "b": 3})).await, "8");
-    let client = McpClient::connect(&app, "2025-06-18").await;
+    let client = McpClient::connect(&app, OLDER).await;
     let uri = json!({"uri": "file://test/data"});
     let read = client.result("resources/read", uri, "ReadResourceResult").await;
     assert_eq!(read["contents"][0]["text"], "This is test data", "{read}");

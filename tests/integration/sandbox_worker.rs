@@ -86,7 +86,7 @@ fn prepared<'t>(
     });
     let profiles = profiles.collect();
     let arguments = vec!["python".to_owned()];
-    Prepared { kind, arguments, environment: [].into(), mounts: Vec::new(), profiles }
+    Prepared { kind, arguments, environment: [].into(), mounts: Vec::new(), table_elements: 10, profiles }
 }
 
 fn reactors(files: &TempDir) -> Prepared {
@@ -359,4 +359,21 @@ async fn an_interpreter_that_requests_no_program_is_refused() {
     let (code, reported) = end_after(&load(interpreter)).await;
     assert_eq!(code, Some(1));
     assert!(reported.contains("did not request a program"), "{reported}");
+}
+
+/// E26.
+#[tokio::test]
+async fn an_interpreter_with_a_larger_table_than_its_manifest_has_is_refused() {
+    let files = TempDir::new().unwrap();
+    let with_table = |elements: u32| {
+        let text = reactor("(i32.const 7)");
+        text.replacen("(memory ", &format!("(table {elements} funcref) (memory "), 1)
+    };
+    for (elements, problem) in [(10, "did not request a program"), (11, "has a table of 11 elements, of at most 10")] {
+        let text = with_table(elements);
+        assert!(text.contains("(table "), "{text}");
+        let interpreter = prepared(&files, InterpreterKind::Reactor, [("base", text)]);
+        let (code, reported) = end_after(&load(interpreter)).await;
+        assert!(code == Some(1) && reported.contains(problem), "{elements}: {reported}");
+    }
 }

@@ -101,6 +101,7 @@ impl Manifest {
             patches: Vec::new(),
             heap: None,
             environment: ["HOME", "TMPDIR"].map(|variable| (variable.into(), "/tmp".into())).into(),
+            table_elements: super::default_table_elements(),
             profiles: vec![Profile { name: "base".into(), imports: Vec::new(), prelude: None }],
             preludes: BTreeMap::new(),
             folder: module.parent().map(Path::to_owned),

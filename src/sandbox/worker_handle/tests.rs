@@ -203,6 +203,7 @@ pub(crate) fn load() -> Vec<u8> {
         arguments: vec!["seccomp".into()],
         environment: BTreeMap::new(),
         mounts: Vec::new(),
+        table_elements: 0,
         profiles: Vec::new(),
     };
     encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 1, data_files: Vec::new(), packages: Vec::new() })))
