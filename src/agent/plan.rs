@@ -15,6 +15,7 @@ mod nodes;
 mod page_snapshots;
 mod plans;
 mod run;
+mod running;
 mod start;
 mod state;
 mod step;

@@ -28,6 +28,8 @@ pub struct StoredPlan {
     pub status: String,
     /// Whether its process is gone while it ran.
     pub is_interrupted: bool,
+    /// Whether the process that reads it is to run it.
+    pub is_held_here: bool,
     pub created: DatabaseTime,
     pub changed: DatabaseTime,
     /// JSON.
@@ -280,6 +282,7 @@ impl PlanStore {
             agent,
             session: Some(session).filter(|session| !session.is_empty()),
             is_interrupted: status == RUNNING && !is_alive,
+            is_held_here: status == RUNNING && holder == process,
             status,
             created: moment(&created)?,
             changed: moment(&changed)?,
@@ -328,6 +331,7 @@ mod tests {
             session: None,
             status: RUNNING.into(),
             is_interrupted: false,
+            is_held_here: true,
             created: moment(created),
             changed: moment(created),
             state: "{}".into(),
@@ -366,8 +370,11 @@ mod tests {
         let store = test_store().await;
         store.plans().add(&plan("1", "ann", 0), "p").await.unwrap();
         store.plans().beat(&key("p")).await.unwrap();
-        assert!(!store.plans().get("ann", "1", "p").await.unwrap().unwrap().is_interrupted);
-        let of_another = store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
+        let own = store.plans().get("ann", "1", "p").await.unwrap().unwrap();
+        assert!(!own.is_interrupted && own.is_held_here);
+        let of_another = store.plans().get("ann", "1", "q").await.unwrap().unwrap();
+        assert!(!of_another.is_held_here);
+        let of_another = of_another.is_interrupted;
         assert_eq!(of_another, store.engine == Engine::Sqlite);
         sqlx::query("UPDATE plans SET seen = seen - 15001").execute(&store.pool).await.unwrap();
         assert!(store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted);

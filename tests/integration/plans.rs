@@ -193,6 +193,29 @@ async fn a_plan_outlives_its_process_and_goes_on_at_its_last_node() {
     );
 }
 
+/// The store takes every state of the plan but the last one.
+#[tokio::test]
+async fn a_plan_whose_end_cannot_be_stored_is_paused_and_can_be_continued_or_cancelled() {
+    let app = app(PLAN).await;
+    sqlx::any::install_default_drivers();
+    let file = app.directory.path().join("state/sekisho.db");
+    let database = sqlx::AnyPool::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+    let run = async |statement: &'static str| sqlx::raw_sql(statement).execute(&database).await.unwrap();
+    for (act, ended) in [("continue", "finished"), ("cancel", "cancelled")] {
+        run("CREATE TRIGGER full BEFORE UPDATE ON plans WHEN NEW.status = 'finished' BEGIN SELECT RAISE(ABORT, 'full'); END")
+            .await;
+        let (_, plan) = post(&app, "/api/plans", json!({"goal": "Which is warmer?"})).await;
+        let id = plan["id"].as_str().unwrap().to_owned();
+        let path = format!("/api/plans/{id}");
+        let events = app.get(&format!("{path}/events")).bearer_auth("a").send().await.unwrap().text().await.unwrap();
+        assert!(events.contains("Osaka (75.2 °F)"), "{events}");
+        reached(&app, &id, "paused").await;
+        run("DROP TRIGGER full").await;
+        assert_eq!(post(&app, &format!("{path}/{act}"), json!({})).await.0, 200, "{act}");
+        reached(&app, &id, ended).await;
+    }
+}
+
 #[tokio::test]
 async fn agents_with_a_planner_plan_in_every_api() {
     let app = app(PLAN).await;

@@ -1,19 +1,18 @@
 //! The plans of callers: begun, looked at, paused, changed and continued. Another caller's plan is not found.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::charges::charge_interrupted;
 use super::model_answers::MAX_INSTRUCTION;
+use super::running::RunningPlans;
+use super::start::PlanRun;
 use super::state::{PlanState, PlanStatus, StepStatus};
 use crate::event_log::{EventLogs, LoggedEvent};
 use crate::{AgentRequest, AgentService, Event};
@@ -27,7 +26,7 @@ pub struct Plans {
     /// The name of this process in the rows of its plans.
     pub(super) process: Arc<str>,
     pub(crate) logs: EventLogs,
-    pub(super) running: Mutex<HashMap<Arc<str>, CancellationToken>>,
+    pub(super) running: Arc<RunningPlans>,
 }
 
 /// A plan as its caller sees it.
@@ -67,13 +66,20 @@ pub struct StepChange {
 impl Default for Plans {
     fn default() -> Self {
         let process = Uuid::now_v7().to_string().into();
-        Self { process, logs: EventLogs::default(), running: Mutex::default() }
+        Self { process, logs: EventLogs::default(), running: Arc::default() }
     }
 }
 
 impl Plans {
     pub(crate) fn process(&self) -> Arc<str> {
         Arc::clone(&self.process)
+    }
+
+    /// A plan as it was read. If the store could not take its end, it is interrupted: the store says that this process runs it,
+    /// and no run of it is here. `ran`: whether one was before it was read, and may have stored its end since.
+    fn checked(&self, mut plan: StoredPlan, ran: bool) -> StoredPlan {
+        plan.is_interrupted |= plan.is_held_here && !ran && !self.running.has(&plan.id);
+        plan
     }
 }
 
@@ -83,9 +89,8 @@ impl AgentService {
     /// # Errors
     /// `invalid_request` without a goal, or with tools of the client; `internal` if the store cannot keep it.
     pub async fn follow_plan(self: &Arc<Self>, new: NewPlan) -> Result<BoxStream<'static, Event>, CallError> {
-        let (stored, state, request) = self.add_plan(new).await?;
-        let events = self.run_plan(&stored.id, request, state);
-        Ok(events.boxed())
+        let (_, run) = self.add_plan(new).await?;
+        Ok(self.run_plan(run).boxed())
     }
 
     /// Begins a plan that goes on by itself.
@@ -93,9 +98,9 @@ impl AgentService {
     /// # Errors
     /// As [`follow_plan`](Self::follow_plan); `overloaded` if too many are on.
     pub async fn start_plan(self: &Arc<Self>, new: NewPlan) -> Result<Plan, CallError> {
-        let (stored, state, request) = self.add_plan(new).await?;
+        let (stored, run) = self.add_plan(new).await?;
         let plan = Plan::of(&stored)?;
-        self.run_alone(stored.id, request, state).await?;
+        self.run_alone(run).await?;
         Ok(plan)
     }
 
@@ -112,9 +117,13 @@ impl AgentService {
     /// # Errors
     /// `internal`: the store cannot be read.
     pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
-        let process = &self.plans().process;
+        let (process, running) = (&self.plans().process, self.plans().running.ids());
         let plans = self.gateway().store().plans().of_caller(&caller.key, before, max, process).await;
-        plans.map_err(CallError::from)?.iter().map(Plan::of).collect()
+        let plans = plans.map_err(CallError::from)?.into_iter().map(|plan| {
+            let ran = running.contains(&plan.id);
+            self.plans().checked(plan, ran)
+        });
+        plans.map(|plan| Plan::of(&plan)).collect()
     }
 
     /// Pauses a plan after the node that it is at.
@@ -139,10 +148,7 @@ impl AgentService {
         }
         if plan.status == PlanStatus::Running {
             self.wish(id, PlanWish::Cancel).await?;
-            let running = self.plans().running.lock().get(id).cloned();
-            if let Some(abort) = running {
-                abort.cancel();
-            }
+            self.plans().running.abort(id);
         } else {
             self.replace(&stored, PlanStatus::Cancelled, &plan.state).await?;
         }
@@ -186,8 +192,9 @@ impl AgentService {
             _ => {}
         }
         plan.state.reason.clear();
+        let running = self.plans().running.begin(&stored.id, &request.abort);
         self.replace(&stored, PlanStatus::Running, &plan.state).await?;
-        self.run_alone(stored.id, request, plan.state).await?;
+        self.run_alone(PlanRun { id: stored.id, request, state: plan.state, running }).await?;
         self.plan(&caller, id).await
     }
 
@@ -215,8 +222,10 @@ impl AgentService {
     }
 
     async fn plan_in_store(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
+        let ran = self.plans().running.has(id);
         let plan = self.gateway().store().plans().get(&caller.key, id, &self.plans().process).await;
-        plan.map_err(CallError::from)?.ok_or_else(unknown)
+        let plan = plan.map_err(CallError::from)?.ok_or_else(unknown)?;
+        Ok(self.plans().checked(plan, ran))
     }
 
     async fn wish(&self, id: &str, wish: PlanWish) -> Result<bool, CallError> {

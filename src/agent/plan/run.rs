@@ -9,10 +9,12 @@ use futures_util::stream::Stream;
 use tokio::sync::mpsc;
 
 use super::nodes;
+use super::running::RunningPlan;
+use super::start::PlanRun;
 use super::state::{Node, PlanState, PlanStatus};
 use super::work::{Work, taken_over};
 use crate::message::{AssistantTurn, TurnPart};
-use crate::{AgentRequest, AgentService, Event, FinishReason, Message, RunError};
+use crate::{AgentService, Event, FinishReason, Message, RunError};
 use sekisho_core::failpoint;
 use sekisho_store::{PlanKey, PlanWish, Store};
 
@@ -32,16 +34,16 @@ enum Ended {
 
 /// Runs a plan whose row this process holds. The last two events are [`Event::Finished`] and [`Event::Usage`]. Dropping the
 /// stream cancels the plan.
-pub(super) fn run(
-    agents: Arc<AgentService>,
-    id: Arc<str>,
-    request: AgentRequest,
-    mut state: PlanState,
-) -> impl Stream<Item = Event> + Send + 'static {
+pub(super) fn run(agents: Arc<AgentService>, plan: PlanRun) -> impl Stream<Item = Event> + Send + 'static {
+    let PlanRun { id, request, mut state, running } = plan;
     let (sender, mut events) = mpsc::channel(WAITING_EVENTS);
     let work = Work::new(agents, id, request, &state, sender);
     stream! {
-        let mut guard = CancelOnDrop(Some((work.store().clone(), work.key())), Arc::clone(&work.agents));
+        let mut guard = CancelOnDrop {
+            plan: Some((work.store().clone(), work.key())),
+            agents: Arc::clone(&work.agents),
+            running: Some(running),
+        };
         let mut driven = Box::pin(drive(&work, &mut state));
         let ended = loop {
             tokio::select! {
@@ -55,7 +57,7 @@ pub(super) fn run(
             yield event;
         }
         let last = close(&work, &mut state, ended).await;
-        guard.0 = None;
+        guard.plan = None;
         for event in last {
             yield event;
         }
@@ -128,7 +130,7 @@ async fn close(work: &Work, state: &mut PlanState, ended: Ended) -> Vec<Event> {
         error.message.clone_into(&mut state.reason);
     }
     if let Err(error) = work.save(state, status).await {
-        tracing::warn!(%error, plan = %work.id, "the end of a plan could not be stored");
+        tracing::warn!(%error, plan = %work.id, "the end of a plan could not be stored: the plan is paused");
     }
     let message = match (status, state.reason.as_str()) {
         (PlanStatus::WaitingForApproval, _) => "The plan waits for approval.".to_owned(),
@@ -157,15 +159,22 @@ fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Ve
 }
 
 /// Marks a plan as cancelled whose client is gone.
-struct CancelOnDrop(Option<(Store, PlanKey)>, Arc<AgentService>);
+struct CancelOnDrop {
+    /// `None` once its run has ended.
+    plan: Option<(Store, PlanKey)>,
+    agents: Arc<AgentService>,
+    running: Option<RunningPlan>,
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Some((store, key)) = self.0.take() else { return };
-        self.1.gateway().background().spawn_until_closing(async move {
+        let Some((store, key)) = self.plan.take() else { return };
+        let running = self.running.take();
+        self.agents.gateway().background().spawn_until_closing(async move {
             if let Err(error) = store.plans().end(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
-                tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such");
+                tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such, and is paused");
             }
+            drop(running);
         });
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::plans::{NewPlan, invalid};
 use super::run;
+use super::running::RunningPlan;
 use super::state::{PlanState, PlanStatus};
 use crate::event_log::EventLog;
 use crate::message::UserPart;
@@ -26,8 +27,16 @@ const UNCOUNTED_EVENTS: u64 = 100_000;
 /// Maximum characters of the messages before a goal.
 const MAX_CONTEXT: usize = 8_000;
 
+/// A plan that this process is about to run, as the store has it.
+pub(super) struct PlanRun {
+    pub(super) id: Arc<str>,
+    pub(super) request: AgentRequest,
+    pub(super) state: PlanState,
+    pub(super) running: RunningPlan,
+}
+
 impl AgentService {
-    pub(super) async fn add_plan(&self, new: NewPlan) -> Result<(StoredPlan, PlanState, AgentRequest), CallError> {
+    pub(super) async fn add_plan(&self, new: NewPlan) -> Result<(StoredPlan, PlanRun), CallError> {
         let NewPlan { request, planner, approve } = new;
         if !request.client_tools.is_empty() {
             return Err(invalid("an agent that plans runs no tools of its client; leave `tools` out"));
@@ -44,53 +53,42 @@ impl AgentService {
             session: request.session.as_deref().map(str::to_owned),
             status: PlanStatus::Running.as_str().to_owned(),
             is_interrupted: false,
+            is_held_here: true,
             created: now,
             changed: now,
             state: serde_json::to_string(&state).map_err(CallError::internal)?,
         };
         let (store, process) = (self.gateway().store(), &self.plans().process);
+        let running = self.plans().running.begin(&stored.id, &request.abort);
         store.plans().add(&stored, process).await.map_err(CallError::from)?;
         store.plans().forget_surplus(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
-        Ok((stored, state, request))
+        let run = PlanRun { id: Arc::clone(&stored.id), request, state, running };
+        Ok((stored, run))
     }
 
     /// Runs a plan that this process holds in the store.
-    pub(super) fn run_plan(
-        self: &Arc<Self>,
-        id: &Arc<str>,
-        request: AgentRequest,
-        state: PlanState,
-    ) -> impl Stream<Item = Event> + Send + 'static + use<> {
-        let running = Running { agents: Arc::clone(self), id: Arc::clone(id) };
-        self.plans().running.lock().insert(Arc::clone(id), request.abort.clone());
-        run::run(Arc::clone(self), Arc::clone(id), request, state).inspect(move |_| {
-            let _until_dropped = &running;
-        })
+    pub(super) fn run_plan(self: &Arc<Self>, plan: PlanRun) -> impl Stream<Item = Event> + Send + 'static + use<> {
+        run::run(Arc::clone(self), plan)
     }
 
     /// Runs a plan in the background, with its events in a log.
-    pub(super) async fn run_alone(
-        self: &Arc<Self>,
-        id: Arc<str>,
-        request: AgentRequest,
-        state: PlanState,
-    ) -> Result<(), CallError> {
-        let caller = Arc::clone(&request.caller);
+    pub(super) async fn run_alone(self: &Arc<Self>, plan: PlanRun) -> Result<(), CallError> {
+        let (caller, id, last_event) = (Arc::clone(&plan.request.caller), &plan.id, plan.state.last_event);
         let logs = &self.plans().logs;
         // After a restart, events may have been sent that the last state does not count.
-        let stored = if state.last_event == 0 { 0 } else { state.last_event + UNCOUNTED_EVENTS };
-        let last = logs.find(&caller.key, &id).map_or(stored, |log| log.last_id());
-        let log = match logs.open_after(&caller.owner, &caller.key, &id, last) {
+        let stored = if last_event == 0 { 0 } else { last_event + UNCOUNTED_EVENTS };
+        let last = logs.find(&caller.key, id).map_or(stored, |log| log.last_id());
+        let log = match logs.open_after(&caller.owner, &caller.key, id, last) {
             Ok(log) => log,
             Err(error) => {
-                let key = PlanKey { id, holder: self.plans().process() };
+                let key = PlanKey { id: Arc::clone(id), holder: self.plans().process() };
                 let paused = PlanStatus::Paused.as_str();
                 let store = self.gateway().store();
                 store.plans().end(&key, paused, store.now()).await.map_err(CallError::from)?;
                 return Err(error);
             }
         };
-        let events = self.run_plan(&id, request, state);
+        let events = self.run_plan(plan);
         self.gateway().background().spawn_until_closing(async move {
             let mut events = Box::pin(events);
             let _closes = CloseOnDrop(log.clone());
@@ -101,18 +99,6 @@ impl AgentService {
             }
         });
         Ok(())
-    }
-}
-
-/// Takes a plan out of those that run.
-struct Running {
-    agents: Arc<AgentService>,
-    id: Arc<str>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.agents.plans().running.lock().remove(&self.id);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whole plans, played by scripts over a gateway with its own tools.
 
+mod unstored_ends;
+
 use std::sync::Arc;
 
 use futures_util::StreamExt;
