@@ -249,6 +249,19 @@ impl PlanState {
         self.step_idx + self.dispatched.max(1) < self.plan.len()
     }
 
+    /// Adds a call of the current step, and counts it: a process that is killed leaves both.
+    pub(super) fn begin_call(&mut self, call: CallMade) {
+        let is_new = self.run.add(call);
+        self.used.tool_calls = self.used.tool_calls.saturating_add(u32::from(is_new));
+    }
+
+    /// Adds the usage of the current step's run, whose own calls are counted already.
+    pub(super) fn count(&mut self, used: &RunUsage) {
+        let own = self.run.calls.iter().filter(|call| !call.earlier).count();
+        let further = used.tool_calls.saturating_sub(u32::try_from(own).unwrap_or(u32::MAX));
+        self.used.add(&RunUsage { tool_calls: further, ..used.clone() });
+    }
+
     /// A step with the next id.
     pub(super) fn step(&mut self, instruction: String, expected: String) -> Step {
         let id = self.next_step_id;
@@ -287,8 +300,9 @@ impl StepRun {
         Self { begun: true, calls, ..Self::default() }
     }
 
-    /// Adds a call that is about to be sent. A call that an interrupted run made already keeps its answer.
-    pub(super) fn add(&mut self, call: CallMade) {
+    /// Adds a call that is about to be sent; whether it is another one. A call that an interrupted run made already keeps its
+    /// answer.
+    pub(super) fn add(&mut self, call: CallMade) -> bool {
         let arguments = call.read_arguments();
         let known = self.calls.iter().position(|made| made.earlier && made.is_of(&call.tool, &arguments));
         let call = match known {
@@ -296,6 +310,7 @@ impl StepRun {
             None => call,
         };
         self.calls.push(call);
+        known.is_none()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The nodes at which the agent runs a step with its tools, and makes an observation of the result.
 
 use futures_util::StreamExt;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::inputs::{instructions, step_input};
 use super::nodes::{MAX_ANSWER, WITHOUT_TOOLS};
@@ -54,27 +54,13 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
             work.send(Event::Thinking { text }).await;
         }
         Event::ToolInput { ref id, ref tool_name, ref arguments } => {
-            state.run.text.clear();
-            let arguments = Value::Object(arguments.clone()).to_string();
-            let (id, tool) = (id.clone(), tool_name.clone());
-            let key = Some(work.key_of(state.total_attempts, &id));
-            state.current_mut().iter_mut().for_each(|step| step.calls.begin(&id, &tool));
-            state.run.add(CallMade { id, key, tool, arguments, answer: None, failed: false, earlier: false });
-            failpoint::reach("plan.call.intent");
-            work.keep(state).await?;
-            failpoint::reach("plan.call.begun");
+            begin_call(work, state, (id, tool_name), arguments).await?;
             work.send(event).await;
         }
-        Event::ToolResult { ref id, result: ref answer, .. } | Event::ToolError { ref id, error: ref answer, .. } => {
+        Event::ToolResult { ref id, ref tool_name, result: ref answer }
+        | Event::ToolError { ref id, ref tool_name, error: ref answer } => {
             let failed = matches!(event, Event::ToolError { .. });
-            if let Some(call) = state.run.calls.iter_mut().find(|call| call.id == *id) {
-                call.answer = Some(answer.clone());
-                call.failed = failed;
-            }
-            state.current_mut().iter_mut().for_each(|step| step.calls.end(id, failed));
-            failpoint::reach("plan.call.answered");
-            work.keep(state).await?;
-            failpoint::reach("plan.call.recorded");
+            end_call(work, state, (id, tool_name), answer, failed).await?;
             work.send(event).await;
         }
         Event::Error(error) => {
@@ -89,10 +75,53 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
         Event::Finished { reason, .. } if reason != FinishReason::Stop && state.run.failure.is_none() => {
             state.run.failure = Some(format!("the run ended without an answer: {}", reason.as_str()));
         }
-        Event::Usage(used) => state.used.add(&used),
+        Event::Usage(used) => state.count(&used),
         Event::Thinking { .. } | Event::Retry { .. } => work.send(event).await,
         _ => {}
     }
+    Ok(())
+}
+
+/// Keeps a call that is about to be sent.
+async fn begin_call(
+    work: &Work,
+    state: &mut PlanState,
+    (id, tool): (&str, &str),
+    arguments: &Map<String, Value>,
+) -> Result<(), RunError> {
+    state.run.text.clear();
+    let key = Some(work.key_of(state.total_attempts, id));
+    let arguments = Value::Object(arguments.clone()).to_string();
+    state.current_mut().iter_mut().for_each(|step| step.calls.begin(id, tool));
+    let (id, tool) = (id.to_owned(), tool.to_owned());
+    state.begin_call(CallMade { id, key, tool, arguments, answer: None, failed: false, earlier: false });
+    failpoint::reach("plan.call.intent");
+    work.keep(state).await?;
+    failpoint::reach("plan.call.begun");
+    Ok(())
+}
+
+/// Keeps the answer of a call.
+async fn end_call(
+    work: &Work,
+    state: &mut PlanState,
+    (id, tool): (&str, &str),
+    answer: &str,
+    failed: bool,
+) -> Result<(), RunError> {
+    match state.run.calls.iter_mut().find(|call| call.id == id) {
+        Some(call) => (call.answer, call.failed) = (Some(answer.to_owned()), failed),
+        // The loop refused its arguments, and it was not sent.
+        None => {
+            let (id, tool, answer) = (id.to_owned(), tool.to_owned(), Some(answer.to_owned()));
+            let arguments = String::new();
+            state.begin_call(CallMade { id, key: None, tool, arguments, answer, failed, earlier: false });
+        }
+    }
+    state.current_mut().iter_mut().for_each(|step| step.calls.end(id, failed));
+    failpoint::reach("plan.call.answered");
+    work.keep(state).await?;
+    failpoint::reach("plan.call.recorded");
     Ok(())
 }
 
