@@ -12,6 +12,7 @@ mod interrupted;
 mod memory;
 mod model_answers;
 mod nodes;
+mod observation;
 mod page_snapshots;
 mod plans;
 mod run;

@@ -31,11 +31,13 @@ pub struct PlannerConfig {
     pub temperature: Option<f64>,
     /// When the model evaluates a step that did not fail: `when_unclear` with `steps`, `always` with `plan_and_act`.
     pub evaluate: Option<Evaluate>,
-    /// A completed step whose result has more characters than this has passed, if the model is not asked (A24).
+    /// A completed step whose result has more characters than this, and whose calls succeeded, has passed, if the model is not
+    /// asked (A24).
     pub min_result_chars: usize,
     /// A result that begins with this has failed (A23): `Error:` with `steps`. Empty: none.
     pub error_prefix: Option<String>,
-    /// A result that contains this has failed (B23): `ERROR:` with `plan_and_act`. Empty: none.
+    /// A result that contains this has failed, and a step whose last call has an answer that begins with it (B23): `ERROR:` with
+    /// `plan_and_act`. Empty: none.
     pub error_word: Option<String>,
     /// Tokens of the plan's memory in a request of the planner.
     pub memory_tokens: usize,

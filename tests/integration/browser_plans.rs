@@ -133,6 +133,8 @@ async fn playwright_buys_what_a_changed_plan_finds() {
                 text("The button was pressed, and the shop says that order 1 is confirmed."),
             ],
         ],
+        // A call of the last step failed.
+        "evaluator": [[text(r#"{"passed": true}"#)]],
         "answer": [text("The shoes are ordered for 42 EUR.")],
     }});
     let app = app(&script).await;

@@ -16,23 +16,36 @@ const BROWSER: &str = "browser_";
 /// The tool that takes a snapshot, after the prefix of its server.
 const SNAPSHOT: &str = "browser_snapshot";
 
+/// How the line with a page's address begins.
+const ADDRESS: &str = "- Page URL:";
+
+/// Before the reference of an element.
+const REFERENCE: &str = "[ref=";
+
 /// Elements of a page that an observation has.
 const MAX_ELEMENTS: usize = 20;
 
 /// Maximum characters of an element.
 const MAX_ELEMENT: usize = 200;
 
-/// The snapshot in a tool's answer, if it has one: its elements have references.
-pub(super) fn find(tool: &str, answer: &str) -> bool {
-    tool.contains(BROWSER) && answer.contains("[ref=")
+/// The last answer that shows a page, of calls in their order with the names of their tools. An answer with only the page's
+/// address ends an earlier snapshot: a click may have led to another page.
+pub(super) fn last<'a>(answers: impl DoubleEndedIterator<Item = (&'a str, &'a str)>) -> Option<&'a str> {
+    let shows_page = |answer: &str| has_elements(answer) || answer.lines().any(|line| line.trim().starts_with(ADDRESS));
+    answers.rev().find(|(tool, answer)| tool.contains(BROWSER) && shows_page(answer)).map(|(_, answer)| answer)
 }
 
-/// The part of a snapshot that a step needs: the page's address and title, and the elements that fit the step best.
-pub(super) fn digest(snapshot: &str, step: &str) -> String {
-    let lines: Vec<_> = snapshot.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let is_page = |line: &&&str| line.starts_with("- Page URL:") || line.starts_with("- Page Title:");
+/// Whether an answer has a snapshot: its elements have references.
+pub(super) fn has_elements(answer: &str) -> bool {
+    answer.contains(REFERENCE)
+}
+
+/// The part of a page that a step needs: its address and title, and the elements that fit the step best.
+pub(super) fn digest(page: &str, step: &str) -> String {
+    let lines: Vec<_> = page.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_page = |line: &&&str| line.starts_with(ADDRESS) || line.starts_with("- Page Title:");
     let page = lines.iter().filter(is_page).copied();
-    let elements: Vec<_> = lines.iter().copied().filter(|line| line.contains("[ref=")).collect();
+    let elements: Vec<_> = lines.iter().copied().filter(|line| line.contains(REFERENCE)).collect();
     let page: Vec<_> = page.chain(relevant(&elements, step, MAX_ELEMENTS)).collect();
     page.into_iter().map(|line| format!("{}\n", beginning(line, MAX_ELEMENT))).collect()
 }
@@ -87,9 +100,29 @@ mod tests {
 
     #[test]
     fn an_observation_has_the_page_and_the_elements_that_the_step_needs() {
-        assert!(find("playwright__browser_click", PAGE) && !find("web_fetch", PAGE) && !find("browser_tabs", "none"));
         let digest = digest(PAGE, "buy the shoes");
         assert_eq!(digest, "- Page URL: http://shop/\n- Page Title: Shop\n- button \"Buy shoes\" [ref=e3]\n");
+    }
+
+    #[test]
+    fn a_newer_address_ends_an_older_snapshot() {
+        let left =
+            "### Page\n- Page URL: http://shop/results\n- Page Title: Results\n### Snapshot\n- [Snapshot](page-2.yml)";
+        let (click, typed) = ("pw__browser_click", ("pw__browser_type", "### Ran Playwright code"));
+        let (navigate, snapshot) =
+            (("pw__browser_navigate", "- Page URL: http://shop/"), ("pw__browser_snapshot", PAGE));
+        for (answers, expected) in [
+            (vec![navigate, snapshot, typed], Some(PAGE)),
+            (vec![navigate, snapshot, typed, (click, left)], Some(left)),
+            (vec![navigate, snapshot, (click, left), snapshot], Some(PAGE)),
+            (vec![navigate], Some(navigate.1)),
+            (vec![("web_fetch", PAGE), ("browser_tabs", "none")], None),
+            (vec![], None),
+        ] {
+            assert_eq!(last(answers.clone().into_iter()), expected, "{answers:?}");
+        }
+        assert_eq!(digest(left, "search"), "- Page URL: http://shop/results\n- Page Title: Results\n");
+        assert!(has_elements(PAGE) && !has_elements(left));
     }
 
     /// Refuses the reference `e1`, and records the tools called.

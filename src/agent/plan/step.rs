@@ -3,17 +3,13 @@
 use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
-use super::inputs::{instructions, step_input};
+use super::inputs::step_input;
 use super::nodes::{MAX_ANSWER, WITHOUT_TOOLS};
-use super::page_snapshots;
+use super::observation;
 use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
 use super::work::Work;
-use crate::prompts::beginning;
 use crate::{Event, FinishReason, PartOfPlan, RunError};
 use sekisho_core::failpoint;
-
-/// Maximum characters of an observation.
-const MAX_OBSERVATION: usize = 20_000;
 
 /// The agent runs the step with its tools. A run that another process began gets the list of its calls so far, and
 /// sends none of them again.
@@ -125,35 +121,20 @@ async fn end_call(
     Ok(())
 }
 
-/// Makes the observation: the step's answer, or `Error:` with the reason; of the last page the part that the step needs
-/// (B9, B14).
+/// Makes the observation of the step's run.
 pub(super) async fn executor_process_result(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
-    let run = &state.run;
-    let status = if run.failure.is_some() { StepStatus::Failed } else { StepStatus::Completed };
-    let mut observation = match &run.failure {
-        Some(failure) => format!("Error: {failure}"),
-        None => beginning(run.text.trim(), MAX_OBSERVATION).to_owned(),
-    };
-    let snapshot = run.calls.iter().rev().find_map(|call| {
-        call.answer.as_deref().filter(|answer| page_snapshots::find(&call.tool, answer)).map(str::to_owned)
-    });
-    let result = observation.clone();
-    if let Some(snapshot) = snapshot {
-        let needed = page_snapshots::digest(&snapshot, &instructions(state.current()));
-        let place = work.keep_snapshot(state.total_attempts, &snapshot).await;
-        let place = place.map(|place| format!(" (the whole is in the file {place})")).unwrap_or_default();
-        observation.push_str(&format!("\n\nThe page{place}:\n{needed}"));
-    }
+    let status = if state.run.failure.is_some() { StepStatus::Failed } else { StepStatus::Completed };
+    let answer = observation::step_answer(state);
+    state.last_observation = observation::observation(work, state, &answer).await;
     for step in state.current_mut() {
         step.status = status;
-        result.clone_into(&mut step.result);
+        answer.clone_into(&mut step.result);
     }
     for call in &mut state.run.calls {
         if let Some(answer) = &mut call.answer {
             answer.truncate(answer.floor_char_boundary(MAX_ANSWER));
         }
     }
-    state.last_observation = observation;
     state.node = Node::MemoryUpdate;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Whole plans, played by scripts over a gateway with its own tools.
 
+mod observations;
 mod unstored_ends;
 
 use std::sync::Arc;
@@ -44,9 +45,19 @@ fn request(service: &Arc<AgentService>, folder: &tempfile::TempDir, script: &Val
 
 /// The events of a plan, and the plan as it is then.
 async fn play(planner: PlannerConfig, script: Value) -> (Vec<Event>, Plan) {
+    play_with(planner, script, |_| {}).await
+}
+
+/// The same, with a changed request.
+async fn play_with(
+    planner: PlannerConfig,
+    script: Value,
+    change: impl FnOnce(&mut AgentRequest),
+) -> (Vec<Event>, Plan) {
     let folder = tempfile::tempdir().unwrap();
     let service = service(&folder).await;
-    let request = request(&service, &folder, &script);
+    let mut request = request(&service, &folder, &script);
+    change(&mut request);
     let caller = Arc::clone(&request.caller);
     let events: Vec<_> =
         service.follow_plan(NewPlan { request, planner, approve: false }).await.unwrap().collect().await;
