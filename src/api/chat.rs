@@ -2,6 +2,7 @@
 
 mod reply;
 mod session;
+mod turn_texts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use self::reply::ChatReply;
 use self::session::ChatRun;
+use self::turn_texts::TurnTexts;
 use super::body::{DigestedBody, JsonBody};
 use super::conversations::execute::RUN_ID;
 use super::documentation::ReplyBody;
@@ -136,8 +138,9 @@ async fn stream_run(
     let run = ChatRun::begin(request, meta, runs, plans).await?;
     let events = event_stream::first(run.events).await?;
     let session = json!({"type": "session", "session_id": run.session_id}).to_string();
+    let mut texts = TurnTexts::default();
     // Never fails: an event has no map with keys that are not strings.
-    let run_events = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
+    let run_events = events.map(move |event| serde_json::to_string(&texts.separated(event)).unwrap_or_default());
     let data = futures_util::stream::iter([session]).chain(run_events);
     let response = event_stream::respond(data, keep_alive());
     Ok(with_run_id(response, &run.run_id))

@@ -141,6 +141,9 @@ async fn the_same_events_are_sent_during_the_run() {
     let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let expected = ["session", "content", "tool_input", "tool_result", "content", "content", "finished", "usage"];
     assert_eq!(kinds, expected);
+    let content = events.iter().filter(|event| event["type"] == "content");
+    let texts: String = content.map(|event| event["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, "Let me add.\n\nIt is two.", "a blank line is between the texts of two turns");
 }
 
 #[tokio::test]

@@ -15,6 +15,9 @@ pub(crate) struct Output {
     pub parts: Vec<OutputPart>,
     /// Whether the last part may grow.
     is_open: bool,
+    text: String,
+    /// Whether the gateway made calls since the last text.
+    is_next_turn: bool,
     pub finish: FinishReason,
     pub usage: RunUsage,
     pub failure: Option<CallError>,
@@ -58,6 +61,8 @@ pub(crate) enum OutputChange {
     Grew(usize, DeltaKind, String),
     /// The whole part.
     Ended(usize, OutputPart),
+    /// The line breaks between the texts of two turns, for clients that join all texts. They are in no part.
+    Separated(&'static str),
     /// The gateway makes a call.
     Called {
         id: String,
@@ -90,6 +95,8 @@ impl Output {
         Self {
             parts: Vec::new(),
             is_open: false,
+            text: String::new(),
+            is_next_turn: false,
             finish: FinishReason::Stop,
             usage: RunUsage::default(),
             failure: None,
@@ -137,9 +144,13 @@ impl Output {
                 self.grow(OutputPart::Call { id, name, arguments: String::new() }, DeltaKind::Arguments, arguments);
                 self.close();
             }
-            Event::ToolInput { id, arguments, .. } => self.step(OutputChange::Called { id, arguments }),
+            Event::ToolInput { id, arguments, .. } => {
+                self.is_next_turn = true;
+                self.step(OutputChange::Called { id, arguments });
+            }
             Event::ToolResult { id, tool_name: tool, result: text }
             | Event::ToolError { id, tool_name: tool, error: text } => {
+                self.is_next_turn = true;
                 self.step(OutputChange::Answered { id, tool, success, text });
             }
             Event::Error(error) => {
@@ -173,18 +184,22 @@ impl Output {
         take(&mut self.changes)
     }
 
-    /// All texts, joined.
+    /// All texts, joined by blank lines between turns.
     pub(crate) fn text(&self) -> String {
-        let texts = self.parts.iter().filter_map(|part| match part {
-            OutputPart::Text(text) => Some(text.as_str()),
-            OutputPart::Thinking(_) | OutputPart::Call { .. } => None,
-        });
-        texts.collect()
+        self.text.clone()
     }
 
     /// Adds to the part that may still grow if it is of the kind of `part`, and to `part` otherwise.
     fn grow(&mut self, part: OutputPart, kind: DeltaKind, text: String) {
         let is_same_kind = |last: &OutputPart| discriminant(last) == discriminant(&part);
+        if matches!(part, OutputPart::Text(_)) {
+            if take(&mut self.is_next_turn) {
+                let separator = separator(&self.text, &text);
+                self.text.push_str(separator);
+                self.step(OutputChange::Separated(separator));
+            }
+            self.text.push_str(&text);
+        }
         if !self.is_open || !self.parts.last().is_some_and(is_same_kind) {
             self.step(OutputChange::Began(self.parts.len(), part.clone()));
             self.parts.push(part);
@@ -212,6 +227,13 @@ impl Output {
             self.changes.push(OutputChange::Ended(self.parts.len() - 1, part.clone()));
         }
     }
+}
+
+/// The line breaks that are missing for a blank line between the texts of two turns; none before the first text.
+pub(crate) fn separator(before: &str, text: &str) -> &'static str {
+    let is_break = |character: &char| *character == '\n';
+    let there = before.chars().rev().take_while(is_break).count() + text.chars().take_while(is_break).count();
+    if before.is_empty() { "" } else { "\n\n".get(there..).unwrap_or_default() }
 }
 
 /// A message that is not the model's, separated from the text before it.
@@ -259,6 +281,7 @@ mod tests {
             grew(1, "me see."),
             OutputChange::Ended(1, text("Let me see.")),
             OutputChange::Answered { id: "1".into(), tool: "add".into(), success: true, text: "3".into() },
+            OutputChange::Separated("\n\n"),
             OutputChange::Began(2, text("")),
             grew(2, "Now:"),
             OutputChange::Ended(2, text("Now:")),
@@ -267,8 +290,34 @@ mod tests {
             OutputChange::Ended(3, call("{}")),
         ];
         assert_eq!(changes, expected);
-        assert_eq!((output.text().as_str(), output.parts.len()), ("Let me see.Now:", 4));
+        assert_eq!((output.text().as_str(), output.parts.len()), ("Let me see.\n\nNow:", 4));
         assert_eq!(output.finish, FinishReason::ToolCalls);
+    }
+
+    #[test]
+    fn a_blank_line_is_between_the_texts_of_two_turns() {
+        let thought = || Event::Thinking { text: "Hm.".into() };
+        let limit = || Event::Status { status: "max_turns".into(), message: "50 turns".into() };
+        for (events, expected) in [
+            (vec![content("Let me see."), gateway_call(), content("It "), content("is.")], "Let me see.\n\nIt is."),
+            (vec![content("Let me see."), gateway_call(), thought(), content("It is.")], "Let me see.\n\nIt is."),
+            (vec![content("Let me see.\n"), gateway_call(), content("It is.")], "Let me see.\n\nIt is."),
+            (vec![content("Let me see.\n"), gateway_call(), content("\n\nIt is.")], "Let me see.\n\n\nIt is."),
+            (vec![content("Let me see."), gateway_call(), limit()], "Let me see.\n\n[50 turns]"),
+            // In one turn, thoughts may be between pieces of a text.
+            (vec![content("It "), thought(), content("is.")], "It is."),
+            (vec![gateway_call(), gateway_call(), content("It is.")], "It is."),
+        ] {
+            let mut output = Output::new();
+            let changes = events.into_iter().flat_map(|event| output.add(event));
+            let sent = changes.filter_map(|change| match change {
+                OutputChange::Grew(_, DeltaKind::Text | DeltaKind::Notice, text) => Some(text),
+                OutputChange::Separated(separator) => Some(separator.to_owned()),
+                _ => None,
+            });
+            let sent: String = sent.collect();
+            assert_eq!((sent.as_str(), output.text().as_str()), (expected, expected));
+        }
     }
 
     #[test]

@@ -150,6 +150,7 @@ impl Encoder for ChunkEncoder {
     fn encode(&mut self, change: OutputChange) -> Vec<Chunk> {
         match change {
             OutputChange::Grew(_, DeltaKind::Text | DeltaKind::Notice, text) => self.text(&text),
+            OutputChange::Separated(separator) => self.text(separator),
             OutputChange::Ended(_, OutputPart::Call { id, name, arguments }) => {
                 let call = ToolCall { index: Some(self.calls), ..tool_call(id, name, arguments) };
                 self.calls += 1;

@@ -66,6 +66,15 @@ fn an_answer_is_sent_in_openai_chunks() {
 }
 
 #[test]
+fn the_texts_of_two_turns_have_a_blank_line_between_them() {
+    let tool = || Event::ToolResult { id: "a".into(), tool_name: "weather".into(), result: "25".into() };
+    let run = || vec![content("I look."), tool(), content("It is "), content("warm."), used()];
+    assert_eq!(content_of(&chunks_for(false, run())), "I look.\n\nIt is warm.");
+    let whole = serde_json::to_value(Completion::of("weather", Output::whole(run()).unwrap())).unwrap();
+    assert_eq!(whole["choices"][0]["message"]["content"], "I look.\n\nIt is warm.");
+}
+
+#[test]
 fn usage_comes_last_if_requested_and_is_null_before() {
     let chunks = chunks_for(true, vec![content("a"), used()]);
     let (last, before) = chunks.split_last().unwrap();
