@@ -115,8 +115,14 @@ impl ConversationRuns {
                 add(&events, &RunEvent::error(error));
             }
             drop(guard);
-            let reply = outcome.and_then(|Ended { reply, failure }| failure.map_or(Ok(reply), Err));
+            let (reply, untitled) = match outcome {
+                Ok(Ended { reply, failure, untitled }) => (failure.map_or(Ok(reply), Err), untitled),
+                Err(error) => (Err(error), None),
+            };
             let _nobody_waits = done.send(reply);
+            if let Some(untitled) = untitled {
+                Box::pin(runs.add_title(untitled)).await;
+            }
         });
         let ended = tokio::spawn(async move {
             ended.await.unwrap_or_else(|_| Err(CallError::internal("the task of a run ended without a result")))

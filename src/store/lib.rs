@@ -11,6 +11,7 @@ mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
 mod conversation_runs;
+mod conversation_titles;
 mod conversations;
 mod error;
 mod idempotency;
@@ -79,6 +80,7 @@ pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, Lo
 pub use self::conversation_runs::{
     ConversationRun, ConversationRunStore, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError,
 };
+pub use self::conversation_titles::LaterTitle;
 pub use self::conversations::{Conversation, ConversationChange, ConversationStatus, ConversationStore};
 pub use self::error::StoreError;
 pub use self::idempotency::{

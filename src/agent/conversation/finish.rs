@@ -10,11 +10,11 @@ use super::history::OpenCall;
 use super::lock::HeldLock;
 use super::outcome::Outcome;
 use super::run_event::{RunEvent, SystemSubtype};
-use super::{ConversationRuns, RunReply, RunRequest, add, recovery, resume, stored, system, title};
+use super::title::{Untitled, first_line};
+use super::{ConversationRuns, RunReply, add, recovery, resume, stored, system};
 use crate::Message;
 use crate::event_log::EventLog;
 use crate::message::{ToolMessage, UserMessage};
-use crate::usage::UsageByAgent;
 use sekisho_calls::budget::TakenCharges;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
@@ -31,6 +31,8 @@ pub(super) struct Ended {
     pub(super) reply: RunReply,
     /// Why the reply is an error, where it is one object.
     pub(super) failure: Option<CallError>,
+    /// Its conversation, where the model is to make the title now.
+    pub(super) untitled: Option<Untitled>,
 }
 
 impl ConversationRuns {
@@ -58,17 +60,11 @@ impl ConversationRuns {
         answers.extend(resume::known_answers(self.store(), &open, request.user_input.is_some()).await?);
         resume::end_calls_not_made(self.store(), &paused, &answers).await?;
         let messages = written(&run, answers, added);
-        journal.store_usage().await;
-        let title = match title {
-            None if run.status == RunStatus::Succeeded => {
-                let made = self.title(&request, &usage, (&*run.user_input, &*outcome.text));
-                title::in_time(made, &live, &run.user_input).await
-            }
-            // The run that goes on has nothing that the user said.
-            None if run.status == RunStatus::Paused => title::first_line(&run.user_input),
-            title => title,
+        let is_untitled = title.is_none() && run.status == RunStatus::Succeeded;
+        let title = match run.status {
+            RunStatus::Succeeded | RunStatus::Paused => title.or_else(|| first_line(&run.user_input)),
+            _ => title,
         };
-        failpoint::reach("run.titled");
         kept_usage.stop().await;
         let (rows, charges) = usage.take_charges();
         let rows = outcome.count(rows, &run.agent, request.profile.model());
@@ -83,14 +79,18 @@ impl ConversationRuns {
             charges.stored(&totals);
         }
         failpoint::reach("run.stored");
-        Ok(Ended::reported(outcome, &run, title, &log))
-    }
-
-    /// A title by the model for summaries (C32).
-    async fn title(&self, request: &RunRequest, usage: &UsageByAgent, (input, reply): (&str, &str)) -> Option<String> {
-        let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
-        let exchange = [input, reply];
-        self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
+        let untitled = is_untitled.then(|| Untitled {
+            run: run.id.clone(),
+            conversation: run.conversation.clone(),
+            user_input: Arc::clone(&run.user_input),
+            reply: outcome.text.clone(),
+            agent: request.agent,
+            profile: request.profile,
+            caller: request.caller,
+            scopes: request.scopes,
+            usage,
+        });
+        Ok(Ended { untitled, ..Ended::reported(outcome, &run, title, &log) })
     }
 }
 
@@ -105,7 +105,7 @@ impl Ended {
         add(log, &reply.event());
         add(log, &system(SystemSubtype::Finish, run));
         let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
-        Self { reply, failure }
+        Self { reply, failure, untitled: None }
     }
 }
 

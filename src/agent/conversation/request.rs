@@ -91,6 +91,7 @@ pub struct RunReply {
     pub conversation_id: String,
     /// `succeeded`, `paused`, `failed`, `cancelled` or `timed_out`.
     pub status: String,
+    /// Of the conversation. After its first run the first line of the user's message, until the model has made one.
     pub title: Option<String>,
     /// The last text; part of one where the run was stopped.
     pub result: String,

@@ -1,14 +1,21 @@
 //! What the run of a conversation refers to: tenants, models, skills, tokens and sub-agents.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Bytes;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use super::{SentEvent, create, events, execute, get, names, ran, streamed};
 use crate::app::{TestApp, answer};
 use crate::checkout::checkout;
+use crate::lock::until;
 use crate::openapi::document;
 
 /// A gateway with agents that play these scripts, and more configuration. An agent named `main` is the default.
@@ -94,8 +101,7 @@ async fn a_sub_agent_has_events_journaled_calls_and_a_usage_row_of_its_own() {
         .map(|row| row["cost_usd"].to_string().trim_matches('"').parse::<rust_decimal::Decimal>().unwrap());
     assert_eq!(costs.sum::<rust_decimal::Decimal>(), charged, "{run}");
 
-    let conversation = get(&app, &format!("/api/conversations/{id}")).await;
-    assert_eq!(conversation["title"], "A sum");
+    titled(&app, &id, &json!("A sum")).await;
     let log = get(&app, &format!("/api/logs/tool_executions?conversation_id={id}")).await;
     let text = log.to_string();
     assert!(text.contains("\"Task\"") && text.contains("\"calculator\""), "{log}");
@@ -260,6 +266,59 @@ fn files_with(folder: &Path, bytes: &[u8]) -> Vec<String> {
     found
 }
 
+/// A model makes the title after the reply.
+async fn titled(app: &TestApp, id: &str, title: &Value) {
+    let path = format!("/api/conversations/{id}");
+    until(async || (get(app, &path).await["title"] == *title).then_some(())).await;
+}
+
+/// The model for titles answers when it is told to.
+#[tokio::test]
+async fn a_reply_and_the_next_run_do_not_wait_for_the_title() {
+    let (asked, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let app = TestApp::with(&format!(
+        "agent: {{default_profile: talk, memory: {{summary_model: titles}}, profiles: {{talk: {{provider: openai, model: m, \
+         base_url: 'http://{}/v1'}}}}}}",
+        model_for_titles(Arc::clone(&asked), Arc::clone(&answers)).await
+    ))
+    .await;
+    let id = create(&app, json!({})).await;
+    let sent = events(streamed(&app, &id, &json!({"user_input": "Hi\nthere"}))).await;
+    assert_eq!(names(&sent), ["system", "text_delta", "result", "system"], "before the title is made");
+    asked.notified().await;
+    let next = ran(&app, &id, json!({"user_input": "And now?"})).await;
+    assert_eq!((&next["result"], &next["title"]), (&json!("hello"), &json!("Hi")));
+    answers.notify_one();
+    titled(&app, &id, &json!("A greeting")).await;
+    let run = get(&app, &format!("/api/runs/{}", sent[0].data["run_id"].as_str().unwrap())).await;
+    let used: Vec<_> = run["usage"].as_array().unwrap().iter().map(|row| row["input_tokens"].clone()).collect();
+    assert_eq!(used, [json!(50), json!(70)], "the usage of the title is the run's: {run}");
+}
+
+/// Serves OpenAI's API: the model `titles` tells that it is asked, and waits.
+async fn model_for_titles(asked: Arc<Notify>, answers: Arc<Notify>) -> SocketAddr {
+    let respond = move |request: Bytes| async move {
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        let (text, tokens) = match request["model"] == "titles" {
+            true => {
+                asked.notify_one();
+                answers.notified().await;
+                ("A greeting", 70)
+            }
+            false => ("hello", 50),
+        };
+        let choice = json!({"index": 0, "delta": {"content": text}, "finish_reason": "stop"});
+        let usage = json!({"prompt_tokens": tokens, "completion_tokens": 3});
+        let chunks = [json!({"choices": [choice]}), json!({"choices": [], "usage": usage})];
+        let body = chunks.map(|chunk| format!("data: {chunk}\n\n")).concat() + "data: [DONE]\n\n";
+        ([("content-type", "text/event-stream")], body)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    address
+}
+
 #[tokio::test]
 async fn a_title_is_made_only_where_none_is_set_and_the_run_succeeded() {
     let script = json!({"turns": [{"text": ["hello"]}, {"text": ["again"]}], "title": "\"A greeting\""});
@@ -278,7 +337,7 @@ async fn a_title_is_made_only_where_none_is_set_and_the_run_succeeded() {
             let (status, _) = answer(execute(&app, &id, &asked)).await;
             assert_ne!(status, StatusCode::OK);
         }
-        assert_eq!(get(&app, &format!("/api/conversations/{id}")).await["title"], expected);
+        titled(&app, &id, &expected).await;
     }
 }
 

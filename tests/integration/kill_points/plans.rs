@@ -109,7 +109,7 @@ async fn play(engine: Engine, (point, sent, payments, is_recorded): Case) {
 async fn play_in_conversation(engine: Engine, (point, sent, payments, _): Case) {
     let bank = Bank::new(engine, &script(), "planner: {preset: plan_and_act}").await;
     let serving = bank.start(Some(point)).await;
-    let (_, created) = bank.send(&serving, Method::POST, "/api/conversations", json!({})).await;
+    let (_, created) = bank.send(&serving, Method::POST, "/api/conversations", json!({"title": "A payment"})).await;
     let conversation = format!("/api/conversations/{}", created["id"].as_str().unwrap());
     let input = json!({"user_input": "Pay, and report"});
     let execute = bank.client.post(format!("{}{conversation}/execute", serving.url)).json(&input);
