@@ -121,7 +121,7 @@ impl Approvals {
         self.own.store(config.own, Ordering::Relaxed);
     }
 
-    /// Sets the id of this replica: calls that run at another one that lives are waited for.
+    /// Sets the id of this replica: calls that run at another one are waited for until it is lost.
     pub fn set_replica(&self, id: &Arc<str>) {
         self.replica.get_or_init(|| Arc::clone(id));
     }

@@ -108,7 +108,7 @@ type TakenRow = (
 pub struct InterpreterSessionStore(pub(super) Store);
 
 impl InterpreterSessionStore {
-    /// Takes a session, or makes one that has not begun, unless another live process has it.
+    /// Takes a session, or makes one that has not begun, unless another process has it that is not lost.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been taken.
@@ -119,6 +119,7 @@ impl InterpreterSessionStore {
         times: SessionTimes,
     ) -> Result<Option<TakenSession>, StoreError> {
         let now = self.0.engine.now_expression();
+        let lost = self.0.engine.is_lost("interpreter_sessions.runner", ("$4", "$7"));
         let sql = format!(
             "INSERT INTO interpreter_sessions
                  (caller_key, name, tenant, generation, fence, runner, every_call, calls, began, used, ends, expires)
@@ -126,7 +127,7 @@ impl InterpreterSessionStore {
              ON CONFLICT (caller_key, name) DO UPDATE
              SET fence = interpreter_sessions.fence + 1, runner = excluded.runner, asked = NULL
              WHERE interpreter_sessions.runner IS NULL OR interpreter_sessions.runner = excluded.runner
-                OR interpreter_sessions.runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $7)
+                OR {lost}
              RETURNING fence, generation, ended, every_call, calls, {now} - began, ends - {now},
                  profile, interpreter, snapshot, rights, programs, object, object_sha256, object_bytes"
         );

@@ -149,7 +149,7 @@ impl ProgramRunStore {
         Ok(added.rows_affected() > 0)
     }
 
-    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or no live replica. Returns the
+    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or lost. Returns the
     /// fence; `None` when it cannot be taken.
     pub async fn take(
         &self,
@@ -158,12 +158,11 @@ impl ProgramRunStore {
         runner: &str,
         lost_after: Duration,
     ) -> Result<Option<i64>, StoreError> {
-        let now = self.0.engine.now_expression();
+        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("program_runs.runner", ("$5", "$7")));
         let sql = format!(
             "UPDATE program_runs SET state = 'running', runner = $5, fence = fence + 1, expires = {now} + $6
              WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {now}
-               AND (state = 'stopped' OR (state = 'running'
-                    AND (runner = $5 OR runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $7))))
+               AND (state = 'stopped' OR (state = 'running' AND (runner = $5 OR {lost})))
              RETURNING fence"
         );
         sqlx::query_scalar(AssertSqlSafe(sql))

@@ -218,7 +218,7 @@ impl Replica {
 
     /// Removes the remains of replicas that were lost long ago.
     pub async fn forget_lost(&self) {
-        if let Err(error) = self.store.replicas().forget_lost_for(LISTED_LOST).await {
+        if let Err(error) = self.store.replicas().forget_lost_for(LISTED_LOST, &self.id, LOST_AFTER).await {
             tracing::warn!(%error, "cannot remove replicas that were lost long ago");
         }
     }

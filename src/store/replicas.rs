@@ -1,4 +1,5 @@
-//! The gateways that share the database as replicas. Their moments go by the database's clock.
+//! The gateways that share the database as replicas, and the rule by which one of them is lost. Their moments go by the
+//! database's clock.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError};
+use super::{Engine, Store, StoreError};
 
 /// The report of a replica about itself with each heartbeat.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,8 @@ type Row = (String, String, String, String, String, Option<String>, String, i64,
 pub struct ReplicaStore(pub(super) Store);
 
 impl ReplicaStore {
-    /// Registers a replica, or records that it is still there.
+    /// Registers a replica, or records that it is still there. Half of `lost_after` without a heartbeat is a gap: another
+    /// replica, whose last heartbeat was up to one interval earlier, is then not lost yet.
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -80,7 +82,7 @@ impl ReplicaStore {
             .bind(replica.policies)
             .bind(replica.address.map(|address| address.to_string()))
             .bind(replica.degraded)
-            .bind(micros(lost_after))
+            .bind(micros(lost_after / 2))
             .fetch_one(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
@@ -121,12 +123,12 @@ impl ReplicaStore {
         replicas.collect()
     }
 
-    /// Whether a replica is there.
-    pub async fn is_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
-        let now = self.0.engine.now_expression();
-        let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
-        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.0.pool);
-        found.await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
+    /// Whether a replica is lost, so that `taker` may take its work.
+    pub async fn is_lost(&self, id: &str, taker: &str, lost_after: Duration) -> Result<bool, StoreError> {
+        let lost = self.0.engine.is_lost("$1", ("$2", "$3"));
+        let sql = format!("SELECT CASE WHEN {lost} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END");
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(taker).bind(micros(lost_after));
+        found.fetch_one(&self.0.pool).await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
     }
 
     /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none.
@@ -148,12 +150,35 @@ impl ReplicaStore {
         removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes the replicas that had no heartbeat for that long.
-    pub async fn forget_lost_for(&self, duration: Duration) -> Result<(), StoreError> {
-        let now = self.0.engine.now_expression();
-        let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1");
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+    /// Removes the replicas that are lost to `taker` and had no heartbeat for so much longer.
+    pub async fn forget_lost_for(
+        &self,
+        duration: Duration,
+        taker: &str,
+        lost_after: Duration,
+    ) -> Result<(), StoreError> {
+        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("replicas.id", ("$2", "$3")));
+        let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1 AND {lost}");
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).bind(taker).bind(micros(lost_after));
+        removed.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+    }
+}
+
+impl Engine {
+    /// The condition that a replica is lost, so that `taker` may take its work. Each statement that takes work has it. The
+    /// arguments are expressions: two ids, and microseconds.
+    ///
+    /// A replica without a row has left. After the database was away the heartbeats of all replicas are old, and the first one
+    /// that is back would find the others lost. So a taker that is a replica finds others lost only while its own heartbeats
+    /// have had no gap for as long as it takes to be lost: a live replica has had several by then. A process that is no
+    /// replica has no heartbeats, and goes by the others' heartbeats.
+    pub(super) fn is_lost(self, replica: &str, (taker, lost_after): (&str, &str)) -> String {
+        let recently = format!("{} - CAST({lost_after} AS BIGINT)", self.now_expression());
+        format!(
+            "(NOT EXISTS (SELECT 1 FROM replicas AS found WHERE found.id = {replica} AND (found.heartbeat > {recently}
+                  OR EXISTS (SELECT 1 FROM replicas AS taker WHERE taker.id = {taker}
+                             AND (taker.heartbeat <= {recently} OR taker.live_since > {recently})))))"
+        )
     }
 }
 
@@ -166,52 +191,4 @@ pub(super) fn micros(duration: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_support::test_store;
-
-    const LOST_AFTER: Duration = Duration::from_secs(12);
-
-    fn replica<'a>(id: &'a str, configuration: &'a str) -> ReplicaIdentity<'a> {
-        let degraded = "[\"mcp:x\"]";
-        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p", address: None, degraded }
-    }
-
-    #[tokio::test]
-    async fn replicas_are_counted_while_their_heartbeat_is_recent() {
-        let store = test_store().await;
-        let first = store.replicas().beat(replica("a", "one"), LOST_AFTER).await.unwrap();
-        assert_eq!(first.replicas.iter().map(|one| &*one.degraded).collect::<Vec<_>>(), ["[\"mcp:x\"]"]);
-        assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
-        let second = store.replicas().beat(replica("b", "two"), LOST_AFTER).await.unwrap();
-        assert_eq!(second.replicas.iter().map(|one| &*one.configuration).collect::<Vec<_>>(), ["one", "two"]);
-        // A heartbeat changes the report, and not the start.
-        store.replicas().beat(replica("a", "two"), LOST_AFTER).await.unwrap();
-        let listed = store.replicas().list(LOST_AFTER).await.unwrap();
-        assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
-        assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
-        assert!(listed[0].heartbeat >= second.now);
-        assert!(listed.iter().all(|one| one.address.is_none()));
-        let address = Some(SocketAddr::from(([10, 0, 0, 3], 8790)));
-        let found =
-            store.replicas().beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
-        assert_eq!(found.replicas[0].address, address);
-        assert_eq!(store.replicas().address_of("a", LOST_AFTER).await.unwrap(), address);
-        assert_eq!(store.replicas().address_of("b", LOST_AFTER).await.unwrap(), None);
-        assert!(store.replicas().is_live("a", LOST_AFTER).await.unwrap());
-        assert!(!store.replicas().is_live("c", LOST_AFTER).await.unwrap());
-        sqlx::query("UPDATE replicas SET heartbeat = heartbeat - 13000000 WHERE id = 'a'")
-            .execute(&store.pool)
-            .await
-            .unwrap();
-        let third = store.replicas().beat(replica("b", "two"), LOST_AFTER).await.unwrap();
-        assert_eq!(third.replicas.iter().map(|one| one.is_live).collect::<Vec<_>>(), [false, true]);
-        assert!(!store.replicas().list(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
-        assert!(!store.replicas().is_live("a", LOST_AFTER).await.unwrap());
-        assert_eq!(store.replicas().address_of("a", LOST_AFTER).await.unwrap(), None);
-        store.replicas().forget_lost_for(LOST_AFTER).await.unwrap();
-        store.replicas().remove("b").await.unwrap();
-        store.replicas().remove("b").await.unwrap();
-        assert!(store.replicas().list(LOST_AFTER).await.unwrap().is_empty());
-    }
-}
+mod tests;

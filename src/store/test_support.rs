@@ -9,9 +9,10 @@ use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::{
-    Conversation, ConversationStatus, DailyUsage, PermitStore, Store, StoreError, StoreLocation, StoredCharge,
-    UsageStore, UserTokenStore, sqlite,
+    Conversation, ConversationStatus, DailyUsage, PermitStore, ReplicaIdentity, Store, StoreError, StoreLocation,
+    StoredCharge, UsageStore, UserTokenStore, sqlite,
 };
+use crate::replica::LOST_AFTER;
 use sekisho_config::Secret;
 use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
@@ -64,6 +65,25 @@ impl Store {
     pub async fn change_rows(&self, statement: &str) {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
     }
+}
+
+/// A heartbeat of a replica with this id.
+pub async fn beat(store: &Store, id: &str) {
+    let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
+    let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
+    store.replicas().beat(replica, LOST_AFTER).await.unwrap();
+}
+
+/// As if the database had been away for so long: no replica had a heartbeat.
+pub async fn silence_replicas(store: &Store, by: std::time::Duration) {
+    let silenced = sqlx::query("UPDATE replicas SET heartbeat = heartbeat - $1, live_since = live_since - $1");
+    silenced.bind(i64::try_from(by.as_micros()).unwrap()).execute(&store.pool).await.unwrap();
+}
+
+/// As if a replica had been there for so much longer.
+pub async fn age_replica(store: &Store, id: &str, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE replicas SET live_since = live_since - $1 WHERE id = $2");
+    aged.bind(i64::try_from(by.as_micros()).unwrap()).bind(id).execute(&store.pool).await.unwrap();
 }
 
 /// Makes the file of a SQLite store unable to grow.

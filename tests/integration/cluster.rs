@@ -3,6 +3,7 @@
 mod global_limits;
 mod keys;
 mod limit_rules;
+mod outage;
 mod release;
 
 use std::sync::Arc;

@@ -47,6 +47,12 @@ impl TestDatabase {
             .await;
     }
 
+    /// As if the database had been away for so long: no replica was heard of.
+    pub(crate) async fn silence_all(&self, duration: Duration) {
+        let (schema, micros) = (&self.schema, duration.as_micros());
+        self.run(&format!("UPDATE {schema}.replicas SET heartbeat = heartbeat - {micros}")).await;
+    }
+
     /// Makes every statement of a gateway fail: tables that are away are what a lost database is to a statement.
     pub(crate) async fn take_away(&self) {
         self.run(&format!("ALTER SCHEMA {0} RENAME TO {0}_away", self.schema)).await;

@@ -136,11 +136,12 @@ impl Approvals {
         Err(refusal::mismatch(approval, call))
     }
 
-    /// Whether a replica that lives, and is another one, makes the call.
+    /// Whether another replica, which is not lost, makes the call.
     async fn runs_elsewhere(&self, approval: &Approval) -> Result<bool, CallError> {
         match (&approval.stored.runner, self.replica.get()) {
             (Some(runner), Some(own)) if **runner != **own => {
-                self.store.replicas().is_live(runner, LOST_AFTER).await.map_err(|error| refusal::unavailable(&error))
+                let lost = self.store.replicas().is_lost(runner, own, LOST_AFTER).await;
+                lost.map(|lost| !lost).map_err(|error| refusal::unavailable(&error))
             }
             _ => Ok(false),
         }

@@ -14,7 +14,8 @@ use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::call::{Caller, Via};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::until::until;
-use sekisho_store::test_support::test_store;
+use sekisho_store::replica::LOST_AFTER;
+use sekisho_store::test_support::{age_replica, beat, silence_replicas, test_store};
 
 struct Fixture {
     approvals: Arc<Approvals>,
@@ -307,4 +308,29 @@ async fn places_to_wait_are_shared_fairly() {
     let later = Instant::now() + Duration::from_secs(60);
     assert_eq!(fixture.approvals.wait(&ann, &id, later).await.unwrap(), Waited::Undecided, "answered at once");
     assert!(share.try_acquire(&bob.owner, 1).is_some());
+}
+
+/// The heartbeats of both are old then, and only one is back.
+#[tokio::test]
+async fn after_the_database_was_away_the_call_of_another_replica_still_runs() {
+    let fixture = Fixture::new(false).await;
+    let id = fixture.ask(caller("ann"), 1).await;
+    assert_eq!(fixture.decide(&id, &caller("bob"), yes()).await, Ok(ApprovalState::Approved));
+    let store = &fixture.approvals.store;
+    for replica in ["holder", "taker"] {
+        beat(store, replica).await;
+        age_replica(store, replica, LOST_AFTER).await;
+    }
+    assert_eq!(store.approvals().start_call(&id, "holder").await.unwrap(), Some(1));
+    fixture.approvals.set_replica(&"taker".into());
+    let tool = tool_with(Metadata { name: "pay".into(), ..Metadata::default() }, json!({"type": "object"}), None);
+    let arguments = tool.input.validate(json!({"to": "eve", "amount": 7}).as_object().cloned().unwrap()).unwrap();
+    let call = CallContext::new("pay", Arc::new(caller("ann")), Via::Rest);
+    let standing = async || fixture.approvals.standing(&id, &call, &tool, &arguments).await;
+    silence_replicas(store, Duration::from_secs(60)).await;
+    beat(store, "taker").await;
+    assert!(matches!(standing().await, Ok(Standing::RunsElsewhere)));
+    age_replica(store, "taker", LOST_AFTER).await;
+    assert_eq!(standing().await.unwrap_err().code(), ErrorCode::UnknownOutcome);
+    assert_eq!(fixture.approvals.find(&id).await.unwrap().state, ApprovalState::Unknown);
 }

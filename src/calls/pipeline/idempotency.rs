@@ -85,7 +85,7 @@ pub(super) enum IdempotentOutcome {
 enum Found {
     Nothing,
     Reply(Arc<Reply>),
-    /// Another replica, which lives, runs the call.
+    /// Another replica, which is not lost, runs the call.
     RunsElsewhere,
 }
 
@@ -129,7 +129,7 @@ impl Replies {
         Ok(replies)
     }
 
-    /// Sets the id of this replica: calls that run at another one that lives are waited for.
+    /// Sets the id of this replica: calls that run at another one are waited for until it is lost.
     pub fn set_replica(&self, id: &Arc<str>) {
         self.replica.get_or_init(|| Arc::clone(id));
     }
@@ -303,7 +303,8 @@ impl Replies {
     async fn runs_elsewhere(&self, runner: Option<&str>) -> Result<bool, CallError> {
         match (runner, self.replica.get()) {
             (Some(runner), Some(own)) if *runner != **own => {
-                self.store.replicas().is_live(runner, LOST_AFTER).await.map_err(|error| unavailable(&error))
+                let lost = self.store.replicas().is_lost(runner, own, LOST_AFTER).await;
+                lost.map(|lost| !lost).map_err(|error| unavailable(&error))
             }
             _ => Ok(false),
         }

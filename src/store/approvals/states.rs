@@ -104,17 +104,16 @@ impl ApprovalStore {
         Ok(lost.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
-    /// Finds the calls whose runner is neither this process nor a live replica, and whose outcome is therefore unknown.
+    /// Finds the calls whose runner is another process and is lost, and whose outcome is therefore unknown.
     pub async fn lose_calls_of_others(
         &self,
         runner: &str,
         lost_after: Duration,
     ) -> Result<Vec<StoredApproval>, StoreError> {
-        let now = self.0.engine.now_expression();
+        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("approvals.runner", ("$1", "$2")));
         let sql = format!(
             "UPDATE approvals SET state = 'unknown', revision = revision + 1, changed = {now}
-             WHERE state = 'executing' AND runner <> $1
-               AND runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $2)
+             WHERE state = 'executing' AND runner <> $1 AND {lost}
              RETURNING {COLUMNS}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(runner).bind(micros(lost_after));

@@ -154,14 +154,14 @@ impl InterpreterSessionStore {
         Ok(rows > 0)
     }
 
-    /// Ends the sessions that are as old as they may be, unless this process or one that lives has them, and removes
+    /// Ends the sessions that are as old as they may be, unless this process or one that is not lost has them, and removes
     /// expired ones; returns the objects that no session has any more.
     pub async fn forget_expired(&self, runner: &str, lost_after: Duration) -> Result<Vec<BlobKey>, StoreError> {
         let now = self.0.engine.now_expression();
+        let lost = self.0.engine.is_lost("interpreter_sessions.runner", ("$1", "$2"));
         let ended = format!(
             "UPDATE interpreter_sessions SET ended = 'lifetime', runner = NULL, asked = NULL
-             WHERE ends <= {now} AND ended IS NULL AND (runner IS NULL OR (runner <> $1
-                 AND runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $2)))
+             WHERE ends <= {now} AND ended IS NULL AND (runner IS NULL OR (runner <> $1 AND {lost}))
              RETURNING object"
         );
         let ended = sqlx::query_scalar(AssertSqlSafe(ended)).bind(runner).bind(micros(lost_after));

@@ -110,10 +110,10 @@ impl InterpreterSessionStore {
         lost_after: Duration,
     ) -> Result<Vec<ListedSession>, StoreError> {
         let now = self.0.engine.now_expression();
+        let lost = self.0.engine.is_lost("interpreter_sessions.runner", ("$3", "$4"));
         let sql = format!(
             "SELECT name, generation, calls, every_call,
-                 CASE WHEN runner <> $3 AND runner IN (SELECT id FROM replicas WHERE heartbeat > {now} - $4)
-                     THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END,
+                 CASE WHEN runner <> $3 AND NOT {lost} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END,
                  object_bytes, began, used, ends - {now}
              FROM interpreter_sessions
              WHERE tenant = $1 AND caller_key = $2 AND ended IS NULL AND generation > 0 AND ends > {now}

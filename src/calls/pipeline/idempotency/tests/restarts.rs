@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::*;
 use sekisho_core::database_clock::DatabaseClock;
 use sekisho_store::replica::{Files, Replica};
-use sekisho_store::test_support::{test_store, with_clock};
+use sekisho_store::test_support::{age_replica, beat, silence_replicas, test_store, with_clock};
 
 #[tokio::test]
 async fn a_reply_is_the_same_after_a_restart() {
@@ -108,4 +108,32 @@ async fn five_keys_have_five_effects_at_two_replicas_whose_machines_differ() {
     }
     assert_eq!(effects, 5);
     registered.leave().await;
+}
+
+/// The heartbeats of both are old then, and only one is back.
+#[tokio::test]
+async fn after_the_database_was_away_the_call_of_another_replica_is_waited_for() {
+    let store = test_store().await;
+    let replica = async |id: &str| {
+        let replies = Arc::new(Replies::open(&SessionConfig::default(), store.clone()).await.unwrap());
+        replies.set_replica(&id.into());
+        beat(&store, id).await;
+        age_replica(&store, id, LOST_AFTER).await;
+        replies
+    };
+    let (holder, taker) = (replica("holder").await, replica("taker").await);
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let Ok(IdempotentOutcome::First(mut guard)) = holder.enter(&call(), "k", request(), deadline).await else {
+        panic!()
+    };
+    guard.record(deadline).await.unwrap();
+    silence_replicas(&store, Duration::from_secs(60)).await;
+    beat(&store, "taker").await;
+    let enter = async || {
+        let entered = taker.enter(&call(), "k", request(), Deadline::after(Duration::ZERO)).await;
+        entered.map(drop).map_err(|error| error.code())
+    };
+    assert_eq!(enter().await, Err(ErrorCode::Timeout), "it runs there");
+    age_replica(&store, "taker", LOST_AFTER).await;
+    assert_eq!(enter().await, Err(ErrorCode::UnknownOutcome));
 }
