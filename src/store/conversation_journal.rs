@@ -1,6 +1,8 @@
 //! The work of a conversation's run, written while it goes on: turns with tool calls, each call before it is sent, and
 //! its answer.
 
+use sqlx::AssertSqlSafe;
+
 use super::conversation_runs::add_usage;
 use super::text::storable;
 use super::{
@@ -61,20 +63,22 @@ impl ConversationRunStore {
     /// # Errors
     /// [`StoreError`]; its calls must not be sent then.
     pub async fn add_turn(&self, lock: &ConversationLock, run: &str, turn: &TurnMessage) -> Result<bool, StoreError> {
-        sqlx::query(
+        let sql = format!(
             "INSERT INTO turn_journal (run, turn, message)
-             SELECT $1, $2, $3 FROM conversations WHERE id = $4 AND fence = $5 AND holder = $6",
-        )
-        .bind(run)
-        .bind(turn.turn)
-        .bind(&turn.message)
-        .bind(&lock.conversation)
-        .bind(lock.fence)
-        .bind(&*lock.holder)
-        .execute(&self.0.pool)
-        .await
-        .map(|added| added.rows_affected() > 0)
-        .map_err(|error| self.0.failed(error))
+             SELECT $1, $2, $3 FROM conversations WHERE id = $4 AND fence = $5 AND holder = $6 {}",
+            self.0.engine.share_lock()
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(run)
+            .bind(turn.turn)
+            .bind(&turn.message)
+            .bind(&lock.conversation)
+            .bind(lock.fence)
+            .bind(&*lock.holder)
+            .execute(&self.0.pool)
+            .await
+            .map(|added| added.rows_affected() > 0)
+            .map_err(|error| self.0.failed(error))
     }
 
     /// Records a tool call before it is sent, with the usage of the run so far and the charges for it, whose new totals
@@ -102,24 +106,26 @@ impl ConversationRunStore {
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let begun = sqlx::query(
+        let sql = format!(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
-             SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10
+             SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10 {}
              ON CONFLICT (run, tool_use_id) DO UPDATE SET output = NULL, images = NULL, is_error = NULL, ended = NULL",
-        )
-        .bind(run)
-        .bind(&execution.tool_use_id)
-        .bind(execution.position)
-        .bind(execution.turn)
-        .bind(storable(&execution.tool_name))
-        .bind(&execution.tool_input)
-        .bind(execution.begun.as_microsecond())
-        .bind(&lock.conversation)
-        .bind(lock.fence)
-        .bind(&*lock.holder)
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+            self.0.engine.share_lock()
+        );
+        let begun = sqlx::query(AssertSqlSafe(sql))
+            .bind(run)
+            .bind(&execution.tool_use_id)
+            .bind(execution.position)
+            .bind(execution.turn)
+            .bind(storable(&execution.tool_name))
+            .bind(&execution.tool_input)
+            .bind(execution.begun.as_microsecond())
+            .bind(&lock.conversation)
+            .bind(lock.fence)
+            .bind(&*lock.holder)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
         if begun.rows_affected() == 0 {
             transaction.rollback().await.map_err(failed)?;
             return Ok(None);
@@ -192,7 +198,7 @@ impl ConversationRunStore {
     /// The tool calls of a run, in order.
     pub async fn tool_executions(&self, run: &str) -> Result<Vec<ToolExecution>, StoreError> {
         let sql = format!("SELECT {EXECUTION} FROM tool_execution_logs WHERE run = $1 ORDER BY position");
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(run).fetch_all(&self.0.pool).await;
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(run).fetch_all(&self.0.pool).await;
         rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| execution_of(&self.0, row)).collect()
     }
 

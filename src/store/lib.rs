@@ -309,6 +309,16 @@ impl Engine {
         }
     }
 
+    /// The end of a query of an `INSERT … SELECT` whose rows show that the writer still has the right to write. On PostgreSQL
+    /// a query reads past a transaction that gives the right to the next holder, and the write would be stored after that
+    /// one has read. With this lock one of the two waits for the other. SQLite has one writer at a time.
+    fn share_lock(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::PostgreSql => "FOR SHARE",
+        }
+    }
+
     /// Microseconds since 1970 by the database's clock, when the transaction of the statement began.
     fn now_expression(self) -> &'static str {
         match self {

@@ -133,19 +133,21 @@ impl ProgramRunStore {
     /// # Errors
     /// [`StoreError`]; its content must not take effect.
     pub async fn add_part(&self, run: ProgramRunFence<'_>, number: i64, part: &str) -> Result<bool, StoreError> {
-        let added = sqlx::query(
+        let sql = format!(
             "INSERT INTO program_run_parts (run, number, sealed)
-             SELECT $1, $2, $3 FROM program_runs WHERE id = $4 AND fence = $5 AND state = 'running'
+             SELECT $1, $2, $3 FROM program_runs WHERE id = $4 AND fence = $5 AND state = 'running' {}
              ON CONFLICT (run, number) DO NOTHING",
-        )
-        .bind(run.id)
-        .bind(number)
-        .bind(part)
-        .bind(run.id)
-        .bind(run.fence)
-        .execute(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+            self.0.engine.share_lock()
+        );
+        let added = sqlx::query(AssertSqlSafe(sql))
+            .bind(run.id)
+            .bind(number)
+            .bind(part)
+            .bind(run.id)
+            .bind(run.fence)
+            .execute(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
         Ok(added.rows_affected() > 0)
     }
 

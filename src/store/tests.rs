@@ -1,3 +1,5 @@
+mod fences;
+
 use std::pin::pin;
 
 use std::os::unix::fs::PermissionsExt as _;

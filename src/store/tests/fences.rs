@@ -1,0 +1,108 @@
+//! Writes of a holder that loses its right to them meanwhile.
+
+use std::pin::pin;
+
+use super::super::test_support::{conversation, test_store};
+use super::super::*;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// How long a write is seen to wait.
+const WAIT: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Turn,
+    ToolCall,
+    Run,
+    PartOfProgramRun,
+}
+
+const ALL: [Write; 4] = [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun];
+
+impl Write {
+    /// As the next holder takes the right.
+    fn next_holder(self) -> &'static str {
+        match self {
+            Self::Turn | Self::ToolCall | Self::Run => "UPDATE conversations SET fence = fence + 1, holder = 'next'",
+            Self::PartOfProgramRun => "UPDATE program_runs SET fence = fence + 1, runner = 'next'",
+        }
+    }
+
+    /// Whether the earlier holder still writes it.
+    async fn is_stored(self, store: &Store, lock: &ConversationLock) -> bool {
+        let runs = store.conversation_runs();
+        match self {
+            Self::Turn => runs.add_turn(lock, "r", &TurnMessage { turn: 1, message: "{}".into() }).await.unwrap(),
+            Self::ToolCall => {
+                let execution = ToolExecution {
+                    tool_use_id: "x".into(),
+                    position: 0,
+                    turn: 1,
+                    tool_name: "add".into(),
+                    tool_input: "{}".into(),
+                    output: None,
+                    begun: store.now(),
+                    ended: None,
+                };
+                runs.begin_tool_execution(lock, "r", &execution, Used::default()).await.unwrap().is_some()
+            }
+            Self::Run => runs.begin(lock, &mut run("s", store)).await.unwrap(),
+            Self::PartOfProgramRun => {
+                store.program_runs().add_part(ProgramRunFence { id: "p", fence: 1 }, 1, "second").await.unwrap()
+            }
+        }
+    }
+}
+
+fn run(id: &str, store: &Store) -> ConversationRun {
+    ConversationRun {
+        id: id.into(),
+        conversation: "c".into(),
+        number: 0,
+        session_id: "s".into(),
+        agent: "default".into(),
+        claimed_executor: None,
+        user_input: "hello".into(),
+        status: RunStatus::Running,
+        error: None,
+        begun: store.now(),
+        ended: None,
+    }
+}
+
+/// The lock of a conversation with a run; and a run of a program.
+async fn held(store: &Store) -> ConversationLock {
+    store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
+    let lock = store.conversations().lock("c", &Arc::from("one"), store.now(), LEASE).await.unwrap().unwrap();
+    assert!(store.conversation_runs().begin(&lock, &mut run("r", store)).await.unwrap());
+    let owner = ProgramRunOwner { tenant: "acme", caller_key: "ann", endpoint: "all" };
+    let new = NewProgramRun { id: "p", owner, arguments: "a", runner: "one", part: "first" };
+    store.program_runs().begin(new).await.unwrap();
+    lock
+}
+
+/// On PostgreSQL by two connections: a write that read the earlier row would be stored after the next holder has read.
+#[tokio::test]
+async fn a_write_waits_for_the_next_holder_and_is_refused() {
+    for write in ALL {
+        let store = test_store().await;
+        let lock = held(&store).await;
+        let mut taking = store.pool.begin().await.unwrap();
+        sqlx::query(write.next_holder()).execute(&mut *taking).await.unwrap();
+        let mut stored = pin!(write.is_stored(&store, &lock));
+        let waits = tokio::time::timeout(WAIT, stored.as_mut()).await.is_err();
+        assert!(waits, "{write:?} does not wait");
+        taking.commit().await.unwrap();
+        assert!(!stored.await, "{write:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_holder_writes() {
+    for write in ALL {
+        let store = test_store().await;
+        let lock = held(&store).await;
+        assert!(write.is_stored(&store, &lock).await, "{write:?}");
+    }
+}
