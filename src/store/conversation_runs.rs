@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::AnyConnection;
+use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
@@ -48,6 +48,13 @@ pub enum RunStatus {
     TimedOut,
     /// Its process ended before it did.
     Interrupted,
+}
+
+impl ConversationRun {
+    /// The run ends `now`, and not before it began: another process may have been ahead in time.
+    pub fn end_at(&mut self, now: DatabaseTime) {
+        self.ended = Some(now.max(self.begun));
+    }
 }
 
 impl RunStatus {
@@ -139,30 +146,41 @@ type RunRow = (
 pub struct ConversationRunStore(pub(super) Store);
 
 impl ConversationRunStore {
-    /// Adds a run that begins, and returns its number: the next one of its conversation. The number in `run` does not
-    /// count.
+    /// Adds a run that begins, and sets its number, the next one of its conversation, and its beginning: not before the end
+    /// of an earlier run, whose process may have been ahead in time. False, and nothing is stored, when another holder has
+    /// the conversation's lock.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn begin(&self, run: &ConversationRun) -> Result<i64, StoreError> {
-        sqlx::query_scalar(
+    pub async fn begin(&self, lock: &ConversationLock, run: &mut ConversationRun) -> Result<bool, StoreError> {
+        let sql = format!(
             "INSERT INTO conversation_runs
                 (id, conversation, number, session_id, agent, claimed_executor, user_input, status, begun)
-             SELECT $1, $2, COALESCE(MAX(number), 0) + 1, $3, $4, $5, $6, $7, $8
-             FROM conversation_runs WHERE conversation = $2
-             RETURNING number",
-        )
-        .bind(&run.id)
-        .bind(&run.conversation)
-        .bind(&run.session_id)
-        .bind(&run.agent)
-        .bind(run.claimed_executor.as_deref().map(storable))
-        .bind(storable(&run.user_input))
-        .bind(run.status.as_str())
-        .bind(run.begun.as_microsecond())
-        .fetch_one(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))
+             SELECT $1, c.id, (SELECT COALESCE(MAX(number), 0) + 1 FROM conversation_runs WHERE conversation = c.id),
+                $3, $4, $5, $6, $7,
+                (SELECT CASE WHEN MAX(ended) > CAST($8 AS BIGINT) THEN MAX(ended) ELSE CAST($8 AS BIGINT) END
+                 FROM conversation_runs WHERE conversation = c.id)
+             FROM conversations AS c WHERE c.id = $2 AND c.fence = $9 AND c.holder = $10 {}
+             RETURNING number, begun",
+            self.0.engine.share_lock()
+        );
+        let begun: Option<(i64, i64)> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(&run.id)
+            .bind(&run.conversation)
+            .bind(&run.session_id)
+            .bind(&run.agent)
+            .bind(run.claimed_executor.as_deref().map(storable))
+            .bind(storable(&run.user_input))
+            .bind(run.status.as_str())
+            .bind(run.begun.as_microsecond())
+            .bind(lock.fence)
+            .bind(&*lock.holder)
+            .fetch_optional(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        let Some((number, begun)) = begun else { return Ok(false) };
+        (run.number, run.begun) = (number, self.0.moment(begun)?);
+        Ok(true)
     }
 
     /// Stores the end of a run: its status, messages and usage, and the conversation's session and title. The charges
@@ -223,7 +241,7 @@ impl ConversationRunStore {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE conversation = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
         );
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+        let rows = sqlx::query_as(AssertSqlSafe(sql))
             .bind(conversation)
             .bind(before.unwrap_or(i64::MAX))
             .bind(i64::from(max))
@@ -239,7 +257,7 @@ impl ConversationRunStore {
             "SELECT {RUN} FROM conversation_runs WHERE id = $1 AND conversation IN
              (SELECT id FROM conversations WHERE caller_key = $2)"
         );
-        let row = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
+        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
         row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(row)).transpose()
     }
 
@@ -255,7 +273,7 @@ impl ConversationRunStore {
              (SELECT id FROM conversations WHERE holder IS NULL OR held_until <= $1 OR (id = $2 AND fence = $3))
              AND ($2 = '' OR conversation = $2)"
         );
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+        let rows = sqlx::query_as(AssertSqlSafe(sql))
             .bind(now.as_microsecond())
             .bind(lock.map_or("", |lock| &lock.conversation))
             .bind(lock.map_or(-1, |lock| lock.fence))

@@ -20,7 +20,7 @@ use crate::usage::UsageByAgent;
 use crate::{AgentRequest, Event, Message, Pauses, Toolbox};
 use sekisho_calls::budget::DeferredCharges;
 use sekisho_core::database_clock::DatabaseTime;
-use sekisho_core::error::CallError;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_store::{ConversationRun, RunStatus};
 
@@ -68,7 +68,9 @@ impl ConversationRuns {
         self.check_resumes(&request, &history.open).await?;
         let begun = store.now();
         let mut run = new_run(&request, &live, conversation.session_id, begun);
-        run.number = store.conversation_runs().begin(&run).await.map_err(CallError::from)?;
+        if !store.conversation_runs().begin(&lock.lock, &mut run).await.map_err(CallError::from)? {
+            return Err(lock_lost());
+        }
         failpoint::reach("run.begun");
         add(log, &system(SystemSubtype::Init, &run));
         compacted.iter().for_each(|event| add(log, event));
@@ -147,4 +149,9 @@ fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, beg
         begun,
         ended: None,
     }
+}
+
+fn lock_lost() -> CallError {
+    let message = "the run lost the lock of its conversation before it began, and did nothing; send the request again";
+    CallError::new(ErrorCode::ConversationLocked, message)
 }

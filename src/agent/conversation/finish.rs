@@ -47,7 +47,7 @@ impl ConversationRuns {
         let Context { request, mut run, live, log, journal, mut answers, paused, title, usage, kept_usage, .. } =
             context;
         (run.status, run.error) = outcome.status(&live);
-        run.ended = Some(self.store().now());
+        run.end_at(self.store().now());
         let mut added = outcome.messages.clone();
         // The loop has reported all messages of a run that pauses.
         if !matches!(run.status, RunStatus::Succeeded | RunStatus::Paused) {

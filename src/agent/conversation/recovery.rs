@@ -86,7 +86,7 @@ async fn end(
     let messages = answers.into_iter().map(Message::Tool).chain(input).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
     run.status = RunStatus::Interrupted;
-    run.ended = Some(store.now());
+    run.end_at(store.now());
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };
@@ -127,7 +127,7 @@ mod tests {
             store.conversations().add(&conversation(id, "ann"), 9).await.unwrap();
             let lock =
                 store.conversations().lock(id, &Arc::from("p"), begun, Duration::from_secs(1)).await.unwrap().unwrap();
-            let run = ConversationRun {
+            let mut run = ConversationRun {
                 id: id.into(),
                 conversation: id.into(),
                 number: 1,
@@ -140,7 +140,7 @@ mod tests {
                 begun,
                 ended: None,
             };
-            store.conversation_runs().begin(&run).await.unwrap();
+            assert!(store.conversation_runs().begin(&lock, &mut run).await.unwrap());
             if id == "b" {
                 let turn = TurnMessage { turn: 1, message: r#"{"version": 99}"#.into() };
                 assert!(store.conversation_runs().add_turn(&lock, id, &turn).await.unwrap());

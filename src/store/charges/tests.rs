@@ -41,7 +41,7 @@ async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLoc
     store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
     let begun = store.now();
     let lock = store.conversations().lock("c", &Arc::from("p"), begun, Duration::from_secs(60)).await.unwrap().unwrap();
-    let run = ConversationRun {
+    let mut run = ConversationRun {
         id: "r".into(),
         conversation: "c".into(),
         number: 1,
@@ -54,7 +54,7 @@ async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLoc
         begun,
         ended: None,
     };
-    store.conversation_runs().begin(&run).await.unwrap();
+    assert!(store.conversation_runs().begin(&lock, &mut run).await.unwrap());
     (run, lock)
 }
 

@@ -64,8 +64,9 @@ async fn lock(store: &Store, id: &str, now: i64) -> ConversationLock {
 async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
     store.conversations().add(&conversation("c", "ann", 1), 10).await.unwrap();
     let lock = lock(store, "c", 100).await;
-    let run = run("r", "c");
-    assert_eq!(store.conversation_runs().begin(&run).await.unwrap(), 1);
+    let mut run = run("r", "c");
+    assert!(store.conversation_runs().begin(&lock, &mut run).await.unwrap());
+    assert_eq!((run.number, run.begun), (1, at(100)));
     (run, lock)
 }
 
@@ -111,6 +112,25 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
     );
     assert_eq!(store.conversation_logs().usage_of_run("r").await.unwrap(), usage);
     lock(&store, "c", 101).await;
+}
+
+/// Its process was ahead in time. A run that begins at once does not begin before that end, and does not end before it began.
+#[tokio::test]
+async fn a_run_begins_after_the_end_of_the_one_before() {
+    let store = test_store().await;
+    let (run_before, held) = begun(&store).await;
+    let before = ended(&run_before, RunStatus::Succeeded);
+    let end =
+        RunEnd { run: &before, lock: Some(&held), keeps_lock: true, messages: &[], title: None, used: Used::default() };
+    assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
+    let mut next = ConversationRun { begun: at(109), ..run("s", "c") };
+    assert!(store.conversation_runs().begin(&held, &mut next).await.unwrap());
+    assert_eq!((next.number, next.begun), (2, at(110)));
+    next.end_at(at(109));
+    assert_eq!(next.ended, Some(at(110)));
+    let mut later = ConversationRun { begun: at(120), ..run("t", "c") };
+    assert!(store.conversation_runs().begin(&held, &mut later).await.unwrap());
+    assert_eq!((later.number, later.begun), (3, at(120)));
 }
 
 #[tokio::test]
@@ -207,8 +227,8 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
 async fn texts_with_a_null_character_are_stored() {
     let store = test_store().await;
     let (run, held) = begun(&store).await;
-    let second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
-    store.conversation_runs().begin(&second).await.unwrap();
+    let mut second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
+    assert!(store.conversation_runs().begin(&held, &mut second).await.unwrap());
     assert!(
         store
             .conversation_runs()
