@@ -51,11 +51,13 @@ impl WorkspaceStore {
         Ok(taken.map(|(fence, version, files)| WorkspaceLock { name, holder, fence, version, files }))
     }
 
-    /// Holds a workspace for longer. False: it was lost.
+    /// Holds a workspace for longer, and is a use of it. False: it was lost.
     pub async fn renew(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
-        let sql =
-            format!("UPDATE workspaces SET held_until = {now} + $4 WHERE name = $1 AND fence = $2 AND holder = $3");
+        let sql = format!(
+            "UPDATE workspaces SET held_until = {now} + $4, last_used = {now}
+             WHERE name = $1 AND fence = $2 AND holder = $3"
+        );
         let renewed = sqlx::query(AssertSqlSafe(sql))
             .bind(&lock.name)
             .bind(lock.fence)
@@ -104,12 +106,13 @@ impl WorkspaceStore {
         removed.await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes the workspaces that no replica has used for `idle`, except `kept`.
+    /// Removes the workspaces that no replica has used for `idle` and no call has, except `kept`.
     ///
     /// # Errors
     /// [`StoreError`]. Workspaces removed until then stay removed.
     pub async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
-        let is_idle = format!("last_used <= {} - $1", self.0.engine.now_expression());
+        let now = self.0.engine.now_expression();
+        let is_idle = format!("last_used <= {now} - $1 AND (holder IS NULL OR held_until <= {now})");
         let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
         let names: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(micros(idle))
@@ -196,5 +199,28 @@ mod tests {
         store.workspaces().remove_idle(Duration::from_secs(3_600), &kept).await.unwrap();
         let found = async |name| store.workspaces().files(name).await.unwrap().is_some();
         assert_eq!((found("idle").await, found("kept").await, found("used").await), (false, true, true));
+    }
+
+    /// A call that works for longer than a workspace may be idle, and one whose replica was killed.
+    #[tokio::test]
+    async fn a_workspace_is_not_idle_while_a_call_has_it() {
+        let store = test_store().await;
+        let remove_idle = async || {
+            store.workspaces().remove_idle(Duration::from_secs(3_600), &HashSet::new()).await.unwrap();
+            store.workspaces().files("w").await.unwrap().is_none()
+        };
+        let make_old = async || {
+            sqlx::query("UPDATE workspaces SET last_used = 0").execute(&store.pool).await.unwrap();
+        };
+        let lock = store.workspaces().lock("w", "one").await.unwrap().unwrap();
+        make_old().await;
+        assert!(!remove_idle().await, "a call has it");
+        assert!(store.workspaces().renew(&lock).await.unwrap());
+        assert!(store.workspaces().save(&lock, "v1", "{}").await.unwrap());
+        assert!(!remove_idle().await, "a call had it just now");
+        store.workspaces().lock("w", "other").await.unwrap().unwrap();
+        make_old().await;
+        expire_workspace(&store, "w").await;
+        assert!(remove_idle().await, "its call is gone");
     }
 }
