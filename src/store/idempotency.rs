@@ -1,7 +1,11 @@
 //! Calls with an idempotency key: which were started, and their replies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use sqlx::AssertSqlSafe;
+
+use super::replicas::micros;
 use super::{Store, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
@@ -22,6 +26,22 @@ pub struct StartedCall<'a> {
     pub request: &'a str,
     /// The replica that runs the call, if a replica runs it.
     pub runner: Option<&'a str>,
+}
+
+/// The right to end a call: one that began later with the same key has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordFence<'a> {
+    pub id: &'a str,
+    /// When the call was recorded.
+    pub started: DatabaseTime,
+}
+
+/// A call that has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRecord {
+    pub id: String,
+    pub owner: RecordOwner,
+    pub started: DatabaseTime,
 }
 
 /// The record of a call with a key.
@@ -124,11 +144,16 @@ impl IdempotencyStore {
         Ok(added.rows_affected() > 0)
     }
 
-    /// Keeps the answer of a recorded call, from now on. False when there is no such record any more.
+    /// Keeps the answer of a recorded call, from now on. False when its record was removed.
     ///
     /// # Errors
     /// [`StoreError`]; the call's outcome stays unknown then.
-    pub async fn end(&self, id: &str, reply: KeptReply<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
+    pub async fn end(
+        &self,
+        call: RecordFence<'_>,
+        reply: KeptReply<'_>,
+        now: DatabaseTime,
+    ) -> Result<bool, StoreError> {
         let (text, object) = match reply {
             KeptReply::Text(text) => (Some(text), None),
             KeptReply::Object(object) => (None, Some(object)),
@@ -138,15 +163,16 @@ impl IdempotencyStore {
         let ended = sqlx::query(
             "UPDATE idempotency_records SET answered = 1, reply = $2, bytes = $3, kept_since = $4, last_used = $4,
                  object = $5, object_sha256 = $6, object_bytes = $7
-             WHERE id = $1",
+             WHERE id = $1 AND answered = 0 AND kept_since = $8",
         )
-        .bind(id)
+        .bind(call.id)
         .bind(text)
         .bind(length(text.map_or(0, |text| text.len() as u64)))
         .bind(now.as_microsecond())
         .bind(object.map(|object| object.key.to_string()))
         .bind(object.map(|object| object.sha256.as_str()))
         .bind(object.map(|object| length(object.bytes)))
+        .bind(call.started.as_microsecond())
         .execute(&self.0.pool)
         .await
         .map_err(|error| self.0.failed(error))?;
@@ -160,14 +186,11 @@ impl IdempotencyStore {
         used.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// Removes a record; returns the bytes of its reply.
-    pub async fn forget(&self, id: &str) -> Result<Option<u64>, StoreError> {
-        let removed: Vec<(i64,)> = sqlx::query_as("DELETE FROM idempotency_records WHERE id = $1 RETURNING bytes")
-            .bind(id)
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
-        Ok(removed.first().map(|(bytes,)| count(*bytes)))
+    /// Removes the record of a call that has no answer. False when it was removed.
+    pub async fn forget(&self, call: RecordFence<'_>) -> Result<bool, StoreError> {
+        let sql = "DELETE FROM idempotency_records WHERE id = $1 AND answered = 0 AND kept_since = $2";
+        let removed = sqlx::query(sql).bind(call.id).bind(call.started.as_microsecond()).execute(&self.0.pool).await;
+        Ok(removed.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
     }
 
     /// Removes the owner's least recently used record of a call that was answered.
@@ -205,10 +228,38 @@ impl IdempotencyStore {
         Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }
 
-    /// Removes the records stored at that time or before; returns the caller and reply of each.
+    /// The calls without an answer that were recorded at that time or before, and whose runner is `runner`, no replica, or
+    /// lost.
+    pub async fn open_until(
+        &self,
+        moment: DatabaseTime,
+        runner: Option<&str>,
+        lost_after: Duration,
+    ) -> Result<Vec<OpenRecord>, StoreError> {
+        let sql = format!(
+            "SELECT id, tenant, caller_key, kept_since FROM idempotency_records
+             WHERE kept_since <= $1 AND answered = 0 AND (runner IS NULL OR runner = $2 OR {})",
+            self.0.engine.is_lost("idempotency_records.runner", ("$2", "$3"))
+        );
+        let rows: Vec<(String, String, String, i64)> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(moment.as_microsecond())
+            .bind(runner.unwrap_or_default())
+            .bind(micros(lost_after))
+            .fetch_all(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        let open = rows.into_iter().map(|(id, tenant, caller_key, started)| {
+            let owner = RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() };
+            Ok(OpenRecord { id, owner, started: self.0.moment(started)? })
+        });
+        open.collect()
+    }
+
+    /// Removes the records of answers that were stored at that time or before; returns the caller and reply of each.
     pub async fn forget_until(&self, moment: DatabaseTime) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
         let removed: Vec<(String, String, i64, Option<String>)> = sqlx::query_as(
-            "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes, object",
+            "DELETE FROM idempotency_records WHERE kept_since <= $1 AND answered = 1
+             RETURNING tenant, caller_key, bytes, object",
         )
         .bind(moment.as_microsecond())
         .fetch_all(&self.0.pool)
@@ -250,136 +301,4 @@ fn count(number: i64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::*;
-    use crate::test_support::{fill_the_disk, free_disk, test_store};
-
-    fn at(microsecond: i64) -> DatabaseTime {
-        Timestamp::from_microsecond(microsecond).unwrap().into()
-    }
-
-    fn owner(caller: &str) -> RecordOwner {
-        RecordOwner { tenant: "acme".into(), caller_key: caller.into() }
-    }
-
-    /// The reply of a row with so many bytes.
-    fn row(bytes: u64) -> RemovedReply {
-        RemovedReply { bytes, object: None }
-    }
-
-    async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
-        let owner = owner(caller);
-        store.idempotency().start(StartedCall { id, owner: &owner, request: "r", runner: None }, at(now)).await
-    }
-
-    async fn outcome(store: &Store, id: &str) -> Option<RecordedOutcome> {
-        store.idempotency().get(id).await.unwrap().map(|record| record.outcome)
-    }
-
-    #[tokio::test]
-    async fn a_record_is_started_once_and_survives_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sekisho.db");
-        let store = Store::open_file(&path).await.unwrap();
-        assert!(start(&store, "a", "ann", 1).await.unwrap());
-        assert!(!start(&store, "a", "bob", 2).await.unwrap(), "there is one already");
-        assert!(start(&store, "b", "ann", 1).await.unwrap());
-        assert!(store.idempotency().end("b", KeptReply::Text("{\"n\":1.10}"), at(5)).await.unwrap());
-        assert!(!store.idempotency().end("c", KeptReply::Text("{}"), at(5)).await.unwrap());
-        store.close().await;
-        let store = Store::open_file(&path).await.unwrap();
-        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown));
-        let kept = store.idempotency().get("b").await.unwrap().unwrap();
-        let expected = RecordedOutcome::Answered("{\"n\":1.10}".to_owned());
-        assert_eq!((kept.request.as_str(), kept.kept_since, kept.outcome), ("r", at(5), expected));
-        assert_eq!(outcome(&store, "c").await, None);
-        let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 10 };
-        assert_eq!(store.idempotency().by_owner().await.unwrap(), [owned]);
-    }
-
-    #[tokio::test]
-    async fn a_call_with_a_key_waits_for_the_disk_and_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
-        let mode = async |pool| sqlx::query_scalar("PRAGMA synchronous").fetch_one(pool).await;
-        let (normal, full): (i64, i64) = (1, 2);
-        assert_eq!((mode(&store.durable).await.unwrap(), mode(&store.pool).await.unwrap()), (full, normal));
-        assert!(start(&store, "a", "ann", 1).await.unwrap());
-        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown), "all connections see it");
-        store.durable.close().await;
-        assert!(start(&store, "b", "ann", 1).await.is_err(), "it is recorded there alone");
-        assert!(store.idempotency().end("a", KeptReply::Nothing, at(5)).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn the_least_recently_used_answered_record_of_an_owner_goes_first() {
-        let store = test_store().await;
-        for (now, (id, caller)) in (1..).zip([("running", "ann"), ("a", "ann"), ("b", "ann"), ("c", "bob")]) {
-            start(&store, id, caller, now).await.unwrap();
-        }
-        for (now, id) in (10..).zip(["a", "b", "c"]) {
-            store.idempotency().end(id, KeptReply::Text("12345"), at(now)).await.unwrap();
-        }
-        store.idempotency().record_use("a", at(20)).await.unwrap();
-        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), Some(5));
-        assert_eq!(outcome(&store, "b").await, Some(RecordedOutcome::ReplyDropped));
-        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), Some(row(0)), "b");
-        assert_eq!(outcome(&store, "b").await, None);
-        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), Some(row(5)), "a");
-        assert_eq!(store.idempotency().forget_oldest(&owner("ann")).await.unwrap(), None, "the other runs");
-        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), None);
-        assert_eq!(outcome(&store, "running").await, Some(RecordedOutcome::Unknown));
-        assert!(outcome(&store, "c").await.is_some(), "another's stay");
-    }
-
-    #[tokio::test]
-    async fn old_records_are_removed_and_counted() {
-        let store = test_store().await;
-        for (id, caller, now) in [("a", "ann", 1), ("b", "bob", 2), ("c", "ann", 3)] {
-            start(&store, id, caller, now).await.unwrap();
-        }
-        store.idempotency().end("b", KeptReply::Text("123"), at(2)).await.unwrap();
-        let removed = store.idempotency().forget_until(at(2)).await.unwrap();
-        assert_eq!(removed, [(owner("ann"), row(0)), (owner("bob"), row(3))]);
-        assert_eq!(store.idempotency().forget("c").await.unwrap(), Some(0));
-        assert_eq!(store.idempotency().forget("c").await.unwrap(), None);
-        assert!(store.idempotency().by_owner().await.unwrap().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_record_names_the_object_with_its_reply_until_it_is_removed() {
-        let store = test_store().await;
-        let object = |name: &str| {
-            let key = BlobKey::of(["replies", "tenant", name]);
-            StoredBlob { key, sha256: "ab".repeat(32), bytes: 6 << 20 }
-        };
-        for (id, now) in [("a", 1), ("b", 2)] {
-            start(&store, id, "ann", now).await.unwrap();
-            assert!(store.idempotency().end(id, KeptReply::Object(&object(id)), at(now)).await.unwrap());
-        }
-        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::AnsweredByObject(object("a"))));
-        let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 0 };
-        assert_eq!(store.idempotency().by_owner().await.unwrap(), [owned], "bytes are those of the rows");
-        assert_eq!(store.idempotency().drop_oldest_reply(&owner("ann")).await.unwrap(), None);
-        let removed = |name| RemovedReply { bytes: 0, object: Some(object(name).key) };
-        let oldest = store.idempotency().forget_oldest(&owner("ann")).await.unwrap();
-        assert_eq!(oldest, Some(removed("a")));
-        assert_eq!(store.idempotency().forget_until(at(2)).await.unwrap(), [(owner("ann"), removed("b"))]);
-    }
-
-    #[tokio::test]
-    async fn on_a_full_disk_nothing_is_recorded() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
-        fill_the_disk(&store).await;
-        let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
-        let call = StartedCall { id: "a", owner: &owner, request: "r", runner: None };
-        let error = store.idempotency().start(call, at(1)).await.unwrap_err();
-        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        free_disk(&store).await;
-        assert_eq!(outcome(&store, "a").await, None);
-        assert!(store.idempotency().start(call, at(1)).await.unwrap());
-    }
-}
+mod tests;

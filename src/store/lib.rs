@@ -84,7 +84,8 @@ pub use self::conversation_titles::LaterTitle;
 pub use self::conversations::{Conversation, ConversationChange, ConversationStatus, ConversationStore};
 pub use self::error::StoreError;
 pub use self::idempotency::{
-    IdempotencyRecord, IdempotencyStore, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall,
+    IdempotencyRecord, IdempotencyStore, KeptReply, OpenRecord, OwnedRecords, RecordFence, RecordOwner,
+    RecordedOutcome, StartedCall,
 };
 pub use self::interpreter_sessions::{
     AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, InterpreterSessionStore, ListedSession,

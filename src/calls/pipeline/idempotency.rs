@@ -47,7 +47,7 @@ use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::CallError;
 use sekisho_outbound::blobs::Blobs;
 use sekisho_store::replica::LOST_AFTER;
-use sekisho_store::{IdempotencyRecord, RecordOwner, RecordedOutcome, Store, StoreError};
+use sekisho_store::{IdempotencyRecord, OpenRecord, RecordFence, RecordOwner, RecordedOutcome, Store, StoreError};
 
 /// How often it is looked whether a call at another replica has ended.
 pub(super) const POLL: Duration = Duration::from_millis(100);
@@ -139,14 +139,29 @@ impl Replies {
         self.max_records_of_tenant.store(config.max_idempotency_keys, Ordering::Relaxed);
     }
 
-    /// Removes expired records. Called every minute, so that they expire in an idle service too.
+    /// Removes expired records whose calls do not run. Called every minute, so that they expire in an idle service
+    /// too.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        for (owner, reply) in self.store.idempotency().forget_until(self.expired_at(self.store.now())).await? {
+        let (records, until) = (self.store.idempotency(), self.expired_at(self.store.now()));
+        for (owner, reply) in records.forget_until(until).await? {
             counts.remove_record(&owner, reply.bytes);
             self.remove_object(reply.object);
         }
+        let own = self.replica.get().map(|id| &**id);
+        for OpenRecord { id, owner, started } in records.open_until(until, own, LOST_AFTER).await? {
+            let call = RecordFence { id: &id, started };
+            if !self.is_running(&id) && records.forget(call).await? {
+                counts.remove_record(&owner, 0);
+            }
+        }
         Ok(())
+    }
+
+    /// Whether this process runs the call of a record.
+    fn is_running(&self, hash: &str) -> bool {
+        let running = self.running.lock();
+        running.iter().any(|(id, running)| id.hash == hash && running.request.is_some())
     }
 
     /// Waits until the given time for running calls to end, then aborts the others.
@@ -249,7 +264,7 @@ impl Replies {
         running.insert(id.clone(), Running { request: None, answer: waiting });
         let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
         let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
-        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, is_recorded: false, elsewhere: None, answer }))
+        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, recorded: None, elsewhere: None, answer }))
     }
 
     /// The stored reply to the call; `None` when the call has no record. Where the call runs at another replica, its reply is
@@ -276,7 +291,8 @@ impl Replies {
             return Ok(Found::Nothing);
         };
         let now = self.store.now();
-        if kept_since <= self.expired_at(now) {
+        let runs_elsewhere = outcome == RecordedOutcome::Unknown && self.runs_elsewhere(runner.as_deref()).await?;
+        if kept_since <= self.expired_at(now) && !runs_elsewhere {
             // Removes all other expired records too.
             self.forget_expired().await.map_err(|error| unavailable(&error))?;
             return Ok(Found::Nothing);
@@ -285,9 +301,7 @@ impl Replies {
             return Err(conflict());
         }
         let text = match outcome {
-            RecordedOutcome::Unknown if self.runs_elsewhere(runner.as_deref()).await? => {
-                return Ok(Found::RunsElsewhere);
-            }
+            RecordedOutcome::Unknown if runs_elsewhere => return Ok(Found::RunsElsewhere),
             RecordedOutcome::Unknown => return Err(outcome_unknown(id.kind)),
             RecordedOutcome::ReplyDropped => return Err(no_longer_kept(id.kind)),
             RecordedOutcome::Answered(text) => text,
@@ -343,12 +357,15 @@ impl Replies {
         self.store.idempotency().by_owner().await.map(RecordCounts::of)
     }
 
-    async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
+    /// `started`: when the call was recorded.
+    async fn keep(&self, guard: &InFlightGuard, started: DatabaseTime, reply: &Reply) -> Result<(), StoreError> {
         let kept = self.kept(guard, reply).await;
         let mut counts = self.counts.lock().await;
-        if self.store.idempotency().end(&guard.id.hash, kept.in_store(), self.store.now()).await? {
+        let call = RecordFence { id: &guard.id.hash, started };
+        if self.store.idempotency().end(call, kept.in_store(), self.store.now()).await? {
             counts.add_bytes(&guard.owner, kept.bytes_in_store());
         } else {
+            tracing::warn!("a call with an Idempotency-Key ended after it counted as lost: its reply is not kept");
             self.remove_object(kept.into_object());
         }
         let tenant = &guard.owner.tenant;
@@ -363,10 +380,10 @@ impl Replies {
         Ok(())
     }
 
-    async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
+    async fn forget(&self, guard: &InFlightGuard, started: DatabaseTime) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        if let Some(bytes) = self.store.idempotency().forget(&guard.id.hash).await? {
-            counts.remove_record(&guard.owner, bytes);
+        if self.store.idempotency().forget(RecordFence { id: &guard.id.hash, started }).await? {
+            counts.remove_record(&guard.owner, 0);
         }
         Ok(())
     }

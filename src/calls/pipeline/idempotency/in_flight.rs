@@ -10,6 +10,7 @@ use super::key::{RecordId, RecordKind, RequestDigest};
 use super::{POLL, PublishedReply, Replies};
 use crate::pipeline::receipt::Reply;
 use sekisho_core::call::{Deadline, SendingState};
+use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::CallError;
 use sekisho_store::{RecordOwner, StartedCall};
 
@@ -20,7 +21,8 @@ pub(in crate::pipeline) struct InFlightGuard {
     pub(super) id: RecordId,
     pub(super) owner: RecordOwner,
     pub(super) request: RequestDigest,
-    pub(super) is_recorded: bool,
+    /// When the call was recorded.
+    pub(super) recorded: Option<DatabaseTime>,
     /// The reply of another replica, which ran a call with this key at the same time.
     pub(super) elsewhere: Option<Arc<Reply>>,
     /// Set before the guard is dropped; wakes the waiting calls.
@@ -40,13 +42,14 @@ impl InFlightGuard {
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
         let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner };
-        let added = replies.store.idempotency().start(call, replies.store.now()).await;
+        let now = replies.store.now();
+        let added = replies.store.idempotency().start(call, now).await;
         if !added.map_err(|error| unavailable(&error))? {
             drop(counts);
             return Err(self.wait_elsewhere(deadline).await);
         }
         counts.add_record(&self.owner);
-        self.is_recorded = true;
+        self.recorded = Some(now);
         if deadline.has_passed() { Err(recorded_too_late(self.id.kind)) } else { Ok(()) }
     }
 
@@ -80,12 +83,10 @@ impl InFlightGuard {
 
     /// Stores the reply, unless the call did not begin, and sends it to the waiting calls.
     pub(in crate::pipeline) async fn end(mut self, reply: &Arc<Reply>, state: SendingState) {
-        if !self.is_recorded {
-            return;
-        }
+        let Some(started) = self.recorded else { return };
         let kept = match state {
-            SendingState::Pending => self.replies.forget(&self).await,
-            SendingState::Begun | SendingState::Sent => self.replies.keep(&self, reply).await,
+            SendingState::Pending => self.replies.forget(&self, started).await,
+            SendingState::Begun | SendingState::Sent => self.replies.keep(&self, started, reply).await,
         };
         if let Err(error) = kept {
             tracing::error!(%error, "the outcome of a call with an Idempotency-Key could not be recorded");

@@ -137,3 +137,68 @@ async fn after_the_database_was_away_the_call_of_another_replica_is_waited_for()
     age_replica(&store, "taker", LOST_AFTER).await;
     assert_eq!(enter().await, Err(ErrorCode::UnknownOutcome));
 }
+
+/// The time of `session.idempotency_seconds` counts from its end.
+#[tokio::test]
+async fn the_record_of_a_call_does_not_expire_while_it_runs() {
+    for is_replica in [false, true] {
+        let clock = Arc::new(DatabaseClock::new());
+        let store = with_clock(&test_store().await, &clock);
+        let began: Timestamp = "2126-03-04T10:00:00Z".parse().unwrap();
+        let after = |seconds| clock.set(began + SignedDuration::from_secs(seconds));
+        let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+        let process = async |id: &str| {
+            let replies = Arc::new(Replies::open(&config, store.clone()).await.unwrap());
+            if is_replica {
+                replies.set_replica(&id.into());
+                beat(&store, id).await;
+            }
+            replies
+        };
+        after(0);
+        let (runner, other) = (process("runner").await, process("other").await);
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let Ok(IdempotentOutcome::First(mut guard)) = runner.enter(&call(), "k", request(), deadline).await else {
+            panic!()
+        };
+        guard.record(deadline).await.unwrap();
+        after(310);
+        runner.forget_expired().await.unwrap();
+        assert_eq!(runner.len().await, (1, 1), "replica: {is_replica}");
+        if is_replica {
+            other.forget_expired().await.unwrap();
+            let entered = other.enter(&call(), "k", request(), Deadline::after(Duration::ZERO)).await;
+            assert_eq!(entered.map(drop).map_err(|error| error.code()), Err(ErrorCode::Timeout), "it runs there");
+        }
+        guard.end(&reply_of(10), SendingState::Sent).await;
+        after(600);
+        assert_eq!(keep(&other, "k", 10).await, Ok(false), "replica: {is_replica}");
+        after(620);
+        assert_eq!(keep(&other, "k", 10).await, Ok(true), "replica: {is_replica}");
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_a_call_whose_process_ended_expires() {
+    let clock = Arc::new(DatabaseClock::new());
+    let store = with_clock(&test_store().await, &clock);
+    let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+    let replica = async |id: &str| {
+        let replies = Arc::new(Replies::open(&config, store.clone()).await.unwrap());
+        replies.set_replica(&id.into());
+        beat(&store, id).await;
+        replies
+    };
+    let (runner, other) = (replica("runner").await, replica("other").await);
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let Ok(IdempotentOutcome::First(mut guard)) = runner.enter(&call(), "k", request(), deadline).await else {
+        panic!()
+    };
+    guard.record(deadline).await.unwrap();
+    drop(guard);
+    store.replicas().remove("runner").await.unwrap();
+    assert_eq!(keep(&other, "k", 10).await, Err(ErrorCode::UnknownOutcome));
+    clock.set(*clock.now() + SignedDuration::from_secs(310));
+    other.forget_expired().await.unwrap();
+    assert_eq!(keep(&other, "k", 10).await, Ok(true));
+}
