@@ -20,7 +20,7 @@ use sekisho_core::call::{Arguments, CallContext};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 use sekisho_sandbox::PYTHON;
-use sekisho_store::{ProgramRunState, StoredProgramRun};
+use sekisho_store::StoredProgramRun;
 
 /// A run of a program that has a journal.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -100,12 +100,7 @@ fn asking(meta: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallErro
 impl From<StoredProgramRun> for RunBody {
     fn from(run: StoredProgramRun) -> Self {
         let StoredProgramRun { id, state, approval, reason, created, expires, .. } = run;
-        let state = match state {
-            ProgramRunState::Running => "running",
-            ProgramRunState::Stopped => "stopped",
-            ProgramRunState::Unusable => "unusable",
-        };
         let (created_at, expires_at) = (created.to_string(), expires.to_string());
-        Self { id, state, approval, reason, created_at, expires_at }
+        Self { id, state: state.as_str(), approval, reason, created_at, expires_at }
     }
 }

@@ -37,7 +37,8 @@ pub struct StoredError {
     pub message: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum RunStatus {
     Running,
     /// It ended because a person must approve calls of it. The next run goes on with these.
@@ -58,30 +59,8 @@ impl ConversationRun {
 }
 
 impl RunStatus {
-    const ALL: [Self; 7] = [
-        Self::Running,
-        Self::Paused,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Cancelled,
-        Self::TimedOut,
-        Self::Interrupted,
-    ];
-
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timed_out",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
+        self.into()
     }
 }
 
@@ -305,8 +284,7 @@ impl ConversationRunStore {
             agent,
             claimed_executor,
             user_input: user_input.into(),
-            status: RunStatus::parse(&status)
-                .ok_or_else(|| self.0.damaged(format!("the status of a run is {status:?}")))?,
+            status: status.parse().map_err(|_| self.0.damaged(format!("the status of a run is {status:?}")))?,
             error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
             begun: self.0.moment(begun)?,
             ended: ended.map(|ended| self.0.moment(ended)).transpose()?,

@@ -42,7 +42,8 @@ pub struct ConversationChange {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum ConversationStatus {
     Active,
     /// No run begins.
@@ -51,10 +52,7 @@ pub enum ConversationStatus {
 
 impl ConversationStatus {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Inactive => "inactive",
-        }
+        self.into()
     }
 }
 
@@ -156,11 +154,8 @@ impl ConversationStore {
         };
         let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed)) =
             read().map_err(|error| self.0.failed(error))?;
-        let status = match status.as_str() {
-            "active" => ConversationStatus::Active,
-            "inactive" => ConversationStatus::Inactive,
-            other => return Err(self.0.damaged(format!("the status of a conversation is {other:?}"))),
-        };
+        let status =
+            status.parse().map_err(|_| self.0.damaged(format!("the status of a conversation is {status:?}")))?;
         Ok(Conversation {
             id,
             caller_key: caller_key.into(),

@@ -44,8 +44,10 @@ pub struct PlanKey {
 }
 
 /// The wish of a caller for a plan that runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum PlanWish {
+    #[strum(serialize = "")]
     GoOn,
     Pause,
     Cancel,
@@ -293,19 +295,12 @@ impl PlanStore {
 
 impl PlanWish {
     fn as_str(self) -> &'static str {
-        match self {
-            Self::GoOn => "",
-            Self::Pause => "pause",
-            Self::Cancel => "cancel",
-        }
+        self.into()
     }
 
+    /// One of a newer program changes nothing.
     fn of(text: &str) -> Self {
-        match text {
-            "pause" => Self::Pause,
-            "cancel" => Self::Cancel,
-            _ => Self::GoOn,
-        }
+        text.parse().unwrap_or(Self::GoOn)
     }
 }
 

@@ -49,13 +49,20 @@ pub struct ProgramRunFence<'a> {
     pub fence: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum ProgramRunState {
     /// A process runs it, or was killed.
     Running,
     Stopped,
     /// It cannot be resumed.
     Unusable,
+}
+
+impl ProgramRunState {
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// A run as stored, without its journal.

@@ -12,7 +12,8 @@ const MAX_OF_TENANT: i64 = 100;
 const MAX_OF_ALL_TENANTS: i64 = 10_000;
 
 /// A kind of resource: names of one are no names of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ResourceKind {
     Tenant,
     Model,
@@ -21,11 +22,7 @@ pub enum ResourceKind {
 
 impl ResourceKind {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Model => "model",
-            Self::Skill => "skill",
-        }
+        self.into()
     }
 
     fn of_tenants(self) -> TenantKind {

@@ -11,7 +11,8 @@ use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
 use sekisho_core::amount::Amount;
 
 /// The scopes of daily usage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum DailyScope {
     Caller,
     Tenant,
@@ -19,14 +20,7 @@ pub enum DailyScope {
 
 impl DailyScope {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Tenant => "tenant",
-        }
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        [Self::Caller, Self::Tenant].into_iter().find(|scope| scope.as_str() == name)
+        self.into()
     }
 }
 
@@ -158,7 +152,7 @@ impl UsageStore {
 
 pub(super) fn account_of(store: &Store, scope: &str, day: &str) -> Result<(DailyScope, Date), StoreError> {
     let of_day = day.parse().map_err(|_| store.damaged(format!("no day: {day:?}")))?;
-    let of_scope = DailyScope::parse(scope).ok_or_else(|| store.damaged(format!("unknown scope {scope:?}")))?;
+    let of_scope = scope.parse().map_err(|_| store.damaged(format!("unknown scope {scope:?}")))?;
     Ok((of_scope, of_day))
 }
 

@@ -13,7 +13,8 @@ use crate::{InterpreterSessionStore, StoreError};
 const ANY_NAME: &str = "";
 
 /// The request of another process to the process of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum AskedOfSession {
     Release,
     Delete,
@@ -77,10 +78,11 @@ impl InterpreterSessionStore {
         let rows: Vec<(String, String, String, i64, String)> =
             sqlx::query_as(sql).bind(runner).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         let wanted = rows.into_iter().map(|(tenant, caller_key, name, fence, asked)| {
-            let asked = if asked == "delete" { AskedOfSession::Delete } else { AskedOfSession::Release };
-            WantedSession { tenant, caller_key, name, fence, asked }
+            let asked =
+                asked.parse().map_err(|_| self.0.damaged(format!("of the session {name} is asked {asked:?}")))?;
+            Ok(WantedSession { tenant, caller_key, name, fence, asked })
         });
-        Ok(wanted.collect())
+        wanted.collect()
     }
 
     /// The sessions of a caller that have an image, or that another process has, by name.
@@ -157,9 +159,6 @@ impl InterpreterSessionStore {
 
 impl AskedOfSession {
     fn as_str(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Delete => "delete",
-        }
+        self.into()
     }
 }

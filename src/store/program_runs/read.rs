@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::{ProgramRunOwner, ProgramRunState, StoredProgramRun};
+use super::{ProgramRunOwner, StoredProgramRun};
 use crate::{ProgramRunStore, StoreError};
 
 const COLUMNS: &str = "id, state, approval, reason, runner, created, expires";
@@ -79,12 +79,8 @@ impl ProgramRunStore {
             moment.map_err(|_| self.0.damaged(format!("the run {id} of a program has a moment out of range")))
         };
         let (created, expires) = (moment(created)?, moment(expires)?);
-        let state = match state.as_str() {
-            "running" => ProgramRunState::Running,
-            "stopped" => ProgramRunState::Stopped,
-            "unusable" => ProgramRunState::Unusable,
-            other => return Err(self.0.damaged(format!("the run {id} of a program has the state `{other}`"))),
-        };
+        let state =
+            state.parse().map_err(|_| self.0.damaged(format!("the run {id} of a program has the state `{state}`")))?;
         Ok(StoredProgramRun { id, state, approval, reason, runner, created, expires })
     }
 }
