@@ -8,10 +8,12 @@ use super::whole_bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModuleTask {
-    /// Finds the functions that are tools; nothing of it is executed.
-    Read { file: String },
-    /// Executes it without calling any function. The result is a [`Tried`].
-    Try { file: String, functions: Vec<String>, settings: String },
+    /// Finds the functions that are tools; nothing of it is executed. `shared`: the sources of all modules that it may
+    /// import, as JSON of an object, by path.
+    Read { file: String, shared: String },
+    /// Executes it without calling any function. The result is a [`Tried`]. `shared`: the sources of the modules that it
+    /// imports.
+    Try { file: String, functions: Vec<String>, settings: String, shared: String },
     /// Executes it, and then calls one of its functions.
     Call(FunctionCall),
 }
@@ -55,6 +57,8 @@ pub struct FunctionCall {
     pub arguments: String,
     /// JSON of an object: `host.settings`.
     pub settings: String,
+    /// JSON of an object: the sources of the modules that it imports, by path.
+    pub shared: String,
     /// Names of the tools that it may call.
     pub needs: Vec<String>,
     /// Whether arguments have to become values of types that JSON does not have.

@@ -9,8 +9,20 @@ pub fn prelude() -> String {
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
     let of_programs = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION];
-    let of_modules = [DOCSTRING, MODULE_NAMES, MODULE_TYPES, MODULE_READER, MODULE_VALUES, MODULE_RUN];
-    [&installed(&of_programs), &installed(&of_modules), &installed(&[HARNESS]), start, wait].concat()
+    let of_modules = [
+        DOCSTRING,
+        MODULE_NAMES,
+        MODULE_FIELDS,
+        MODULE_TYPES,
+        MODULE_DECORATORS,
+        MODULE_READER,
+        MODULE_VALUES,
+        MODULE_RESULTS,
+        MODULE_FINDER,
+        MODULE_RUN,
+    ];
+    let parts = [&installed(&of_programs), &installed(&of_modules), &provided(), &installed(&[HARNESS])];
+    parts.map(String::as_str).into_iter().chain([start, wait]).collect()
 }
 
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
@@ -42,8 +54,12 @@ const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
 const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+const MODULE_DECORATORS: Module = ("_sekisho_module_decorators", include_str!("python/module_decorators.py"));
+const MODULE_FIELDS: Module = ("_sekisho_module_fields", include_str!("python/module_fields.py"));
+const MODULE_FINDER: Module = ("_sekisho_module_finder", include_str!("python/module_finder.py"));
 const MODULE_NAMES: Module = ("_sekisho_module_names", include_str!("python/module_names.py"));
 const MODULE_READER: Module = ("_sekisho_module_reader", include_str!("python/module_reader.py"));
+const MODULE_RESULTS: Module = ("_sekisho_module_results", include_str!("python/module_results.py"));
 const MODULE_RUN: Module = ("_sekisho_module_run", include_str!("python/module_run.py"));
 const MODULE_TYPES: Module = ("_sekisho_module_types", include_str!("python/module_types.py"));
 const MODULE_VALUES: Module = ("_sekisho_module_values", include_str!("python/module_values.py"));
@@ -53,6 +69,29 @@ const STORED_RESULTS: Module = ("_sekisho_stored_results", include_str!("python/
 const TOOLS: Module = ("_sekisho_tools", include_str!("python/tools.py"));
 const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_calls.py"));
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
+
+/// Parts of packages that the interpreter does not have, by their paths. They are compiled when a program imports them.
+const PROVIDED: [Module; 9] = [
+    ("IPython/display.py", include_str!("python/provided/IPython/display.py")),
+    ("fastmcp/__init__.py", include_str!("python/provided/fastmcp/__init__.py")),
+    ("fastmcp/exceptions.py", include_str!("python/provided/fastmcp/exceptions.py")),
+    ("mcp/server/fastmcp.py", include_str!("python/provided/mcp/server/fastmcp.py")),
+    ("pydantic/__init__.py", include_str!("python/provided/pydantic/__init__.py")),
+    ("pydantic/dataclasses.py", include_str!("python/provided/pydantic/dataclasses.py")),
+    ("pydantic/errors.py", include_str!("python/provided/pydantic/errors.py")),
+    ("pydantic/fields.py", include_str!("python/provided/pydantic/fields.py")),
+    ("pydantic/main.py", include_str!("python/provided/pydantic/main.py")),
+];
+
+fn provided() -> String {
+    let sources: serde_json::Map<_, _> =
+        PROVIDED.map(|(path, source)| (path.to_owned(), source.into())).into_iter().collect();
+    let sources = serde_json::Value::from(sources);
+    format!(
+        "import sys\nsys.modules['_sekisho_module_finder'].PROVIDED.sources.update({sources})\n\
+         sys.modules['_sekisho_module_finder'].install()\n"
+    )
+}
 
 fn installed(modules: &[Module]) -> String {
     let mut text = String::from("def _sekisho_install(name, source):\n");

@@ -100,16 +100,16 @@ impl Sandbox {
     /// Which image a job's module has: by its code, and by all that it can see while it is executed. `None` where its
     /// interpreter has no images.
     fn image_id(&self, job: &Job) -> Option<ModuleImageId> {
-        let (file, settings) = match job.module.as_ref()? {
-            ModuleTask::Try { file, settings, .. } => (file, settings),
-            ModuleTask::Call(call) => (&call.file, &call.settings),
+        let (file, settings, shared) = match job.module.as_ref()? {
+            ModuleTask::Try { file, settings, shared, .. } => (file, settings, shared),
+            ModuleTask::Call(call) => (&call.file, &call.settings, &call.shared),
             ModuleTask::Read { .. } => return None,
         };
         let base = self.module_base_of(&job.profile)?;
         let JobLimits { file_bytes, max_files, max_open_files, .. } = job.limits;
         let limits = format!("{file_bytes} {max_files} {max_open_files}");
         let mut hasher = Sha256::new();
-        for part in [&base, &limits, file, settings, &job.code] {
+        for part in [&base, &limits, file, settings, shared, &job.code] {
             // Lengths separate the parts.
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);

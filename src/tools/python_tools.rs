@@ -8,6 +8,7 @@ mod executor;
 mod folder;
 mod read;
 mod runner;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +23,9 @@ use tokio::task::JoinError;
 
 pub use self::runner::FunctionRunner;
 
-use self::folder::{FileText, KnownTexts, Texts};
+use self::folder::{Content, FileText, KnownTexts, Texts};
 use self::read::{FileState, PythonFile};
+use self::shared::SharedModules;
 use sekisho_calls::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
 use sekisho_config::PythonToolsConfig;
 use sekisho_interpreters::packages::{KnownSizes, Packages};
@@ -35,6 +37,8 @@ pub struct PythonTools {
     files: BTreeMap<String, Arc<PythonFile>>,
     /// Why the folder cannot be read.
     problem: Option<String>,
+    /// The modules that the files can import besides packages.
+    shared: SharedModules,
     /// The packages that the files can import besides the interpreter's.
     packages: Packages,
 }
@@ -42,8 +46,8 @@ pub struct PythonTools {
 /// The contents of the folder.
 #[derive(Debug)]
 pub struct FolderContent {
-    /// The texts of its files, or why it cannot be read.
-    texts: Result<Texts, String>,
+    /// The texts of its files and its modules, or why it cannot be read.
+    texts: Result<Content, String>,
     packages: Packages,
     /// For the next look at the folder.
     known: KnownTexts,
@@ -56,6 +60,9 @@ const COMPONENT: &str = "python_tools";
 /// The same: packages that files cannot import.
 const PACKAGES: &str = "python_packages";
 
+/// The same: modules that files cannot import.
+const SHARED: &str = "python_shared";
+
 /// Files that are read at the same time. Runs of callers take turns with them.
 const MAX_AT_ONCE: usize = 4;
 
@@ -65,7 +72,7 @@ impl PythonTools {
         let Some(FolderContent { texts, packages, .. }) = FolderContent::of(config).await else {
             return Self::default();
         };
-        let found = match texts {
+        let (found, shared): (Texts, _) = match texts {
             Ok(found) => found,
             Err(problem) => return Self { problem: Some(problem), packages, ..Self::default() },
         };
@@ -74,7 +81,7 @@ impl PythonTools {
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, text) in found {
             let settings = config.settings.get(&name).cloned().unwrap_or_default();
-            reading.push(before.read_file(name, text, settings, runner));
+            reading.push(before.read_file(name, text, settings, &shared, runner));
             if reading.len() >= MAX_AT_ONCE
                 && let Some((name, file)) = reading.next().await
             {
@@ -84,7 +91,7 @@ impl PythonTools {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
-        Self { files, problem: None, packages }
+        Self { files, problem: None, shared, packages }
     }
 
     /// A file as it is now, which is not read again where it is as it was.
@@ -93,12 +100,15 @@ impl PythonTools {
         name: String,
         text: FileText,
         settings: Map<String, Value>,
+        shared: &SharedModules,
         runner: &FunctionRunner,
     ) -> (String, Arc<PythonFile>) {
-        let known = self.files.get(&name).filter(|file| file.is_current(&text, &settings, &runner.packages));
-        let file = match known {
+        let is_current = |file: &&Arc<PythonFile>| {
+            self.shared.sum() == shared.sum() && file.is_current(&text, &settings, &runner.packages)
+        };
+        let file = match self.files.get(&name).filter(is_current) {
             Some(file) => Arc::clone(file),
-            None => Arc::new(PythonFile::read(&name, text, settings, runner).await),
+            None => Arc::new(PythonFile::read(&name, text, settings, shared, runner).await),
         };
         (name, file)
     }
@@ -113,7 +123,10 @@ impl PythonTools {
         let has = |(name, text): (&String, &FileText)| self.files.get(name).is_some_and(|file| file.has_text(text));
         let has_texts = match &content.texts {
             Err(problem) => self.problem.as_ref() == Some(problem),
-            Ok(found) => self.problem.is_none() && self.files.len() == found.len() && found.iter().all(has),
+            Ok((found, shared)) => {
+                let is_same = self.problem.is_none() && self.shared == *shared && self.files.len() == found.len();
+                is_same && found.iter().all(has)
+            }
         };
         has_texts && self.packages == content.packages
     }
@@ -124,6 +137,7 @@ impl PythonTools {
             |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
         let mut files = self.files.iter().zip(&before.files);
         self.problem == before.problem
+            && self.shared == before.shared
             && self.packages == before.packages
             && self.files.len() == before.files.len()
             && files.all(|((name, file), (other_name, other))| name == other_name && is_same(file, other))
@@ -134,8 +148,14 @@ impl PythonTools {
     pub fn problems(&self) -> BTreeMap<String, String> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));
         let of_packages = self.packages_problem().map(|problem| (PACKAGES.to_owned(), problem));
+        let of_shared = self.shared_problem().map(|problem| (SHARED.to_owned(), problem));
         let of_files = self.files.iter().filter_map(|(name, file)| Some((source_of(name), file.problem()?.to_owned())));
-        of_folder.chain(of_packages).chain(of_files).collect()
+        of_folder.chain(of_packages).chain(of_shared).chain(of_files).collect()
+    }
+
+    fn shared_problem(&self) -> Option<String> {
+        let problems = self.shared.problems();
+        (!problems.is_empty()).then(|| problems.join("\n"))
     }
 
     fn packages_problem(&self) -> Option<String> {
@@ -150,7 +170,9 @@ impl PythonTools {
         let found = (!names.is_empty()).then(|| Ok(names.join(", ")));
         let of_packages = self.packages_problem().map(Err).or(found);
         let of_packages = of_packages.map(|verdict| (PACKAGES.to_owned(), verdict));
-        of_folder.chain(of_packages).chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
+        let of_shared = self.shared_problem().map(|problem| (SHARED.to_owned(), Err(problem)));
+        let of_files = self.files.iter().map(|(name, file)| (source_of(name), file.verdict()));
+        of_folder.chain(of_packages).chain(of_shared).chain(of_files)
     }
 
     /// Whether it is the name in `/readyz` of a file that is there.
@@ -158,9 +180,9 @@ impl PythonTools {
         component.strip_prefix(PYTHON_SOURCE).is_some_and(|name| self.files.contains_key(name))
     }
 
-    /// The problems of the folder, or of packages.
+    /// The problems of the folder, of packages, or of shared modules.
     pub fn folder_problems(&self) -> Vec<String> {
-        self.problem.iter().chain(self.packages.problems()).cloned().collect()
+        self.problem.iter().chain(self.packages.problems()).chain(self.shared.problems()).cloned().collect()
     }
 
     /// The packages with which the files were read.

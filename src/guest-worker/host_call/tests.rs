@@ -30,11 +30,12 @@ fn the_program_is_delivered_and_its_result_and_pictures_are_received() {
 
 #[test]
 fn a_module_is_delivered_with_what_is_done_with_it() {
-    let task = ModuleTask::Read { file: "weather.py".to_owned() };
+    let task = ModuleTask::Read { file: "weather.py".to_owned(), shared: "{}".to_owned() };
     let mut host_call = HostCall::new("x = 1".to_owned(), 8, 8, 9).with_module(Some(task));
     let job = text(host_call.answer(br#"{"v":1,"op":"job"}"#));
     let job: serde_json::Value = serde_json::from_str(&job).unwrap();
-    let expected = json!({"code": "x = 1", "result_bytes": 8, "module": {"read": {"file": "weather.py"}}});
+    let expected =
+        json!({"code": "x = 1", "result_bytes": 8, "module": {"read": {"file": "weather.py", "shared": "{}"}}});
     assert_eq!(job["value"], expected);
 }
 

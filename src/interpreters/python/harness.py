@@ -50,6 +50,7 @@ REHEARSED_MODULE = {
             "function": "f",
             "arguments": '{"x": 2}',
             "settings": "{}",
+            "shared": "{}",
             "needs": ["x"],
             "converts": False,
         }

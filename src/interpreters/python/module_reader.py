@@ -5,17 +5,14 @@ what to write instead; the others are tools all the same.
 """
 
 import ast
-import re
 
 from _sekisho_docstring import Docstring
-from _sekisho_module_names import Names, Problem, is_number, text_of
-from _sekisho_module_types import Types
+from _sekisho_module_decorators import decorator_of, is_server
+from _sekisho_module_fields import constraints_of, default_of, field_of
+from _sekisho_module_names import Modules, Names, Problem, text_of
+from _sekisho_module_types import Types, is_json
 
 MAX_TOOLS = 200
-MAX_NAME = 60
-MAX_LIST = 100
-NAME = re.compile(r"[A-Za-z0-9_-]{1,%d}" % MAX_NAME)
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What begins a scope of its own.
@@ -23,11 +20,14 @@ SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 TOO_DEEP = "it is nested too deep to be read: write it in several steps"
 
 
-def read(source, file):
-    """The tools of a module, and what is wrong: in it as a whole, where a problem names no function."""
+def read(source, file, shared):
+    """The tools of a module, and what is wrong: in it as a whole, where a problem names no function. `shared` has the sources
+    of the modules beside it, by path."""
     try:
         tree = ast.parse(source.removeprefix("\ufeff"), file)
-        return _Reader(tree).found()
+        modules = Modules(shared)
+        used = modules.used_by(tree)
+        return {**_Reader(tree, modules).found(), "shared": used}
     except SyntaxError as error:
         problem = {"line": error.lineno or 1, "message": f"{error.msg}: correct the Python here"}
     except (RecursionError, MemoryError):
@@ -36,19 +36,22 @@ def read(source, file):
         problem = {"line": error.line, "message": error.message}
     except ValueError as error:
         problem = {"line": 1, "message": f"{error}: save it as UTF-8 text"}
-    return {"tools": [], "problems": [problem]}
+    return {"tools": [], "problems": [problem], "shared": []}
 
 
 class _Reader:
-    def __init__(self, tree):
+    def __init__(self, tree, modules):
         self._tree = tree
-        self._names = Names(tree)
+        self._names = Names(tree, modules)
 
     def found(self):
         tools, problems, lines = [], [], {}
         public, functions = self._public(), self._functions()
-        for node in functions:
-            decorator = self._decorator(node)
+        decorators = [decorator_of(node, self._names) for node in functions]
+        # As with FastMCP itself, the tools of a file with a server are what it decorates.
+        if any(made is not None and made.is_of_server for made in decorators) or self._has_server():
+            public = ()
+        for node, decorator in zip(functions, decorators):
             if not self._is_tool(node, decorator, public):
                 continue
             try:
@@ -89,46 +92,52 @@ class _Reader:
             raise Problem(listed, "`__all__` is no list of names: write one")
         return names
 
-    def _decorator(self, node):
-        """`@tool` or `@tool(…)` of a function."""
-        for made in node.decorator_list:
-            if self._names.of(made.func if isinstance(made, ast.Call) else made) == "host.tool":
-                return made
-        return None
+    def _has_server(self):
+        return any(is_server(value, self._names) for value in self._names.aliases.values())
 
     def _is_tool(self, node, decorator, public):
         if decorator is not None:
-            return True
+            return decorator.is_enabled
         is_public = node.name in public if public is not None else not node.name.startswith("_")
         taken = node.args
         every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
         return is_public and (node.returns is not None or any(one is not None and one.annotation for one in every))
 
     def _tool(self, node, decorator):
-        options = self._options(decorator)
+        options = decorator.options() if decorator is not None else {}
         if node.name.startswith("_"):
             raise Problem(node, f"`{node.name}` is private: call it {node.name.lstrip('_') or 'something'}")
         if _yields(node):
             raise Problem(node, f"`{node.name}` yields, and a tool returns one value: return a list")
         documentation = Docstring(ast.get_docstring(node, clean=False))
         types = Types(self._names)
-        parameters = self._parameters(node, types, documentation)
-        converts = types.converts
-        output = None if node.returns is None else types.schema(node.returns)
-        if output is not None and documentation.result:
-            output.setdefault("description", documentation.result)
+        parameters = self._parameters(node, types, documentation, options.pop("excluded", ()))
+        output = self._output(node, documentation)
         return {
             "function": node.name,
             "line": node.lineno,
             "description": documentation.description or node.name.replace("_", " ").capitalize(),
             "parameters": parameters,
             "output": output,
-            "converts": converts,
+            "converts": types.converts,
             **options,
             "name": options.get("name", node.name),
         }
 
-    def _parameters(self, node, types, documentation):
+    def _output(self, node, documentation):
+        if node.returns is None:
+            return None
+        types = Types(self._names)
+        output = types.schema(node.returns)
+        if documentation.result:
+            output.setdefault("description", documentation.result)
+        if not types.definitions:
+            return output
+        if "$ref" in output:
+            output = {**types.definitions[output.pop("$ref").removeprefix("#/$defs/")], **output}
+        return {**output, "$defs": types.definitions}
+
+    def _parameters(self, node, types, documentation, excluded):
         taken = node.args
         if taken.posonlyargs:
             raise Problem(node, f"`{node.name}` has parameters before `/`, and arguments have names: leave out the `/`")
@@ -139,110 +148,50 @@ class _Reader:
         properties, required = {}, []
         defaults = [None] * (len(taken.args) - len(taken.defaults)) + taken.defaults + taken.kw_defaults
         for parameter, default in zip([*taken.args, *taken.kwonlyargs], defaults):
-            properties[parameter.arg] = self._parameter(parameter, default, types, documentation)
-            if default is None:
+            if parameter.arg in excluded and default is not None:
+                continue
+            # FastMCP gives a function its context.
+            if _mentions_context(parameter.annotation, self._names):
+                types.converts = True
+                continue
+            field = field_of(default, self._names)
+            has_default, value = (default is not None, ...) if field is None else default_of(field, self._names)
+            properties[parameter.arg] = self._parameter(parameter, (default, field, value), types, documentation)
+            if not has_default:
                 required.append(parameter.arg)
         needed = {"required": required} if required else {}
-        return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
+        definitions = {"$defs": types.definitions} if types.definitions else {}
+        return {"type": "object", "properties": properties, **needed, "additionalProperties": False, **definitions}
 
-    def _parameter(self, parameter, default, types, documentation):
-        name = parameter.arg
+    def _parameter(self, parameter, given, types, documentation):
+        name, (default, field, value) = parameter.arg, given
         if parameter.annotation is None:
-            raise Problem(parameter, f"`{name}` has no annotation: write {name}: {_type_of(default)}")
+            raise Problem(parameter, f"`{name}` has no annotation: write {name}: {self._type_of(default)}")
         schema = types.schema(parameter.annotation)
+        if field is not None:
+            types.converts = True
+            schema = constraints_of(field, self._names).added_to(schema)
         described = documentation.parameters.get(name)
-        if described and not _is_annotated(parameter.annotation, self._names):
+        may_describe = field is not None or _is_annotated(parameter.annotation, self._names)
+        if described and not (may_describe and "description" in schema):
             schema["description"] = described
         if isinstance(default, ast.Constant) and default.value is None and not _admits_null(schema):
             written = text_of(parameter.annotation)
             raise Problem(parameter, f"`{name}` may be None: write {name}: {written} | None = None")
-        value = _literal_or_none(default)
-        if value is not None or isinstance(default, ast.Constant) and default.value is None:
+        if field is None and default is not None:
+            value = self._names.literal(default)
+        if is_json(value) and (value is not None or _admits_null(schema)):
             schema["default"] = value
         return schema
 
-    def _options(self, decorator):
-        """The arguments of `@tool(…)`."""
-        if not isinstance(decorator, ast.Call):
-            return {}
-        if decorator.args:
-            raise Problem(decorator.args[0], f"@tool takes named values: write name={text_of(decorator.args[0])}")
-        options = {}
-        for word in decorator.keywords:
-            if word.arg not in OPTIONS:
-                raise Problem(word.value, f"@tool has no `{word.arg}`: it has {', '.join(OPTIONS)}")
-            is_valid, what, written = OPTIONS[word.arg]
-            value = _literal_or_none(word.value)
-            if not is_valid(value):
-                raise Problem(word.value, f"`{word.arg}` is {what}, written out: write {word.arg}={written}")
-            options[word.arg] = _amount(value) if word.arg == "cost_usd" else value
-        return options
+    def _type_of(self, default):
+        """What a parameter with this default may be annotated with."""
+        value = self._names.literal(default) if default is not None else ...
+        return type(value).__name__ if is_json(value) and value is not None else "str"
 
 
-def _is_name(value):
-    return isinstance(value, str) and bool(NAME.fullmatch(value))
-
-
-def _is_amount(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return False
-    return bool(re.fullmatch(r"\d{1,9}(\.\d{1,12})?", _amount(value)))
-
-
-def _amount(value):
-    """Digits, without an exponent."""
-    import decimal
-
-    try:
-        return format(decimal.Decimal(str(value)), "f")
-    except decimal.InvalidOperation:
-        return ""
-
-
-def _is_count(most):
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-
-
-def _is_list(form):
-    def is_list(value):
-        is_one = isinstance(value, (list, tuple)) and len(value) <= MAX_LIST
-        return is_one and all(isinstance(text, str) and form.fullmatch(text) for text in value)
-
-    return is_list
-
-
-OPTIONS = {
-    "name": (_is_name, f"a text of at most {MAX_NAME} letters, digits, `_` and `-`", '"lookup"'),
-    "cost_usd": (_is_amount, "an amount that is not negative", "0.001"),
-    "rate_limit": (_is_count(1_000_000), "a whole number of calls a minute", "60"),
-    "timeout_seconds": (_is_count(86_400), "a whole number of seconds", "30"),
-    "labels": (_is_list(re.compile(r"\S(.{0,98}\S)?")), "a list of words", '["internal"]'),
-    "dangerous": (lambda value: isinstance(value, bool), "True or False", "True"),
-    "needs": (_is_list(TOOL_NAME), "a list of names of tools", '["httpbin__get"]'),
-}
-
-
-def _literal_or_none(node):
-    """The value of an expression that JSON has too."""
-    try:
-        value = ast.literal_eval(node) if node is not None else None
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return value if _is_json(value) else None
-
-
-def _is_json(value):
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_json, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and all(map(_is_json, value.values()))
-    return value is None or isinstance(value, (str, bool)) or is_number(value)
-
-
-def _type_of(default):
-    """What a parameter with this default may be annotated with."""
-    value = _literal_or_none(default)
-    return "str" if value is None else type(value).__name__
+def _mentions_context(annotation, names):
+    return annotation is not None and any(names.of(node) == "fastmcp.Context" for node in ast.walk(annotation))
 
 
 def _is_annotated(node, names):

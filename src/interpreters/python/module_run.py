@@ -8,8 +8,10 @@ import types
 
 import _sekisho_errors
 from _sekisho_errors import clean
+from _sekisho_module_finder import PROVIDED, SourceFinder
 from _sekisho_module_reader import read
-from _sekisho_module_values import Unacceptable, arguments_of, plain
+from _sekisho_module_results import plain
+from _sekisho_module_values import Unacceptable, arguments_of
 from _sekisho_source import compile_module
 from _sekisho_tool_calls import ToolError
 from _sekisho_tools import Tools, identifier_of_attribute, install
@@ -29,7 +31,7 @@ def run(source, task):
     global _tried
     ((kind, given),) = task.items()
     if kind == "read":
-        return clean(json.dumps(read(source, given["file"]), ensure_ascii=False))
+        return clean(json.dumps(read(source, given["file"], json.loads(given["shared"])), ensure_ascii=False))
     if kind == "try":
         before = _random_states()
         _tried = _executed(source, given)
@@ -45,6 +47,7 @@ def forget():
     """After a rehearsal: a program finds nothing of a module."""
     for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
         del sys.modules[name]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, SourceFinder) or finder is PROVIDED]
     _sekisho_errors.program = _sekisho_errors.NAME
     install()
 
@@ -95,6 +98,7 @@ def _executed(source, given):
     sys.modules["host.tools"] = tools
     # After the interpreter's own, which none of them replaces.
     sys.path.extend(_packages())
+    sys.meta_path.append(SourceFinder(json.loads(given["shared"])))
     module = types.ModuleType(PACKAGE + file.removesuffix(".py"))
     module.__file__ = file
     sys.modules[module.__name__] = module

@@ -2,7 +2,8 @@
 
 import ast
 
-from _sekisho_module_names import CONVERTED, ENUMS, INSTEAD, SAME, TYPES, UNIONS, UNHASHABLE, USABLE, Problem, is_number, text_of
+from _sekisho_module_fields import CONSTRAINED, Fields, constraints_of
+from _sekisho_module_names import INSTEAD, PLAIN, SAME, TYPES, UNIONS, UNHASHABLE, USABLE, Problem, enum_members, is_number, text_of
 
 # Schemas within schemas, and schemas in one function: types within types multiply.
 MAX_DEPTH = 20
@@ -10,13 +11,17 @@ MAX_SCHEMAS = 2_000
 
 
 class Types:
-    """The schemas of annotations of one function."""
+    """The schemas of annotations of one function, of its parameters or of its result."""
 
     def __init__(self, names):
         self._names = names
         self._left = MAX_SCHEMAS
-        # Names of the classes and aliases around the present one.
+        # Names of the classes and aliases around the present one, with their modules.
         self._around = []
+        # The same of those that contain themselves.
+        self._recursive = set()
+        # The schemas of those.
+        self.definitions = {}
         # Whether a value of JSON has to become one of another type.
         self.converts = False
 
@@ -33,6 +38,8 @@ class Types:
             return self._generic(node, depth)
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._named(node, depth)
+        if isinstance(node, ast.Call):
+            return self._called(node, depth)
         raise Problem(node, f"`{text_of(node)}` is no type: write {USABLE}")
 
     def _constant(self, node, depth):
@@ -60,23 +67,59 @@ class Types:
 
     def _named(self, node, depth):
         name = self._name(node)
-        if name in self._names.classes:
-            return self._inside(name, node, lambda: self._class(self._names.classes[name], depth))
-        if name in self._names.aliases and name not in self._names.imported:
-            return self._inside(name, node, lambda: self.schema(self._names.aliases[name], depth + 1))
+        names, own, defined = self._names.found(name) if name else (None, None, None)
+        if isinstance(defined, ast.ClassDef):
+            return self._inside(names, own, node, lambda: self._class(defined, depth))
+        if defined is not None and name not in self._names.imported:
+            return self._inside(names, own, node, lambda: self.schema(defined, depth + 1))
         if name in TYPES:
-            self.converts |= name in CONVERTED
+            self.converts |= name not in PLAIN
             return dict(TYPES[name])
+        if name in CONSTRAINED:
+            self.converts = True
+            kind, constraints = CONSTRAINED[name]
+            return {**TYPES[kind], **constraints}
         raise Problem(node, self._advice(node, name))
 
-    def _inside(self, name, node, schema):
-        if name in self._around:
-            raise Problem(node, f"`{name}` contains itself, and the types of a tool must end: write dict for the inner one")
-        self._around.append(name)
+    def _inside(self, names, name, node, schema):
+        """The schema of a class or an alias, in the module that defines it; a reference within itself."""
+        key = (names, name)
+        definition = f"{names.file.removesuffix('.py').replace('/', '.')}.{name}".lstrip(".")
+        reference = {"$ref": f"#/$defs/{definition}"}
+        if key in self._around:
+            self._recursive.add(key)
+            return reference
+        outer, self._names = self._names, names
+        self._around.append(key)
         try:
-            return schema()
+            found = schema()
+        except Problem as problem:
+            if names is outer:
+                raise
+            raise Problem(node, f"{names.file}:{problem.line}: {problem.message}") from None
         finally:
             self._around.pop()
+            self._names = outer
+        if key not in self._recursive:
+            return found
+        if _is_only(found, reference):
+            raise Problem(node, f"`{name}` is nothing but itself: write what it has")
+        self.definitions[definition] = found
+        return reference
+
+    def _called(self, node, depth):
+        """Types that are made by a call: `NewType` and the constrained types of pydantic."""
+        name = self._names.of(node.func)
+        if name == "typing.NewType" and len(node.args) == 2:
+            self.converts = True
+            return self.schema(node.args[1], depth + 1)
+        if name in CONSTRAINED and name.startswith("pydantic.con"):
+            self.converts = True
+            kind = CONSTRAINED[name][0]
+            items = node.args or [word.value for word in node.keywords if word.arg == "item_type"]
+            inner = {"items": self.schema(items[0], depth + 1)} if items and kind == "list" else {}
+            return constraints_of(node, self._names).added_to({**TYPES[kind], **inner})
+        raise Problem(node, f"`{text_of(node)}` is no type: write {USABLE}")
 
     def _advice(self, node, name):
         text = text_of(node)
@@ -105,7 +148,7 @@ class Types:
         if name == "typing.Union":
             return self._union(parts, node, depth)
         if name in ("list", "set"):
-            self.converts |= name in CONVERTED
+            self.converts |= name not in PLAIN
             if name == "set" and self._names.of(getattr(parts[0], "value", parts[0])) in UNHASHABLE:
                 raise Problem(node, f"a set cannot have what `{text_of(node)}` says: write list[{text_of(parts[0])}]")
             return {**TYPES[name], "items": self._only(node, parts, depth)}
@@ -122,10 +165,19 @@ class Types:
         return self.schema(parts[0], depth + 1)
 
     def _annotated(self, node, parts, depth):
-        texts = [part.value for part in parts[1:] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-        if len(texts) != 1 or len(parts) != 2:
+        """Of what is annotated, a text is its description, and `Field(…)` of pydantic says more. The rest is for others."""
+        if len(parts) < 2:
             raise Problem(node, f'of Annotated a description is read: write Annotated[{text_of(parts[0])}, "what it is"]')
-        return {**self.schema(parts[0], depth + 1), "description": texts[0]}
+        schema = self.schema(parts[0], depth + 1)
+        for part in parts[1:]:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                schema = {**schema, "description": part.value}
+            elif isinstance(part, ast.Call):
+                schema = constraints_of(part, self._names).added_to(schema)
+                self.converts = True
+            else:
+                self.converts = True
+        return schema
 
     def _union(self, parts, node, depth):
         schemas = [self.schema(part, depth + 1) for part in parts]
@@ -152,82 +204,37 @@ class Types:
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
     def _class(self, node, depth):
-        bases = [self._names.of(base) for base in node.bases]
-        if any(base in ENUMS for base in bases):
+        names = self._names
+        if names.is_enum(node):
             self.converts = True
-            return {"enum": _enum_values(node)}
-        if self._is_dataclass(node):
-            self.converts = True
-            return self._object(node, self._dataclass_fields(node), depth)
-        if self._is_typed_dict(node):
-            return self._object(node, self._typed_dict_fields(node), depth)
+            return {"enum": list(enum_members(names, node).values())}
+        fields = Fields(names).of(node)
+        if fields is not None:
+            self.converts |= fields.converts
+            return self._object(node, fields, depth)
+        bases = [names.of(base) for base in node.bases]
         instead = next((INSTEAD[base] for base in bases if base in INSTEAD), "@dataclass above it")
         raise Problem(node, f"the class `{node.name}` has no form in JSON: write {instead}")
 
     def _object(self, node, fields, depth):
-        """Of fields: name → annotation, and whether it is required."""
-        properties = {name: self.schema(annotation, depth + 1) for name, (annotation, _) in fields.items()}
-        required = [name for name, (_, is_required) in fields.items() if is_required]
+        properties = {name: self._member(field, depth) for name, field in fields.members.items()}
+        required = [name for name, field in fields.members.items() if field.is_required]
         documentation = (ast.get_docstring(node) or "").partition("\n\n")[0]
         described = {"description": " ".join(documentation.split())} if documentation else {}
         needed = {"required": required} if required else {}
-        return {"type": "object", "properties": properties, **needed, "additionalProperties": False, **described}
+        closed = {} if fields.takes_others else {"additionalProperties": False}
+        return {"type": "object", "properties": properties, **needed, **closed, **described}
 
-    def _is_dataclass(self, node):
-        decorators = [made.func if isinstance(made, ast.Call) else made for made in node.decorator_list]
-        return any(self._names.of(decorator) == "dataclasses.dataclass" for decorator in decorators)
-
-    def _is_typed_dict(self, node):
-        bases = [self._names.of(base) for base in node.bases]
-        known = [self._names.classes[base] for base in bases if base in self._names.classes]
-        return "typing.TypedDict" in bases or any(base is not node and self._is_typed_dict(base) for base in known)
-
-    def _dataclass_fields(self, node):
-        fields = self._inherited(node, self._is_dataclass, self._dataclass_fields)
-        for line in node.body:
-            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
-                continue
-            kind = line.annotation.value if isinstance(line.annotation, ast.Subscript) else line.annotation
-            if self._names.of(kind) in ("typing.ClassVar", "dataclasses.KW_ONLY"):
-                continue
-            options = self._field_options(line.value)
-            if options.get("init") is False:
-                continue
-            has_default = line.value is not None and not (options and not {"default", "default_factory"} & set(options))
-            fields[line.target.id] = (line.annotation, not has_default)
-        return fields
-
-    def _field_options(self, node):
-        """Of `field(…)`: its keywords, with their values where those are literals."""
-        if not isinstance(node, ast.Call) or self._names.of(node.func) != "dataclasses.field":
-            return {}
-        options = {word.arg: getattr(word.value, "value", word.value) for word in node.keywords}
-        return options or {"init": True}
-
-    def _typed_dict_fields(self, node):
-        fields = self._inherited(node, self._is_typed_dict, self._typed_dict_fields)
-        total = next((getattr(word.value, "value", True) for word in node.keywords if word.arg == "total"), True)
-        for line in node.body:
-            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
-                continue
-            annotation, required = line.annotation, bool(total)
-            while isinstance(annotation, ast.Subscript):
-                wrapper = self._names.of(annotation.value)
-                if wrapper not in ("typing.Required", "typing.NotRequired", "typing.ReadOnly"):
-                    break
-                required = {"typing.Required": True, "typing.NotRequired": False}.get(wrapper, required)
-                annotation = annotation.slice
-            fields[line.target.id] = (annotation, required)
-        return fields
-
-    def _inherited(self, node, is_kind, fields_of):
-        fields = {}
-        for base in reversed(node.bases):
-            name = self._names.of(base)
-            known = self._names.classes.get(name)
-            if known is not None and known is not node and is_kind(known):
-                fields.update(fields_of(known))
-        return fields
+    def _member(self, field, depth):
+        """The schema of a field, in the module of its class."""
+        outer, self._names = self._names, field.names
+        try:
+            schema = self.schema(field.annotation, depth + 1)
+            if field.constraints is not None:
+                schema = field.constraints.added_to(schema)
+        finally:
+            self._names = outer
+        return schema if field.default is ... or not is_json(field.default) else {**schema, "default": field.default}
 
 
 def _members(node):
@@ -249,21 +256,15 @@ def _literal(node):
     return value
 
 
-def _enum_values(node):
-    values = []
-    for line in node.body:
-        # An annotation changes nothing: it is a member all the same.
-        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
-        is_member = isinstance(line, (ast.Assign, ast.AnnAssign)) and len(targets) == 1 and line.value is not None
-        if not is_member or not isinstance(targets[0], ast.Name) or targets[0].id.startswith("_"):
-            continue
-        try:
-            value = ast.literal_eval(line.value)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            value = ...
-        if not isinstance(value, str) and not is_number(value):
-            raise Problem(line, f"the value of `{targets[0].id}` is not written out: write a text or a number of JSON")
-        values.append(value)
-    if not values:
-        raise Problem(node, f"the Enum `{node.name}` has no members: write NAME = \"value\" in it")
-    return values
+def _is_only(schema, reference):
+    """Whether a schema is nothing but a reference, or one of several that is."""
+    return schema.get("$ref") == reference["$ref"] or any(_is_only(part, reference) for part in schema.get("anyOf", ()))
+
+
+def is_json(value):
+    """Whether JSON has the value too."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(is_json, value.values()))
+    return value is None or isinstance(value, (str, bool)) or is_number(value)

@@ -30,16 +30,30 @@ def compile_program(text, name, warn):
     return codes
 
 
-def compile_module(text, name):
+def compile_module(text, name, in_package=False):
     """The code object of a module's source. It is no program: it has no commands of notebooks, and awaits nothing outside of
     functions."""
     tree = ast.parse(text.removeprefix("\ufeff"), name)
+    if not in_package:
+        _FromBeside().visit(tree)
     rewrite = getattr(sys, "_sekisho_rewrite", None)
     if rewrite:
         rewrite(tree)
     if "gather" in text:
         _StartTogether().visit(tree)
     return compile(tree, name, "exec", dont_inherit=True)
+
+
+class _FromBeside(ast.NodeTransformer):
+    """In a file that is in no package, `from .a import b` names the module beside it: `from a import b`."""
+
+    def visit_ImportFrom(self, node):
+        if node.level != 1:
+            return node
+        if node.module is None:
+            return ast.copy_location(ast.Import(node.names), node)
+        node.level = 0
+        return node
 
 
 class _StartTogether(ast.NodeTransformer):

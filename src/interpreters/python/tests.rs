@@ -69,7 +69,8 @@ fn run_all(prelude: &str, code: &str, result_bytes: usize, further: &[&str], mod
         fs::write(path, code).unwrap();
     }
     let output = Command::new("python3")
-        .arg("-I")
+        // The interpreter has none of the machine's packages.
+        .args(["-I", "-S"])
         .args(["driver", "prelude", "turn", "code", "frames"].map(file))
         .arg(result_bytes.to_string())
         .args(further.iter().map(|(path, _)| path))

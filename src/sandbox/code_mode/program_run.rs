@@ -80,13 +80,13 @@ pub(crate) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
     before.chain_update(program).finalize().into()
 }
 
-/// The same of all that a job executes besides arguments. For a function it has the settings of its file, its packages,
-/// and the image from which it goes on, which decides about the clocks and random bytes that the run reads.
+/// The same of all that a job executes besides arguments. For a function it has the settings of its file, the modules
+/// that it shares with others, its packages, and the image from which it goes on, which decides about the clocks and random bytes that the run reads.
 pub(crate) fn digest_of_job(job: &Job) -> [u8; 32] {
     let before = match &job.module {
         Some(ModuleTask::Call(call)) => {
             let packages = digest_of(job.image.map(|ModuleImageId(id)| id), &job.packages);
-            Some(digest_of(Some(packages), &call.settings))
+            Some(digest_of(Some(digest_of(Some(packages), &call.settings)), &call.shared))
         }
         _ => None,
     };

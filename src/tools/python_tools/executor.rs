@@ -31,6 +31,8 @@ pub(super) struct FunctionExecutor {
     pub(super) function: String,
     /// JSON.
     pub(super) settings: Arc<str>,
+    /// The same: the sources of the modules that it imports.
+    pub(super) shared: Arc<str>,
     pub(super) needs: Vec<String>,
     pub(super) converts: bool,
 }
@@ -55,6 +57,7 @@ impl Executor for FunctionExecutor {
                 function: self.function.clone(),
                 arguments: serde_json::to_string(arguments).map_err(CallError::internal)?,
                 settings: self.settings.to_string(),
+                shared: self.shared.to_string(),
                 needs: self.needs.clone(),
                 converts: self.converts,
             });

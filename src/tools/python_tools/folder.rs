@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::shared::SharedModules;
 use sekisho_config::{TOOL_FILE_RULE, is_tool_file};
 
 /// Files of a folder: each is read in the sandbox.
@@ -25,6 +26,9 @@ pub(super) type FileText = Result<Arc<str>, String>;
 
 /// Texts of files, by name without `.py`.
 pub(super) type Texts = BTreeMap<String, FileText>;
+
+/// The files of tools, and the modules that they share.
+pub(super) type Content = (Texts, SharedModules);
 
 /// Texts that were read before, by name.
 pub(super) type KnownTexts = BTreeMap<String, KnownText>;
@@ -65,12 +69,12 @@ impl Stamp {
     }
 }
 
-/// The files `NAME.py`, by name. Files that begin with `_` or `.` have no tools. Texts in `known` are not read again
+/// The files `NAME.py`, by name, and the modules that they share. Files that begin with `_` or `.` have no tools. Texts in `known` are not read again
 /// where their files are the same; afterwards `known` has the current texts.
 ///
 /// # Errors
 /// The folder cannot be read, or has too many files.
-pub(super) fn read(directory: &Path, known: &mut KnownTexts, now: SystemTime) -> Result<Texts, String> {
+pub(super) fn read(directory: &Path, known: &mut KnownTexts, now: SystemTime) -> Result<Content, String> {
     let shown = directory.display();
     let unreadable = |error: io::Error| {
         format!("the folder {shown} cannot be read: {error}; `sekisho tools new NAME` creates it, with an example")
@@ -94,11 +98,12 @@ pub(super) fn read(directory: &Path, known: &mut KnownTexts, now: SystemTime) ->
         };
         files.insert(name.escape_debug().to_string(), text);
     }
-    known.retain(|name, _| files.contains_key(name));
-    Ok(files)
+    let shared = SharedModules::read(directory, known, now);
+    known.retain(|name, _| files.contains_key(name) || shared.has(name));
+    Ok((files, shared))
 }
 
-fn text_of(path: &Path, name: &str, known: &mut KnownTexts, now: SystemTime) -> FileText {
+pub(super) fn text_of(path: &Path, name: &str, known: &mut KnownTexts, now: SystemTime) -> FileText {
     let unreadable = |error: io::Error| format!("{name}.py: it cannot be read: {error}");
     // To open a pipe would otherwise wait for its other end, and to read it would not end.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
@@ -155,7 +160,8 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", folder.path().join("lost.py")).unwrap();
         assert!(Command::new("mkfifo").arg(folder.path().join("pipe.py")).status().unwrap().success());
         let read = |path: &Path| read(path, &mut KnownTexts::new(), SystemTime::now());
-        let found = read(folder.path()).unwrap();
+        let (found, shared) = read(folder.path()).unwrap();
+        assert!(shared.has("_private"));
         let names: Vec<_> = found.keys().collect();
         assert_eq!(names, ["a-b", "large", "latin", "linked", "lost", "pipe", "weather"]);
         for name in ["weather", "linked"] {
@@ -181,7 +187,7 @@ mod tests {
         fs::write(&path, "x = 1").unwrap();
         let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_secs(60));
         let mut known = KnownTexts::new();
-        let text = |known: &mut KnownTexts, at| read(folder.path(), known, at).unwrap()["weather"].clone().unwrap();
+        let text = |known: &mut KnownTexts, at| read(folder.path(), known, at).unwrap().0["weather"].clone().unwrap();
         assert_eq!(&*text(&mut known, now), "x = 1");
         assert!(known.is_empty(), "it may be changed once more at the same time");
         assert_eq!(&*text(&mut known, later), "x = 1");
@@ -199,6 +205,6 @@ mod tests {
         fs::rename(&other, &path).unwrap();
         assert_eq!(&*text(&mut known, later), "x = 3");
         fs::remove_file(&path).unwrap();
-        assert!(read(folder.path(), &mut known, later).unwrap().is_empty() && known.is_empty());
+        assert!(read(folder.path(), &mut known, later).unwrap().0.is_empty() && known.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::executor::FunctionExecutor;
 use super::folder::FileText;
 use super::runner::FunctionRunner;
+use super::shared::SharedModules;
 use super::source_of;
 use sekisho_calls::tool::{Effects, Metadata, ToolDefinition, ToolName};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -53,6 +54,9 @@ const MAX_CONCURRENT: u32 = 1_000;
 struct Found {
     tools: Vec<FoundFunction>,
     problems: Vec<FoundProblem>,
+    /// The paths of the modules that it imports, and that these import.
+    #[serde(default)]
+    shared: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,13 +93,14 @@ impl PythonFile {
         name: &str,
         text: FileText,
         settings: Map<String, Value>,
+        shared: &SharedModules,
         runner: &FunctionRunner,
     ) -> Self {
         let state = match &text {
             Err(problem) => FileState::Broken(problem.clone()),
             Ok(code) => {
                 let json: Arc<str> = Value::from(settings.clone()).to_string().into();
-                Reading { name, file: format!("{name}.py"), code, settings: &json, runner }.state().await
+                Reading { name, file: format!("{name}.py"), code, settings: &json, shared, runner }.state().await
             }
         };
         Self { text, settings, packages: Arc::clone(&runner.packages), state }
@@ -151,9 +156,9 @@ impl PythonFile {
     }
 }
 
-/// Approvals are for a version of a tool: with other code, settings or packages it is another one.
-fn version_of(code: &str, settings: &str, packages: &str) -> String {
-    let parts = [code, settings, packages].into_iter().map(Sha256::digest);
+/// Approvals are for a version of a tool: with other code, settings, packages or modules it is another one.
+fn version_of(code: &str, settings: &str, packages: &str, shared: &str) -> String {
+    let parts = [code, settings, packages, shared].into_iter().map(Sha256::digest);
     let digest = parts.fold(Sha256::new(), Digest::chain_update).finalize();
     format!("1.0.0+{}", hex::encode(&digest[..8]))
 }
@@ -182,6 +187,7 @@ struct Reading<'a> {
     code: &'a Arc<str>,
     /// JSON.
     settings: &'a Arc<str>,
+    shared: &'a SharedModules,
     runner: &'a FunctionRunner,
 }
 
@@ -193,14 +199,15 @@ impl Reading<'_> {
     /// # Errors
     /// The state of a file of which nothing can be offered.
     async fn read(&self) -> Result<FileState, FileState> {
-        let Found { tools, problems } = self.found().await?;
+        let Found { tools, problems, shared } = self.found().await?;
+        let shared: Arc<str> = self.shared.json(&shared).into();
         let of_functions = problems.into_iter().filter_map(|problem| {
             let reason = self.at(Some(problem.line), &problem.message);
             Some((self.tool_name(&problem.function?), reason))
         });
         let mut problems: Vec<_> = of_functions.collect();
         let functions = tools.iter().map(|tool| tool.function.clone()).collect();
-        let missing = self.executed(functions).await.map_err(|failed| explained(failed, &problems))?;
+        let missing = self.executed(functions, &shared).await.map_err(|failed| explained(failed, &problems))?;
         let mut definitions = Vec::new();
         for tool in tools {
             let (name, line) = (self.tool_name(&tool.name), tool.line);
@@ -209,7 +216,7 @@ impl Reading<'_> {
                     "`{}` is no function any more when the file has been executed: give it a name of its own",
                     tool.function
                 )),
-                false => self.definition(name.clone(), tool),
+                false => self.definition(name.clone(), tool, &shared),
             };
             match defined {
                 Ok(definition) => definitions.push(definition),
@@ -221,7 +228,7 @@ impl Reading<'_> {
 
     /// The functions that are found in it without executing it.
     async fn found(&self) -> Result<Found, FileState> {
-        let outcome = self.examined(ModuleTask::Read { file: self.file.clone() }).await?;
+        let outcome = self.examined(ModuleTask::Read { file: self.file.clone(), shared: self.shared.all() }).await?;
         let found = match (&outcome.end, &outcome.result) {
             (End::Exited { code: 0 }, Some(found)) => serde_json::from_str(found).map_err(|error| error.to_string()),
             (End::Exception { kind, message, .. }, _) => Err(format!("{kind}: {message}")),
@@ -239,9 +246,9 @@ impl Reading<'_> {
     }
 
     /// Executes it. The names of those functions that are none afterwards.
-    async fn executed(&self, functions: Vec<String>) -> Result<Vec<String>, FileState> {
-        let settings = self.settings.to_string();
-        let outcome = self.examined(ModuleTask::Try { file: self.file.clone(), functions, settings }).await?;
+    async fn executed(&self, functions: Vec<String>, shared: &str) -> Result<Vec<String>, FileState> {
+        let (settings, shared) = (self.settings.to_string(), shared.to_owned());
+        let outcome = self.examined(ModuleTask::Try { file: self.file.clone(), functions, settings, shared }).await?;
         let (line, problem) = match (&outcome.end, &outcome.result) {
             (End::Exited { code: 0 }, Some(tried)) => {
                 let tried = serde_json::from_str(tried).map(|Tried { missing, .. }| missing);
@@ -275,7 +282,7 @@ impl Reading<'_> {
 
     /// # Errors
     /// Why it cannot be a tool here.
-    fn definition(&self, name: String, tool: FoundFunction) -> Result<ToolDefinition, String> {
+    fn definition(&self, name: String, tool: FoundFunction, shared: &Arc<str>) -> Result<ToolDefinition, String> {
         let config = &self.runner.config;
         ToolName::parse(&name).map_err(|problem| format!("{problem}: write @tool(name=\"…\") with another one"))?;
         if !tool.needs.is_empty() && !config.code_mode.enabled {
@@ -289,7 +296,7 @@ impl Reading<'_> {
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {
             name,
-            version: version_of(self.code, self.settings, &self.runner.packages),
+            version: version_of(self.code, self.settings, &self.runner.packages, shared),
             description: tool.description,
             category: "python".into(),
             author: self.file.clone(),
@@ -311,6 +318,7 @@ impl Reading<'_> {
             file: self.file.clone(),
             function: tool.function,
             settings: Arc::clone(self.settings),
+            shared: Arc::clone(shared),
             needs: tool.needs,
             converts: tool.converts,
         };

@@ -1,6 +1,7 @@
 //! Against a fake sandbox: the results of files, and of the ends of calls.
 
 mod packages;
+mod shared;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -177,18 +178,17 @@ async fn a_function_is_a_tool_with_what_its_decorator_says() {
     assert_eq!(call(later, json!({})).await.unwrap().value, Value::Null);
     let jobs = folder.stand_in.jobs.lock();
     let [read, tried, first, second] = &jobs[..] else { panic!("{} jobs", jobs.len()) };
-    assert_eq!(read.module, Some(ModuleTask::Read { file: "weather.py".to_owned() }));
+    assert_eq!(read.module, Some(ModuleTask::Read { file: "weather.py".to_owned(), shared: "{}".to_owned() }));
     let settings = r#"{"x":"y"}"#.to_owned();
     let functions = vec!["now".to_owned(), "later".to_owned()];
-    assert_eq!(
-        tried.module,
-        Some(ModuleTask::Try { file: "weather.py".to_owned(), functions, settings: settings.clone() })
-    );
+    let (file, shared) = ("weather.py".to_owned(), "{}".to_owned());
+    assert_eq!(tried.module, Some(ModuleTask::Try { file, functions, settings: settings.clone(), shared }));
     let expected = FunctionCall {
         file: "weather.py".to_owned(),
         function: "now".to_owned(),
         arguments: r#"{"city":"Bern"}"#.to_owned(),
         settings,
+        shared: "{}".to_owned(),
         needs: vec!["calculator".to_owned()],
         converts: false,
     };

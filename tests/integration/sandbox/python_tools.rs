@@ -34,6 +34,7 @@ impl OwnTools {
         let tools = directory.path().join("tools");
         fs::create_dir(&tools).unwrap();
         for (name, source) in files {
+            fs::create_dir_all(tools.join(name).parent().unwrap()).unwrap();
             fs::write(tools.join(name), source).unwrap();
         }
         let overrides = format!("python_executor: {{rate_limit: 1000000}}, {overrides}");
@@ -300,4 +301,48 @@ async fn a_function_whose_call_needs_approval_goes_on_when_it_is_approved() {
     own.write("bank.py", &format!("{PAYS}\n# changed\n")).await;
     let (_, reply) = answer(resume(&run)).await;
     assert_eq!(code(&reply), "replay_diverged", "the file is another one: {reply}");
+}
+
+const ORDERS: &str = r#"
+from typing import Annotated
+from uuid import UUID
+from pydantic import BaseModel, Field
+from _rates import RATE
+from shop.models import Line
+
+class Order(BaseModel):
+    number: UUID
+    lines: list[Line] = Field(min_length=1)
+
+def total(order: Order, discount: Annotated[float, Field(ge=0, le=1)] = 0) -> dict[str, float | str]:
+    """The price of an order."""
+    price = sum(line.quantity * line.price for line in order.lines) * (1 - discount) * RATE
+    return {"number": str(order.number), "total": price}
+"#;
+
+const LINE: &str = "from decimal import Decimal\nfrom pydantic import BaseModel, Field\n\
+    class Line(BaseModel):\n    price: float\n    quantity: int = Field(1, ge=1)\n";
+
+/// A module that files share is a part of the tools of those that import it.
+#[tokio::test]
+async fn files_share_modules_and_take_models_of_pydantic() {
+    let files = [("orders.py", ORDERS), ("_rates.py", "RATE = 2\n"), ("shop/models.py", LINE)];
+    let own = OwnTools::start(&files, "").await;
+    assert_eq!(own.degraded().await["python:orders"], Value::Null);
+    let number = "886313e1-3b8a-5372-9b90-0c9aee199e5d";
+    let order = |quantity: i32| json!({"order": {"number": number, "lines": [{"price": 1.5, "quantity": quantity}]}});
+    for _ in 0..2 {
+        assert_eq!(own.output("orders__total", order(2)).await, json!({"number": number, "total": 6.0}));
+    }
+    let (status, reply) = own.call("orders__total", order(0)).await;
+    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_arguments"), "{reply}");
+    let (_, schema) = answer(own.app.app.get("/tools/orders__total/schema")).await;
+    assert!(schema.to_string().contains(r#""minimum":1"#), "{schema}");
+
+    own.write("_rates.py", "RATE = 3\n").await;
+    assert_eq!(own.output("orders__total", order(2)).await["total"], 9.0);
+    own.write("shop/models.py", "x = (\n").await;
+    let degraded = own.degraded().await;
+    let reason = degraded["python:orders"].as_str().unwrap_or_else(|| panic!("{degraded}"));
+    assert!(reason.contains("orders.py:6: shop/models.py:1: "), "{reason}");
 }

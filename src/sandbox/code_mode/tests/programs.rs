@@ -33,20 +33,25 @@ fn hostile_bytes_as_the_input_of_a_program() {
 
 /// A run goes on with the inputs with which it began.
 #[test]
-fn a_function_with_other_settings_or_packages_is_other_code() {
-    let digest = |settings: &str, packages: &str, arguments: &str| {
-        let module = ModuleTask::Call(FunctionCall {
-            file: "weather.py".to_owned(),
-            function: "now".to_owned(),
-            arguments: arguments.to_owned(),
-            settings: settings.to_owned(),
-            needs: Vec::new(),
-            converts: false,
-        });
-        digest_of_job(&Job { module: Some(module), packages: packages.into(), ..job("code") })
-    };
+fn a_function_with_other_settings_packages_or_shared_modules_is_other_code() {
+    let digest = |settings: &str, packages: &str, arguments: &str| digest_with(settings, packages, arguments, "{}");
     assert_eq!(digest("{}", "", "{}"), digest("{}", "", r#"{"x":1}"#));
     assert_ne!(digest("{}", "", "{}"), digest(r#"{"x":1}"#, "", "{}"));
     assert_ne!(digest("{}", "", "{}"), digest("{}", "other", "{}"));
+    assert_ne!(digest("{}", "", "{}"), digest_with("{}", "", "{}", r#"{"_shared.py":""}"#));
     assert_eq!(digest_of_job(&job("code")), digest_of(None, "code"));
+}
+
+/// The digest of a job that calls a function of a module.
+fn digest_with(settings: &str, packages: &str, arguments: &str, shared: &str) -> [u8; 32] {
+    let module = ModuleTask::Call(FunctionCall {
+        file: "weather.py".to_owned(),
+        function: "now".to_owned(),
+        arguments: arguments.to_owned(),
+        settings: settings.to_owned(),
+        shared: shared.to_owned(),
+        needs: Vec::new(),
+        converts: false,
+    });
+    digest_of_job(&Job { module: Some(module), packages: packages.into(), ..job("code") })
 }

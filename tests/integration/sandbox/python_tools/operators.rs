@@ -71,6 +71,8 @@ async fn broken_files_are_named_and_leave_the_others() {
     let named: Vec<_> = (0..).map(|at| format!("broken{at}")).zip(&cases).collect();
     let files: Vec<_> = named.iter().map(|(name, case)| (format!("{name}.py"), source(case))).collect();
     let mut files: Vec<_> = files.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
+    let shared = cases.iter().filter_map(|case| case["shared"].as_object()).flatten();
+    files.extend(shared.map(|(path, source)| (path.as_str(), source.as_str().unwrap())));
     files.push(("weather.py", WEATHER));
     files.push(("clash.py", "def one() -> int:\n    return 1\ndef two() -> int:\n    return 2\n"));
     let own = OwnTools::with(&files, "{}", "echo: {rename: clash__one}", "").await;

@@ -5,13 +5,15 @@ use super::*;
 /// Tries a module, and then calls a function of it several times, as in an interpreter that goes on from its image.
 fn tried_and_called(code: &str, calls: &[(&str, &[&str])]) -> Vec<Value> {
     let (file, settings) = (FILE.to_owned(), "{}".to_owned());
-    let mut tasks = vec![ModuleTask::Try { file: file.clone(), functions: Vec::new(), settings: settings.clone() }];
+    let (functions, shared) = (Vec::new(), "{}".to_owned());
+    let mut tasks = vec![ModuleTask::Try { file: file.clone(), functions, settings: settings.clone(), shared }];
     tasks.extend(calls.iter().map(|(function, needs)| {
         ModuleTask::Call(FunctionCall {
             file: file.clone(),
             function: (*function).to_owned(),
             arguments: "{}".to_owned(),
             settings: settings.clone(),
+            shared: "{}".to_owned(),
             needs: needs.iter().map(|tool| (*tool).to_owned()).collect(),
             converts: false,
         })

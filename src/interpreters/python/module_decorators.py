@@ -1,0 +1,149 @@
+"""The decorators that make a function a tool: `@tool` of `host`, and `@SERVER.tool` of a FastMCP."""
+
+import ast
+import math
+import re
+
+from _sekisho_module_names import Problem, text_of
+
+MAX_NAME = 60
+MAX_LIST = 100
+NAME = re.compile(r"[A-Za-z0-9_-]{1,%d}" % MAX_NAME)
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+LABEL = re.compile(r"\S(.{0,98}\S)?")
+
+
+def decorator_of(node, names):
+    """The decorator of a function that makes it a tool, or None."""
+    for made in node.decorator_list:
+        called = made.func if isinstance(made, ast.Call) else made
+        if names.of(called) == "host.tool":
+            return HostTool(made, names)
+        if isinstance(called, ast.Attribute) and called.attr == "tool":
+            found, _, value = names.defined(called.value)
+            if found is not None and is_server(value, found):
+                return ServerTool(made, names)
+    return None
+
+
+def is_server(value, names):
+    """Whether a name's value is `FastMCP(…)`."""
+    return isinstance(value, ast.Call) and names.of(value.func) == "fastmcp.FastMCP"
+
+
+class HostTool:
+    """`@tool` and `@tool(…)`."""
+
+    is_of_server = False
+    is_enabled = True
+
+    def __init__(self, node, names):
+        self._node = node
+        self._names = names
+
+    def options(self):
+        """Raises `Problem`."""
+        if not isinstance(self._node, ast.Call):
+            return {}
+        if self._node.args:
+            raise Problem(self._node.args[0], f"@tool takes named values: write name={text_of(self._node.args[0])}")
+        options = {}
+        for word in self._node.keywords:
+            if word.arg not in OPTIONS:
+                raise Problem(word.value, f"@tool has no `{word.arg}`: it has {', '.join(OPTIONS)}")
+            is_valid, what, written = OPTIONS[word.arg]
+            value = self._names.literal(word.value)
+            if not is_valid(value):
+                raise Problem(word.value, f"`{word.arg}` is {what}, written out: write {word.arg}={written}")
+            name = SAME_OPTIONS.get(word.arg, word.arg)
+            options[name] = _amount(value) if name == "cost_usd" else value
+        return options
+
+
+class ServerTool:
+    """`@SERVER.tool`, `@SERVER.tool()` and `@SERVER.tool(…)`. Titles, hints and schemas that are written there change nothing."""
+
+    is_of_server = True
+
+    def __init__(self, node, names):
+        self._node = node
+        self._words = {word.arg: word.value for word in node.keywords} if isinstance(node, ast.Call) else {}
+        if isinstance(node, ast.Call) and node.args:
+            self._words["name"] = node.args[0]
+        self._names = names
+
+    @property
+    def is_enabled(self):
+        return self._literal("enabled") is not False
+
+    def options(self):
+        """Raises `Problem`."""
+        options = {}
+        if "name" in self._words:
+            options["name"] = self._valid("name", _is_name, *OPTIONS["name"][1:])
+        if "description" in self._words:
+            text = self._valid("description", lambda value: isinstance(value, str), "a text", '"what it does"')
+            options["description"] = text.strip()
+        tags, excluded, timeout = map(self._literal, ("tags", "exclude_args", "timeout"))
+        if isinstance(tags, (list, tuple, set)) and _is_list(LABEL)(sorted(tags, key=str)):
+            options["labels"] = sorted(tags)
+        if isinstance(excluded, (list, tuple)):
+            options["excluded"] = excluded
+        if isinstance(timeout, (int, float)) and 0 < timeout <= 86_400:
+            options["timeout_seconds"] = math.ceil(timeout)
+        return options
+
+    def _literal(self, word):
+        return self._names.literal(self._words[word]) if word in self._words else None
+
+    def _valid(self, word, is_valid, what, written):
+        value = self._literal(word)
+        if not is_valid(value):
+            raise Problem(self._words[word], f"`{word}` is {what}, written out: write {word}={written}")
+        return value
+
+
+def _is_name(value):
+    return isinstance(value, str) and bool(NAME.fullmatch(value))
+
+
+def _is_amount(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return False
+    return bool(re.fullmatch(r"\d{1,9}(\.\d{1,12})?", _amount(value)))
+
+
+def _amount(value):
+    """Digits, without an exponent."""
+    import decimal
+
+    try:
+        return format(decimal.Decimal(str(value)), "f")
+    except decimal.InvalidOperation:
+        return ""
+
+
+def _is_count(most):
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_list(form):
+    def is_list(value):
+        is_one = isinstance(value, (list, tuple)) and len(value) <= MAX_LIST
+        return is_one and all(isinstance(text, str) and form.fullmatch(text) for text in value)
+
+    return is_list
+
+
+OPTIONS = {
+    "name": (_is_name, f"a text of at most {MAX_NAME} letters, digits, `_` and `-`", '"lookup"'),
+    "cost_per_use": (_is_amount, "an amount that is not negative", "0.001"),
+    "cost_usd": (_is_amount, "an amount that is not negative", "0.001"),
+    "rate_limit": (_is_count(1_000_000), "a whole number of calls a minute", "60"),
+    "timeout_seconds": (_is_count(86_400), "a whole number of seconds", "30"),
+    "labels": (_is_list(LABEL), "a list of words", '["internal"]'),
+    "dangerous": (lambda value: isinstance(value, bool), "True or False", "True"),
+    "needs": (_is_list(TOOL_NAME), "a list of names of tools", '["httpbin__get"]'),
+}
+# An earlier name.
+SAME_OPTIONS = {"cost_per_use": "cost_usd"}
