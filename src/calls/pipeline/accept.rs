@@ -1,6 +1,8 @@
 //! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold
 //! into a charge. An output that is too large for a model has a preview by then (`large_result`).
 
+use std::fmt::Write as _;
+
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
@@ -103,7 +105,7 @@ pub(super) fn check(
     let ToolOutput { value, text, tokens, metadata, mcp } = output;
     let violations = violations(tool, &value, &metadata);
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
-        return Err(invalid_output(findings).with_details(violations));
+        return Err(invalid_output(findings, &violations).with_details(violations));
     }
     if call.via == Via::Sandbox {
         // A program gets the value; no model reads a text of it.
@@ -150,11 +152,11 @@ fn check_size(tool: &Tool, output: &ToolOutput) -> Result<(), CallError> {
     Ok(())
 }
 
-/// `findings`: of the rules that changed the output.
-fn invalid_output(findings: &[TransformFinding]) -> CallError {
+/// `findings`: of the rules that changed the output. The message has no value, since it is logged.
+fn invalid_output(findings: &[TransformFinding], violations: &[Detail]) -> CallError {
     let is_of_output = |finding: &&TransformFinding| finding.part == TransformedPart::Results;
     let of_output: Vec<_> = findings.iter().filter(is_of_output).cloned().collect();
-    let message = match of_output.is_empty() {
+    let mut message = match of_output.is_empty() {
         true => "the tool's output does not match its output schema".to_owned(),
         false => {
             let rules = names_of(&of_output);
@@ -163,6 +165,13 @@ fn invalid_output(findings: &[TransformFinding]) -> CallError {
             )
         }
     };
+    if let Some(Detail { path, rule, .. }) = violations.first() {
+        let place = if path.is_empty() { "the output itself".to_owned() } else { format!("`{path}`") };
+        let _ = write!(message, ": {place} breaks the rule `{rule}`");
+    }
+    if violations.len() > 1 {
+        let _ = write!(message, " (and {} more in `details`)", violations.len() - 1);
+    }
     CallError::new(ErrorCode::InvalidOutput, message)
 }
 
