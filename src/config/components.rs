@@ -40,7 +40,7 @@ pub struct ComponentGrantsConfig {
     pub clocks: bool,
     /// Random bytes.
     pub random: bool,
-    /// Hosts that it may send requests to, each with its subdomains.
+    /// Hosts that it may send requests to, each with its subdomains: at the usual ports, or at one port as `HOST:PORT`.
     pub http: Vec<String>,
     /// Networks of these hosts that are not public.
     pub allow_networks: Vec<String>,

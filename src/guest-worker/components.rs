@@ -6,6 +6,7 @@
 
 mod bounded_json;
 mod commands;
+mod config_drafts;
 mod docs;
 mod examine;
 mod folders;

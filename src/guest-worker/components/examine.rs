@@ -17,6 +17,9 @@ const MAGIC: &[u8] = b"\0asm";
 const MODULE: &[u8] = &[1, 0, 0, 0];
 const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 
+/// The function with which componentize-py initialises an interpreter when it builds a component. It is no tool.
+const BUILD_STEP: (&str, &str) = ("exports", "init");
+
 /// Functions of one component.
 const MAX_FUNCTIONS: usize = 200;
 
@@ -96,7 +99,9 @@ fn exported<'a>(resolve: &'a Resolve, world: &'a World) -> Vec<(Export, &'a Func
             }
             WorldItem::Interface { id, .. } => {
                 let interface = resolve.name_world_key(key);
-                exported.extend(resolve.interfaces[*id].functions.values().map(|function| {
+                let functions = resolve.interfaces[*id].functions.values();
+                let offered = functions.filter(|function| (interface.as_str(), function.name.as_str()) != BUILD_STEP);
+                exported.extend(offered.map(|function| {
                     (Export { interface: Some(interface.clone()), function: function.name.clone() }, function)
                 }));
             }
@@ -196,6 +201,8 @@ mod tests {
         (func $add (param "first-one" u32) (param "b" u32) (result u32) (canon lift (core func $i "add")))
         (export "add-both" (func $add))
         (instance $maths (export "add" (func $add)))
+        (instance $build (export "init" (func $add)))
+        (export "exports" (instance $build))
         (export "my:tools/maths@0.1.0" (instance $maths)))"#;
 
     #[test]

@@ -9,6 +9,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_config::{WasiConfig, WasiConfigVariables};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::config_drafts;
 use super::folders::{self, FolderView};
 use super::growth::Growth;
 use super::host_folders::Folders;
@@ -27,6 +28,8 @@ const MAX_HEADER_BYTES: usize = 32 << 10;
 pub(super) struct Granted {
     environment: Vec<(String, String)>,
     config: WasiConfigVariables,
+    /// The same, for earlier drafts of the interface.
+    config_pairs: Vec<(String, String)>,
     pub(super) folders: Folders,
 }
 
@@ -43,6 +46,7 @@ impl Granted {
         Ok(Self {
             environment: grants.environment.clone(),
             config: grants.config.iter().cloned().collect(),
+            config_pairs: grants.config.clone(),
             folders: Folders::read(&grants.folders)?,
         })
     }
@@ -118,6 +122,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| WasiConfig::from(&state.granted.config))?;
+    config_drafts::add_to_linker(&mut linker, |state: &State| &state.granted.config_pairs)?;
     linker.allow_shadowing(true);
     requests::bound_texts(&mut linker)?;
     // In place of the interfaces for files of the host.

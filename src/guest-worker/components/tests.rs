@@ -55,6 +55,39 @@ const TEXTS_OF_REQUESTS: &str = r#"(component
             (export "method" (func $method)) (export "authority" (func $authority))))))
     (func (export "refused") (param "bytes" u32) (result u32) (canon lift (core func $code "refused"))))"#;
 
+/// The length of a value of the configuration, by an earlier draft of the interface.
+const CONFIG: &str = r#"(component
+    (import "wasi:config/store@0.2.0-draft" (instance $store
+        (type $error' (variant (case "upstream" string) (case "io" string)))
+        (export "error" (type $error (eq $error')))
+        (export "get" (func (param "key" string) (result (result (option string) (error $error)))))))
+    (core module $libc (memory (export "memory") 1) (data (i32.const 0) "units")
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 128)))
+    (core instance $libc (instantiate $libc))
+    (core func $get (canon lower (func $store "get")
+        (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
+    (core module $code
+        (import "libc" "memory" (memory 1))
+        (import "config" "get" (func $get (param i32 i32 i32)))
+        (func (export "length") (result i32)
+            (call $get (i32.const 0) (i32.const 5) (i32.const 64))
+            (if (i32.or (i32.load8_u (i32.const 64)) (i32.eqz (i32.load8_u (i32.const 68))))
+                (then (return (i32.const 0))))
+            (i32.load (i32.const 76))))
+    (core instance $code (instantiate $code
+        (with "libc" (instance $libc))
+        (with "config" (instance (export "get" (func $get))))))
+    (func (export "length") (result u32) (canon lift (core func $code "length"))))"#;
+
+#[tokio::test]
+async fn a_draft_of_the_configuration_has_the_same_values() {
+    for (config, length) in [(vec![("units".to_owned(), "metric".to_owned())], 6), (Vec::new(), 0)] {
+        let grants = ComponentGrants { config, ..ComponentGrants::default() };
+        let running = Running::start(CONFIG, ModuleKind::Component, grants).await;
+        assert_eq!(running.result("length", json!({})).await, json!({"value": length}));
+    }
+}
+
 /// One component, loaded.
 struct Running {
     components: Components,

@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) json: Option<String>,
 }
 
-/// The files `NAME.wasm`, by name. Files that begin with `_` or `.` are not read.
+/// The files `NAME.wasm`, by name, with `_` for `-`. Files that begin with `_` or `.` are not read.
 ///
 /// # Errors
 /// The folder cannot be read, or has too many files.
@@ -55,12 +55,16 @@ pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileContent>, St
         if files.len() == MAX_FILES {
             return Err(format!("the folder {shown} has more than {MAX_FILES} components; put some elsewhere"));
         }
-        let content = match is_tool_file(&name) {
+        let tools = name.replace('-', "_");
+        let content = match is_tool_file(&tools) {
+            _ if files.contains_key(&tools) => {
+                Err(format!("another file has the name {tools} for its tools, too: rename one"))
+            }
             true => found(&path),
             false => Err(format!("its name gives no names of tools; rename it: {TOOL_FILE_RULE}")),
         };
         let content = content.map_err(|problem| format!("{}.wasm: {problem}", name.escape_debug()));
-        files.insert(name.escape_debug().to_string(), content);
+        files.insert(tools.escape_debug().to_string(), content);
     }
     Ok(files)
 }
@@ -135,19 +139,23 @@ mod tests {
         write("adder.json", b"{}");
         write("broken.wasm", b"code");
         write("broken.wit", b"\xff");
-        write("a-b.wasm", b"");
+        for name in ["a-b.wasm", "a-c.wasm", "a_c.wasm", "a.b.wasm"] {
+            write(name, b"");
+        }
         write("_private.wasm", b"");
         write("weather.py", b"");
         fs::create_dir(folder.path().join("folder.wasm")).unwrap();
         File::create(folder.path().join("large.wasm")).unwrap().set_len(MAX_BYTES + 1).unwrap();
         let found = read(folder.path()).unwrap();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["a-b", "adder", "broken", "large"]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a.b", "a_b", "a_c", "adder", "broken", "large"]);
+        assert!(found["a_b"].is_ok(), "a-b.wasm");
         let adder = found["adder"].as_ref().unwrap();
         assert_eq!((adder.wasm().as_deref(), adder.json.as_deref()), (Ok(&b"code"[..]), Some("{}")));
         assert_eq!(adder.sum, hex::encode(Sha256::digest(b"code")));
         assert_eq!(adder.wit.as_deref(), Some("package my:tools;"));
         for (name, says) in [
-            ("a-b", "a-b.wasm: its name gives no names of tools"),
+            ("a.b", "a.b.wasm: its name gives no names of tools"),
+            ("a_c", "another file has the name a_c for its tools, too: rename one"),
             ("broken", "broken.wasm: the .wit beside it: it is not UTF-8"),
             ("large", "more than 100 MiB"),
         ] {

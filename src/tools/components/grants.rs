@@ -9,8 +9,11 @@ use sekisho_config::ComponentGrantsConfig;
 use sekisho_guest_protocol::{ComponentFolder, ComponentGrants, MAX_FOLDER_ENTRIES};
 
 /// The grants of every component: streams for its output, an empty environment, folders without an entry, sockets that
-/// refuse.
-const ALWAYS: [&str; 5] = ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi_snapshot_preview1."];
+/// refuse, and requests that it can write and nothing sends. Components of JavaScript import the last, whatever they do.
+const ALWAYS: [&str; 6] =
+    ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", HTTP_TYPES, "wasi_snapshot_preview1."];
+
+const HTTP_TYPES: &str = "wasi:http/types@";
 
 /// The version of these interfaces.
 const VERSION: &str = "0.2";
@@ -41,7 +44,11 @@ pub(super) fn check(name: &str, imports: &[String], granted: &ComponentGrantsCon
             Missing::Grant(line) => {
                 format!("it imports {import}, which is not granted: set `components.grants.{name}.{line}` if it may")
             }
-            Missing::Version => format!("it imports {import}, which is not of WASI {VERSION}: build it for that"),
+            Missing::Version => {
+                format!(
+                    "it imports {import}, which is not of WASI {VERSION}: build it for that, such as with wasm32-wasip2"
+                )
+            }
             Missing::Unknown => format!("it imports {import}, which no component is granted: build it without"),
         })
     });
@@ -55,7 +62,7 @@ fn missing(import: &str, granted: &ComponentGrantsConfig) -> Option<Missing> {
         (granted.clocks, "clocks: true")
     } else if begins("wasi:random/") || RANDOM.contains(&import) {
         (granted.random, "random: true")
-    } else if begins("wasi:http/") {
+    } else if begins("wasi:http/") && !begins(HTTP_TYPES) {
         (!granted.http.is_empty(), "http: [HOST]")
     } else if begins("wasi:config/") {
         (!granted.config.is_empty(), "config: {NAME: VALUE}")
@@ -134,7 +141,9 @@ mod tests {
             ("wasi:random/insecure-seed@0.2.0", Some("own.random: true")),
             ("wasi_snapshot_preview1.random_get", Some("own.random: true")),
             ("wasi:http/outgoing-handler@0.2.3", Some("own.http: [HOST]")),
+            ("wasi:http/types@0.2.3", None),
             ("wasi:config/store@0.2.0-rc.1", Some("own.config: {NAME: VALUE}")),
+            ("wasi:config/store@0.2.0-draft", Some("own.config: {NAME: VALUE}")),
             ("wasi:cli/environment@0.2.3", None),
             ("wasi:sockets/tcp@0.2.3", None),
             ("wasi_snapshot_preview1.fd_write", None),
@@ -145,9 +154,11 @@ mod tests {
             let says = refused.zip(line).is_none_or(|(refused, line)| refused.contains(line));
             assert!(says && check("own", &import, &everything).is_ok(), "{import:?}");
         }
-        for import in ["wasi:cli/environment@0.3.0", "wasi:random/random", "wasi:random/random@1.0.2"] {
+        for import in
+            ["wasi:cli/environment@0.3.0", "wasi:http/types@0.3.0", "wasi:random/random", "wasi:random/random@1.0.2"]
+        {
             let refused = check("own", &[import.to_owned()], &everything).unwrap_err();
-            assert!(refused.contains("not of WASI 0.2"), "{import}: {refused}");
+            assert!(refused.contains("not of WASI 0.2") && refused.contains("wasm32-wasip2"), "{import}: {refused}");
         }
         for import in ["wasi:keyvalue/store@0.2.0", "my:keys/store", "env.memory", "wasi_unstable.fd_write", "log"] {
             let refused = check("own", &[import.to_owned()], &everything).unwrap_err();

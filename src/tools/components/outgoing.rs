@@ -40,6 +40,8 @@ const NOT_PASSED_ON: [HeaderName; 4] =
 pub(super) struct HttpAccess {
     outbound: Outbound,
     hosts: DomainList,
+    /// Each host with its port; none: the usual port of the scheme.
+    ports: Vec<(DomainList, Option<u16>)>,
     /// Headers by origin: a secret goes to no other port, and over no connection that others can read.
     credentials: BTreeMap<String, HeaderMap>,
 }
@@ -65,7 +67,12 @@ impl HttpAccess {
             return Ok(None);
         }
         let key = |of: &str| format!("components.grants.{name}.{of}");
-        let hosts = DomainList::parse(&granted.http).map_err(|error| format!("{}: {error}", key("http")))?;
+        let listed = |hosts: &[String]| DomainList::parse(hosts).map_err(|error| format!("{}: {error}", key("http")));
+        let places: Vec<_> = granted.http.iter().map(|entry| host_and_port(entry)).collect();
+        let hosts: Vec<_> = places.iter().map(|(host, _)| host.clone()).collect();
+        let hosts = listed(&hosts)?;
+        let ports = places.into_iter().map(|(host, port)| Ok((listed(&[host])?, port)));
+        let ports: Vec<_> = ports.collect::<Result<_, String>>()?;
         let outbound = outbound.for_source(&granted.allow_networks, &key("allow_networks"));
         let outbound = outbound.map_err(|error| error.to_string())?;
         let mut of_origins = BTreeMap::new();
@@ -74,9 +81,10 @@ impl HttpAccess {
             let url = origin_of(place).ok_or_else(|| {
                 format!("{key}: it is no host and no origin; write api.example.com, or http://localhost:8080")
             })?;
-            if !hosts.allows(&url) {
+            if !allows(&ports, &url) {
                 return Err(format!(
-                    "{key}: it may send no requests there; list the host in components.grants.{name}.http"
+                    "{key}: it may send no requests there; list the host in components.grants.{name}.http, with its port \
+                     unless it is the usual one"
                 ));
             }
             let mut of_origin = HeaderMap::new();
@@ -91,7 +99,7 @@ impl HttpAccess {
             }
             of_origins.insert(origin, of_origin);
         }
-        Ok(Some(Self { outbound, hosts, credentials: of_origins }))
+        Ok(Some(Self { outbound, hosts, ports, credentials: of_origins }))
     }
 
     /// For one call.
@@ -121,6 +129,21 @@ impl HttpAccess {
     }
 }
 
+/// The host of an entry, and its port: `api.example.com`, `localhost:8080`, `[::1]:8080`.
+fn host_and_port(entry: &str) -> (String, Option<u16>) {
+    let parts = entry.trim().rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let port = parts.and_then(|(host, port)| Some((host.to_owned(), Some(port.parse().ok()?))));
+    port.unwrap_or_else(|| (entry.to_owned(), None))
+}
+
+/// Whether a URL is at one of these hosts and ports.
+fn allows(ports: &[(DomainList, Option<u16>)], url: &Url) -> bool {
+    // The usual port of its scheme is none in a URL.
+    let is_at =
+        |port: &Option<u16>| if port.is_some() { *port == url.port_or_known_default() } else { url.port().is_none() };
+    ports.iter().any(|(host, port)| host.allows(url) && is_at(port))
+}
+
 /// The address that a key of the credentials names: a host, which is asked over HTTPS, or an origin.
 fn origin_of(key: &str) -> Option<Url> {
     let url = if key.contains("://") { Url::parse(key) } else { Url::parse(&format!("https://{key}")) }.ok()?;
@@ -145,7 +168,7 @@ impl OutgoingRequests<'_> {
         if NOT_ADMITTED.contains(&method) {
             return Err(HttpFailure::Denied);
         }
-        if !self.access.hosts.allows(&url) {
+        if !allows(&self.access.ports, &url) {
             return Err(HttpFailure::Denied);
         }
         let headers = self.access.headers(&url, &headers)?;
@@ -192,13 +215,32 @@ mod tests {
     use sekisho_config::OutboundConfig;
     use sekisho_core::call::{Caller, Via};
 
+    const GRANTED: [&str; 3] = ["example.com", "example.com:8080", "[::1]:9"];
+
+    #[test]
+    fn a_host_is_granted_with_the_usual_ports_or_with_its_own() {
+        let access = access("example.com").unwrap();
+        for (url, is_granted) in [
+            ("https://example.com/", true),
+            ("http://api.example.com/", true),
+            ("http://example.com:8080/", true),
+            ("http://[::1]:9/", true),
+            ("http://[::1]/", false),
+            ("https://example.com:8443/", false),
+            ("https://example.com:22/", false),
+            ("https://other.test/", false),
+        ] {
+            assert_eq!(allows(&access.ports, &Url::parse(url).unwrap()), is_granted, "{url}");
+        }
+    }
+
     fn access(place: &str) -> Result<HttpAccess, String> {
         access_to(&[place])
     }
 
     fn access_to(places: &[&str]) -> Result<HttpAccess, String> {
         let granted =
-            ComponentGrantsConfig { http: vec!["example.com".to_owned()], ..ComponentGrantsConfig::default() };
+            ComponentGrantsConfig { http: GRANTED.map(str::to_owned).to_vec(), ..ComponentGrantsConfig::default() };
         let headers = || BTreeMap::from([("X-Api-Key".to_owned(), Secret::new("the key"))]);
         let credentials = places.iter().map(|place| ((*place).to_owned(), headers())).collect();
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
@@ -231,6 +273,7 @@ mod tests {
             ("ftp://api.example.com", "no host and no origin"),
             ("https://user@api.example.com", "no host and no origin"),
             ("", "no host and no origin"),
+            ("https://example.com:22", "with its port"),
             ("other.test", "list the host in components.grants.own.http"),
         ] {
             let problem = access(place).unwrap_err();

@@ -57,8 +57,9 @@ async fn real_components_are_called_and_may_do_only_what_they_are_granted() {
     let directory = TempDir::new().unwrap();
     build(&tools, &directory);
     let (url, keys) = server().await;
+    let host = url.trim_start_matches("http://");
     let grants = format!(
-        ", grants: {{js: {{clocks: true, random: true, http: [127.0.0.1], allow_networks: [127.0.0.1/32]}}, \
+        ", grants: {{js: {{clocks: true, random: true, http: ['{host}'], allow_networks: [127.0.0.1/32]}}, \
         py: {{clocks: true, random: true}}}}, credentials: {{js: {{'{url}': {{X-Api-Key: of the gateway}}}}}}"
     );
     let own = OwnComponents::start(directory, &grants).await;
