@@ -72,8 +72,9 @@ impl Mounts {
         let mut files = self.common.thaw(quota);
         files.place_folder("/tmp", false)?;
         files.place_folder("/input", true)?;
-        files.place_folder("/output", false)?;
-        Ok((files, self.folders.clone()))
+        let output = files.place_folder("/output", false)?;
+        let of_other_sandboxes = (Arc::from("/mnt/data"), output);
+        Ok((files, self.folders.iter().cloned().chain([of_other_sandboxes]).collect()))
     }
 
     /// A file system as an image has it, with the same mounts.
@@ -141,7 +142,7 @@ mod tests {
         ];
         let (mut files, folders) = Mounts::open(&mounts).unwrap().place(QUOTA).unwrap();
         let reported: Vec<_> = folders.iter().map(|(path, _)| &**path).collect();
-        assert_eq!(reported, ["/", "/usr/lib.zip/data"]);
+        assert_eq!(reported, ["/", "/usr/lib.zip/data", "/mnt/data"]);
         let read = |from, path: &str| {
             let mut content = [0; 16];
             let length = files.read(files.find(from, path).unwrap(), 0, &mut content).unwrap();
@@ -149,6 +150,8 @@ mod tests {
         };
         assert_eq!(read(ROOT, "usr/lib.zip"), "library");
         assert_eq!(read(folders[1].1, "fonts/one.ttf"), "font");
+        files.create_file(folders[2].1, "same").unwrap();
+        assert!(files.find(ROOT, "output/same").is_ok(), "the working directory has two names");
         for (path, writable) in [("tmp/a", true), ("output/a", true), ("input/a", false), ("a", false)] {
             assert_eq!(files.create_file(ROOT, path).is_ok(), writable, "{path}");
         }

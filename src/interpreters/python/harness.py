@@ -61,6 +61,11 @@ REHEARSED_MODULE = {
 _session = sys.modules.get("_sekisho_session")
 _module = sys.modules.get("_sekisho_module_run")
 
+NO_PLOTLY = (
+    "figures of plotly cannot be shown here: fig.write_html('chart.html', include_plotlyjs='cdn') gives a file, and figures of "
+    "matplotlib are returned"
+)
+
 # The outer ones first, which write into the inner ones.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
@@ -106,7 +111,7 @@ def _run_once(job, encode):
     sys.modules["__main__"] = main
     end, value = _execute(job["code"], main)
     # First, because matplotlib registers an exit function that closes them.
-    _send_figures()
+    _send_figures(job["code"])
     end = _run_exit_functions() or end
     result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
     value = None
@@ -130,7 +135,7 @@ def _run_in_session(job, encode):
     """The program shares its variables with those before it: nothing is closed, and no exit function runs."""
     end, value = _execute(job["code"], _session.enter())
     try:
-        _send_figures()
+        _send_figures(job["code"])
         result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
         value = None
         _flush_files()
@@ -279,7 +284,9 @@ def _flush():
     return failure
 
 
-def _send_figures():
+def _send_figures(code):
+    if "plotly.io" in sys.modules and ".show(" in code:
+        _warn(NO_PLOTLY)
     pyplot = sys.modules.get("matplotlib.pyplot")
     try:
         numbers = pyplot.get_fignums() if pyplot else []

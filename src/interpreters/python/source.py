@@ -14,7 +14,7 @@ awaits = False
 
 def compile_program(text, name, warn):
     """Code objects: the statements, and the last expression if there is one."""
-    tree = _parse(_without_fences(text.removeprefix("\ufeff")), name, warn)
+    tree = _parse(_not_indented(_without_fences(text.removeprefix("\ufeff"))), name, warn)
     # An interpreter's prelude may have one, which changes the tree.
     rewrite = getattr(sys, "_sekisho_rewrite", None)
     if rewrite:
@@ -106,6 +106,16 @@ def run_compiled(codes, namespace):
 
 def _compile(tree, name, mode):
     return compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def _not_indented(text):
+    """A program whose lines are all indented, as where it was cut out of a function."""
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if not first[:1].isspace():
+        return text
+    import textwrap
+
+    return textwrap.dedent(text)
 
 
 def _without_fences(text):

@@ -288,6 +288,8 @@ fn what_models_write_besides_python_is_accepted() {
         ("if True:\n    !pip install polars\n1 + 2", "line 2: `!pip install polars` is skipped: nothing can be"),
         ("import asyncio\nawait asyncio.sleep(0)\nasync def f():\n  return 3\nawait f()", ""),
         ("import asyncio\nx = await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))\nsum(x)", ""),
+        ("\n    x = 1\n    if x:\n        x += 2\n    x", ""),
+        ("from IPython.display import display, Markdown\nfrom IPython import get_ipython\nget_ipython() or 3", ""),
         ("text = '''\n%d\n''' % 3\nint(text)", ""),
     ];
     for (code, warning) in cases {

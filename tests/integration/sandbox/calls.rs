@@ -324,3 +324,17 @@ async fn without_workers_the_answer_is_to_come_again() {
     assert!(ready["degraded"]["sandbox"].is_string(), "{ready}");
     assert_eq!(app.call("echo", json!({})).await.0, StatusCode::OK);
 }
+
+/// The working directory has the name that it has in other sandboxes, too.
+#[tokio::test]
+async fn files_of_mnt_data_are_those_of_the_working_directory() {
+    let app = PythonApp::start().await;
+    let program = "import pandas as pd\ntable = pd.read_csv('/mnt/data/table.csv')\n\
+                   table.to_csv('/mnt/data/copy.csv', index=False)\n[len(table), open('copy.csv').read()]";
+    let output = app.run_with(json!({"code": program, "files": [{"path": "table.csv", "text": "a\n1\n"}]})).await;
+    assert_eq!(
+        (&output["result"], &output["files"][0]["path"]),
+        (&json!([1, "a\n1\n"]), &json!("copy.csv")),
+        "{output}"
+    );
+}
