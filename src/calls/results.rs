@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::tool::MAX_STORED_BYTES;
 use sekisho_config::{Config, ResultsConfig};
 use sekisho_core::call::{CallContext, Caller, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -34,9 +35,6 @@ pub use self::preview::{Preview, preview_of_value};
 
 /// The kind of the sealed texts.
 const SEALED_KIND: &str = "result";
-
-/// Maximum size of a result that is stored.
-const MAX_RESULT_BYTES: usize = 16 << 20;
 
 /// Bytes that the stored results of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 256 << 20;
@@ -122,7 +120,7 @@ impl Results {
     }
 
     async fn try_keep(&self, call: &CallContext, large: &LargeResult) -> LargeResultOutcome {
-        if large.text.len() > MAX_RESULT_BYTES {
+        if large.text.len() > MAX_STORED_BYTES {
             return LargeResultOutcome::TooLarge;
         }
         let caller = &call.caller;

@@ -36,6 +36,12 @@ pub use self::schema::{
 pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
 pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 
+/// Maximum size of an output, unless its source or the configuration has another.
+pub const MAX_OUTPUT_BYTES: usize = 1 << 20;
+
+/// Maximum size of a result that is stored.
+pub const MAX_STORED_BYTES: usize = 16 << 20;
+
 /// A registered tool. Immutable: a changed configuration creates a new one.
 pub struct Tool {
     /// Unique in this process and never reused, so that caches can use it as a key.
@@ -139,6 +145,11 @@ impl Tool {
         }
     }
 
+    /// The value in an output, which FastMCP wraps.
+    pub fn value_of<'v>(&self, output: &'v Value) -> &'v Value {
+        self.output.as_ref().map_or(output, |schema| schema.value(output))
+    }
+
     /// Whether the arguments of a call name the server that it is sent to.
     pub fn callers_choose_upstream(&self) -> bool {
         self.executor.callers_choose_upstream()
@@ -182,6 +193,14 @@ impl Tool {
     /// Maximum size of an output, in bytes.
     pub fn max_output_bytes(&self) -> usize {
         self.metadata.max_output_bytes.min(self.memory_limit_bytes())
+    }
+
+    /// The same for an output that is stored, and answered by a preview, or that a program gets. A setting below the default holds
+    /// for it too.
+    pub fn max_stored_bytes(&self) -> usize {
+        let max = self.metadata.max_output_bytes;
+        let max = if max < MAX_OUTPUT_BYTES { max } else { max.max(MAX_STORED_BYTES) };
+        max.min(self.memory_limit_bytes())
     }
 }
 

@@ -98,7 +98,8 @@ pub(super) fn check(
     max_text_tokens: u64,
     findings: &mut Vec<TransformFinding>,
 ) -> Result<Checked, CallError> {
-    check_size(tool, &output)?;
+    let size = size_of(&output);
+    check_size(size, max_bytes(call, tool))?;
     if let Some(rules) = &tool.transforms {
         findings.extend(rules.change_output(&mut output));
     }
@@ -109,12 +110,19 @@ pub(super) fn check(
     }
     if call.via == Via::Sandbox {
         // A program gets the value; no model reads a text of it.
-        let answer = Answer { output: value, text: String::new(), metadata, mcp, preview: None };
+        let output = match &tool.output {
+            Some(schema) => schema.into_value(value),
+            None => value,
+        };
+        let answer = Answer { output, text: String::new(), metadata, mcp, preview: None };
         return Ok(Checked { answer, tokens: None, violations, large: None });
     }
-    let text = text.unwrap_or_else(|| render(&value));
+    let text = text.unwrap_or_else(|| render(tool.value_of(&value)));
     let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);
-    let large = is_large.then(|| Box::new(LargeResult::new(&value, &text)));
+    if !is_large {
+        check_size(size, tool.max_output_bytes())?;
+    }
+    let large = is_large.then(|| Box::new(LargeResult::new(tool.value_of(&value), &text)));
     Ok(Checked { answer: Answer { output: value, text, metadata, mcp, preview: None }, tokens, violations, large })
 }
 
@@ -142,14 +150,20 @@ pub(super) fn accept(
 }
 
 /// Measured before rendering, so that an output that is too large is never copied.
-fn check_size(tool: &Tool, output: &ToolOutput) -> Result<(), CallError> {
+fn size_of(output: &ToolOutput) -> usize {
     let ToolOutput { value, text, mcp, .. } = output;
     let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
-    let size = json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content);
-    if size > tool.max_output_bytes() {
-        return Err(output_too_large(size, tool.max_output_bytes()));
-    }
-    Ok(())
+    json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content)
+}
+
+/// The maximum for an output: a larger one where it is stored, or where a program gets it, than where a caller does.
+fn max_bytes(call: &CallContext, tool: &Tool) -> usize {
+    let is_answered = call.via != Via::Sandbox && call.origin.handles.is_none();
+    if is_answered { tool.max_output_bytes() } else { tool.max_stored_bytes() }
+}
+
+fn check_size(size: usize, limit: usize) -> Result<(), CallError> {
+    if size > limit { Err(output_too_large(size, limit)) } else { Ok(()) }
 }
 
 /// `findings`: of the rules that changed the output. The message has no value, since it is logged.

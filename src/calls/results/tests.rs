@@ -152,7 +152,7 @@ async fn a_result_that_cannot_be_stored_says_so() {
     let store = test_store().await;
     let results = results(&store);
     assert!(!results.keep(&ann(None), &text_of(100), false, later()).await, "nobody could read it");
-    assert!(!keep(&results, &ann(None), &text_of(MAX_RESULT_BYTES + 1)).await);
+    assert!(!keep(&results, &ann(None), &text_of(MAX_STORED_BYTES + 1)).await);
     assert!(!keep(&results, &ann(None), &text_of(5 << 20)).await, "there is no object storage");
     let database = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
     let without_key = Config { store: database, ..Config::default() };

@@ -3,6 +3,7 @@
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
+use super::MAX_OUTPUT_BYTES;
 use sekisho_config::{ApprovalRule, AuditArguments, OutputCheck};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallKind, Caller, READ_RESULT};
@@ -103,7 +104,7 @@ impl Default for Metadata {
             session_aware: false,
             idempotent: false,
             max_text_tokens: 2_000,
-            max_output_bytes: 1 << 20,
+            max_output_bytes: MAX_OUTPUT_BYTES,
             max_concurrent: None,
             is_concurrency_global: false,
             output_check: OutputCheck::Enforce,

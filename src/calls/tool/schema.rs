@@ -11,6 +11,7 @@ mod lowering;
 #[cfg(test)]
 mod tests;
 mod violation;
+mod wrapped;
 
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};

@@ -63,7 +63,7 @@ impl ProgramTools<'_> {
             "inputSchema": tool.input.document(),
         });
         if let Some(output) = &tool.output {
-            description["outputSchema"] = output.document().clone();
+            description["outputSchema"] = output.value_document().into_owned();
         }
         Ok(description)
     }

@@ -10,7 +10,7 @@ use crate::tool::Metadata;
 use crate::tool::tests::tool_with;
 use crate::transform::TransformRules;
 use sekisho_config::{BudgetConfig, TransformConfig, TransformRule};
-use sekisho_core::call::{CallContext, Caller, Via};
+use sekisho_core::call::{CallContext, CallOrigin, Caller, ResultHandles, Via};
 
 fn bounded(text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
     bound_text(text, tokens, max, || "`output` has all".into())
@@ -78,6 +78,31 @@ fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
     }
 }
 
+#[test]
+fn an_output_that_no_caller_gets_whole_may_be_larger() {
+    let agent = CallContext { via: Via::Agent, ..with_handles() };
+    let (stored, program) = (with_handles(), CallContext { via: Via::Sandbox, ..call() });
+    let mib = |count: usize| ToolOutput::from(json!("x".repeat(count << 20)));
+    let short_text = || ToolOutput { text: Some("a figure".into()), ..mib(2) };
+    let lowered = Metadata { max_output_bytes: 1 << 19, ..Metadata::default() };
+    let default = Metadata::default;
+    for (call, metadata, output, is_accepted) in [
+        (&call(), default(), mib(2), false),
+        (&stored, default(), mib(2), true),
+        (&program, default(), mib(15), true),
+        (&stored, default(), mib(17), false),
+        (&stored, lowered.clone(), mib(1), false),
+        (&program, lowered, mib(1), false),
+        (&agent, default(), mib(2), true),
+        (&agent, default(), short_text(), false),
+        (&program, Metadata { memory_limit_mb: 1, ..default() }, mib(2), false),
+    ] {
+        let checked = check(call, &tool(metadata, None), output, 1_000, &mut Vec::new());
+        let refused = checked.err().map(|error| error.code());
+        assert_eq!(refused, (!is_accepted).then_some(ErrorCode::OutputTooLarge));
+    }
+}
+
 /// `memory_limit_mb` is enforced.
 #[test]
 fn the_memory_limit_bounds_the_output_too() {
@@ -97,6 +122,33 @@ fn an_output_is_checked_against_its_schema_as_the_tool_is_configured() {
     assert_eq!(check(OutputCheck::Report, json!("3")).unwrap().2.len(), 1);
     assert!(check(OutputCheck::Off, json!("3")).unwrap().2.is_empty());
     assert!(check(OutputCheck::Enforce, json!(3)).unwrap().2.is_empty());
+}
+
+/// Paging and `grep` of a stored result, and programs, have the rows; others get the output as it came.
+#[test]
+fn a_result_that_fastmcp_wraps_is_its_value_for_programs_and_where_it_is_stored() {
+    let of_type = |kind| {
+        let schema = json!({"type": "object", "properties": {"result": {"type": kind}}, "x-fastmcp-wrap-result": true});
+        tool(Metadata::default(), Some(schema))
+    };
+    let tool = of_type("array");
+    let rows: Value = (0..50).map(|id| json!({"id": id})).collect();
+    let wrapped = json!({"result": rows});
+    let checked = |call: &CallContext| check(call, &tool, wrapped.clone().into(), 1_000, &mut Vec::new()).unwrap();
+    let program = checked(&CallContext { via: Via::Sandbox, ..call() });
+    let large = checked(&with_handles());
+    assert_eq!((program.answer.output, large.answer.output), (rows.clone(), wrapped.clone()));
+    assert_eq!(large.large.unwrap().value, rows);
+    let text = json!({"result": r#"[{"id":1},{"id":2}]"#.to_owned() + &" ".repeat(100)});
+    let tool = of_type("string");
+    let large = check(&with_handles(), &tool, text.into(), 1_000, &mut Vec::new()).unwrap().large.unwrap();
+    assert_eq!(large.value, json!([{"id": 1}, {"id": 2}]), "JSON in a text");
+}
+
+/// A call whose large results are stored.
+fn with_handles() -> CallContext {
+    let handles = Some(ResultHandles { max_inline_bytes: 100, session: None });
+    CallContext { origin: CallOrigin { handles, ..CallOrigin::default() }, ..call() }
 }
 
 fn call() -> CallContext {
