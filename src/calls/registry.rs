@@ -217,20 +217,33 @@ impl Snapshot {
 
     /// `unknown_tool`, with the most similar names of the tools that `may_be_named` allows.
     fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
-        let shown: String = name.chars().take(64).collect();
-        let mut near: Vec<_> = self
-            .tools
-            .iter()
-            .filter(|tool| may_be_named(tool))
-            .map(|tool| (strsim::jaro_winkler(tool.name(), &shown), tool.name()))
-            .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
-            .collect();
-        near.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let alternatives = near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect();
+        let shown = shown_name(name);
+        let tools = self.tools.iter().filter(|tool| may_be_named(tool));
         CallError::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /tools/list lists the tools"))
-            .with_alternatives(alternatives)
+            .with_alternatives(nearest_names(name, tools.map(|tool| tool.name())))
     }
 }
 
 /// Jaro–Winkler similarity from which a name is suggested as an alternative.
 const LIKELY_MEANT: f64 = 0.75;
+
+/// Maximum number of such names.
+const MAX_NEAREST: usize = 3;
+
+/// The names that are most similar to a given one: as a whole, or without the prefix of their source.
+pub fn nearest_names<'n>(given: &str, names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let given = shown_name(given);
+    let likeness = |name: &str| {
+        let own = name.split_once("__").map_or(name, |(_, own)| own);
+        strsim::jaro_winkler(name, &given).max(strsim::jaro_winkler(own, &given))
+    };
+    let mut near: Vec<_> =
+        names.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= LIKELY_MEANT).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    near.into_iter().take(MAX_NEAREST).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The beginning of an unknown name, which has no other bound.
+pub fn shown_name(name: &str) -> String {
+    name.chars().take(64).collect()
+}

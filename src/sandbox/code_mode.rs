@@ -92,6 +92,7 @@ pub(crate) struct ProgramTools<'a> {
     /// The call that runs the program.
     call: &'a CallContext,
     deadline: Deadline,
+    max_calls: u32,
     parent: Arc<ParentCall>,
     scopes: BudgetScopes,
     peer: Option<Arc<dyn ClientPeer>>,
@@ -123,6 +124,7 @@ impl<'a> ProgramTools<'a> {
             pipeline,
             call,
             deadline,
+            max_calls,
             parent: Arc::new(ParentCall { id: call.id, program, calls_left }),
             peer: call.client.peer.clone().map(|peer| Arc::new(NestedPeer::new(peer)) as Arc<dyn ClientPeer>),
             keys,
@@ -216,7 +218,7 @@ impl<'a> ProgramTools<'a> {
 
     /// The arguments of a call that may be made.
     fn admitted(&self, arguments: Arguments) -> Result<Arguments, CallError> {
-        if self.parent.take_call() { Ok(arguments) } else { Err(no_more_calls()) }
+        if self.parent.take_call() { Ok(arguments) } else { Err(no_more_calls(self.max_calls)) }
     }
 
     /// The call of a tool, with no more than its caller's own.

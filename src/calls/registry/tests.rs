@@ -130,6 +130,18 @@ fn the_error_for_an_unknown_tool_suggests_similar_names() {
     let registry = Registry::new(build(tools.into(), &ToolsConfig::default()).unwrap());
     assert_eq!(registry.find("calculater", &Caller::anonymous()).unwrap_err().alternatives(), ["calculator"]);
     assert_eq!(registry.find("web_serch", &Caller::anonymous()).unwrap_err().alternatives()[0], "web_search");
+    let names = ["shop__get_order", "shop__list_orders", "crm__get_lead"];
+    for (given, expected) in [
+        ("shop__get_orders", &names[..2]),
+        ("get_order", &names[..1]),
+        ("shop", &names[..2]),
+        ("listOrders", &names[1..2]),
+        ("zzz", &[]),
+    ] {
+        let nearest = nearest_names(given, names.into_iter());
+        assert_eq!(&nearest[..expected.len()], expected, "{given}: {nearest:?}");
+        assert!(!expected.is_empty() || nearest.is_empty(), "{given}: {nearest:?}");
+    }
     let error = registry.find(&"x".repeat(1 << 20), &Caller::anonymous()).unwrap_err();
     assert!(error.alternatives().is_empty() && error.message().len() < 200);
 }

@@ -38,7 +38,7 @@ const MAX_NAME: usize = 64;
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 /// The kind of an error of `host.call`, and its message.
-type Refusal = (&'static str, &'static str);
+type Refusal = (&'static str, Cow<'static, str>);
 
 /// The connection of one run with the gateway, by which it asks and sleeps.
 #[derive(Debug, Clone)]
@@ -120,13 +120,13 @@ impl Tools {
     pub(super) fn handle(&mut self, operation: &Operation, frame: ToolFrame<'_>) -> Handled {
         let id = frame.id;
         let handled = match &self.link {
-            None => Err(("denied", "this program cannot call tools")),
+            None => Err(("denied", "this program cannot call tools".into())),
             Some(link) => {
                 let link = link.clone();
                 self.ask(&link, operation, frame)
             }
         };
-        handled.unwrap_or_else(|(kind, message)| Handled::Reply(refusal(id, kind, message)))
+        handled.unwrap_or_else(|(kind, message)| Handled::Reply(refusal(id, kind, &message)))
     }
 
     fn ask(&mut self, link: &ToolLink, operation: &Operation, frame: ToolFrame<'_>) -> Result<Handled, Refusal> {
@@ -144,20 +144,28 @@ impl Tools {
     }
 
     fn start(&mut self, link: &ToolLink, frame: ToolFrame<'_>) -> Result<u32, Refusal> {
-        let Some(tool) = frame.tool else { return Err(("protocol", "the frame has no `tool`")) };
+        let Some(tool) = frame.tool else { return Err(("protocol", "the frame has no `tool`".into())) };
         let tool = name(tool)?;
         let arguments = frame.args.map_or("{}", RawValue::get);
         if is_nested_deeper(arguments.as_bytes(), MAX_NESTING) {
-            return Err(("invalid_arguments", "the arguments are nested deeper than 64 levels"));
+            return Err(("invalid_arguments", "the arguments are nested deeper than 64 levels".into()));
         }
         if self.open.len() >= MAX_OPEN_CALLS {
-            return Err(("budget_exceeded", "32 calls are under way; wait for one of them"));
+            return Err(("budget_exceeded", "32 calls are under way; wait for one of them".into()));
         }
         let open_bytes = arguments.len() + self.open.iter().map(|(_, bytes)| bytes).sum::<usize>();
         if open_bytes > MAX_OPEN_BYTES {
-            return Err(("too_large", "the calls under way have more than 2 MiB of arguments; wait for one of them"));
+            return Err((
+                "too_large",
+                "the calls under way have more than 2 MiB of arguments; wait for one of them".into(),
+            ));
         }
-        take(&mut self.calls_left, "the run has made as many calls as it may")?;
+        take(&mut self.calls_left, || {
+            format!(
+                "the run has made {} calls, as many as it may (`sandbox.code_mode.max_calls`); make fewer calls, or several runs",
+                self.calls
+            )
+        })?;
         let ordinal = self.calls;
         self.calls += 1;
         let question = ToolQuestion::Call { ordinal, tool, arguments: arguments.to_owned() };
@@ -170,8 +178,14 @@ impl Tools {
     fn inquire(&mut self, link: &ToolLink, frame: ToolFrame<'_>) -> Result<u32, Refusal> {
         let question = question(frame)?;
         match &question {
-            ToolQuestion::Search { .. } => take(&mut self.searches_left, "the run has searched as often as it may")?,
-            _ => take(&mut self.descriptions_left, "the run has asked for as many descriptions as it may")?,
+            ToolQuestion::Search { .. } => {
+                take(&mut self.searches_left, || {
+                    format!("the run has searched {MAX_SEARCHES} times, as often as it may")
+                })?;
+            }
+            _ => take(&mut self.descriptions_left, || {
+                format!("the run has asked for {MAX_DESCRIPTIONS} descriptions, as many as it may")
+            })?,
         }
         Ok(self.send(link, question))
     }
@@ -191,7 +205,7 @@ impl Tools {
         let ids = ids.filter(|ids| !ids.is_empty() && ids.len() <= MAX_OPEN_CALLS);
         let is_open = |id: &u32| self.open.iter().any(|(number, _)| number == id);
         let ids = ids.filter(|ids| ids.iter().all(is_open));
-        ids.ok_or(("invalid_arguments", "`ids` are not those of calls that are under way"))
+        ids.ok_or(("invalid_arguments", "`ids` are not those of calls that are under way".into()))
     }
 
     /// The frame for a program that has waited. `None`: none of its requests was answered in time.
@@ -255,8 +269,8 @@ impl Wait {
     }
 }
 
-fn take(left: &mut u32, refusal: &'static str) -> Result<(), Refusal> {
-    *left = left.checked_sub(1).ok_or(("budget_exceeded", refusal))?;
+fn take(left: &mut u32, refusal: impl FnOnce() -> String) -> Result<(), Refusal> {
+    *left = left.checked_sub(1).ok_or_else(|| ("budget_exceeded", refusal().into()))?;
     Ok(())
 }
 
@@ -268,14 +282,14 @@ fn question(frame: ToolFrame<'_>) -> Result<ToolQuestion, Refusal> {
         ToolFrame { query: Some(query), limit, .. } => {
             Ok(ToolQuestion::Search { query: query.into_owned(), limit: limit.unwrap_or(u32::MAX) })
         }
-        _ => Err(("protocol", "the frame has no `tool`, `identifier` or `query`")),
+        _ => Err(("protocol", "the frame has no `tool`, `identifier` or `query`".into())),
     }
 }
 
 /// The name of a tool, if a tool can have it. The gateway keeps the names of calls, which have no other bound.
 fn name(written: Cow<'_, str>) -> Result<String, Refusal> {
     match written.len() > MAX_NAME {
-        true => Err(("unknown_tool", "no tool has a name of more than 64 bytes")),
+        true => Err(("unknown_tool", "no tool has a name of more than 64 bytes".into())),
         false => Ok(written.into_owned()),
     }
 }

@@ -20,6 +20,8 @@ MAX_NAMES = 20
 
 # CPython's own advice about a package.
 ADVICE = re.compile(r"\. Site initialization is disabled, did you forget to add the site-packages directory to sys\.path.*")
+# A builtin of a similar name.
+OTHER_THAN_TOOLS = re.compile(r"(name 'tools' is not defined)\. Did you mean: '\w+'\?")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 NO_NETWORK = "there is no network in this interpreter; send data as `files` of the call, or get a page with the tool web_fetch"
@@ -29,6 +31,7 @@ NO_THREADS = (
 )
 NO_CODEC = "JPEG and WebP can be neither read nor written here; use PNG"
 READ_ONLY = "write to the working directory, /output"
+IMPORT_TOOLS = "tools are called as tools.NAME(...), after `from host import tools`"
 NOT_AWAITED = "in code that awaits, a call of a tool is awaited too: `await tools.NAME(...)`"
 
 NETWORK_MODULES = ("_ssl", "ssl", "_socket")
@@ -46,7 +49,8 @@ def describe(error):
         summary = traceback.TracebackException(type(error), error, own, limit=-MAX_FRAMES, compact=True)
         _hide_harness(summary)
         described.update(_place(error, summary))
-        described["traceback"] = clean(_bounded(ADVICE.sub("", "".join(summary.format()))))
+        formatted = OTHER_THAN_TOOLS.sub(r"\1", ADVICE.sub("", "".join(summary.format())))
+        described["traceback"] = clean(_bounded(formatted))
         message = (error.msg if isinstance(error, SyntaxError) else str(error))[:MAX_MESSAGE]
         note = _note_or_none(error, message)
         described["message"] = clean(f"{message} ({note})" if note else message)
@@ -107,7 +111,9 @@ def _note_or_none(error, message):
 def _note(error, message):
     """What a program's author cannot know from the exception."""
     if isinstance(error, ModuleNotFoundError):
-        return _note_of_module(error.name or "")
+        return IMPORT_TOOLS if error.name == "tools" else _note_of_module(error.name or "")
+    if isinstance(error, NameError):
+        return _note_of_name(error.name or "")
     if type(error).__module__ in NETWORK_ERRORS or "module '_socket' has no attribute" in message:
         return NO_NETWORK
     if isinstance(error, RuntimeError) and "can't start new thread" in message:
@@ -133,6 +139,15 @@ def _note_of_module(name):
         return None
     found = ", ".join(packages())
     return "nothing can be installed here" + (f"; these packages are there: {found}" if found else "")
+
+
+def _note_of_name(name):
+    """A tool that is called by its bare name."""
+    if name in ("tools", "call_tool"):
+        return IMPORT_TOOLS
+    tools = sys.modules.get("_sekisho_tools")
+    called = tools and tools.call_of(name)
+    return f"{name!r} is a tool: call it as {called}(...), after `from host import tools`" if called else None
 
 
 def _note_of_file():

@@ -24,7 +24,7 @@ class ToolError(Exception):
     """
 
     def __init__(self, code, message, retry_after=None, details=(), alternatives=(), approval=None):
-        super().__init__(f"{code}: {message}")
+        super().__init__("\n".join([f"{code}: {message}", *(f"- {detail['path']}: {detail['message']}" for detail in details)]))
         self.code = code
         self.message = message
         self.retry_after = retry_after

@@ -132,6 +132,15 @@ def identifier_of_attribute(attribute):
     return attribute[:-1] if attribute.endswith("_") and keyword.iskeyword(attribute[:-1]) else attribute
 
 
+def call_of(identifier):
+    """How a program calls the tool of an identifier, or None."""
+    try:
+        name = ask("describe", identifier=identifier)["name"]
+    except ToolError:
+        return None
+    return _as_call({"name": name, "ambiguous": False})
+
+
 def _as_call(tool):
     name = tool["name"]
     identifier = name.replace("-", "_")

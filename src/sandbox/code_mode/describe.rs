@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::ProgramTools;
+use super::for_models::python_function;
 use sekisho_calls::policy::CallerTools;
+use sekisho_calls::registry::{nearest_names, shown_name};
 use sekisho_calls::tool::Tool;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -54,9 +56,12 @@ impl ProgramTools<'_> {
 
     fn described(&self, tools: &CallerTools, name: &str) -> Result<Value, CallError> {
         if !self.may_name(name) {
-            return Err(unknown(name));
+            return Err(self.unknown(tools, name));
         }
-        let tool = tools.find(name)?;
+        let tool = tools.find(name).map_err(|error| match error.code() {
+            ErrorCode::UnknownTool => self.unknown(tools, name),
+            _ => error,
+        })?;
         let mut description = json!({
             "name": tool.name(),
             "description": tool.metadata.description,
@@ -72,6 +77,16 @@ impl ProgramTools<'_> {
     fn names_of<'t>(&'t self, identifier: &'t str, tools: &'t CallerTools) -> impl Iterator<Item = &'t str> {
         let names = tools.visible().map(|(tool, _)| tool.name());
         names.filter(move |name| name.bytes().map(as_identifier).eq(identifier.bytes()) && self.may_name(name))
+    }
+
+    fn unknown(&self, tools: &CallerTools, name: &str) -> CallError {
+        let names = tools.visible().map(|(tool, _)| tool.name()).filter(|name| self.may_name(name));
+        let nearest = nearest_names(name, names);
+        let meant: Vec<_> = nearest.iter().map(|name| python_function(name)).collect();
+        let meant = if meant.is_empty() { String::new() } else { format!("did you mean {}? ", meant.join(" or ")) };
+        let message =
+            format!("there is no tool {:?} for this program; {meant}tools.search(\"…\") finds tools", shown_name(name));
+        CallError::new(ErrorCode::UnknownTool, message).with_alternatives(nearest)
     }
 
     fn may_name(&self, name: &str) -> bool {
@@ -91,12 +106,6 @@ fn identifier_of(name: &str) -> String {
 fn first_line(tool: &Tool) -> &str {
     let line = tool.metadata.description.trim().lines().next().unwrap_or_default();
     &line[..line.floor_char_boundary(MAX_LINE)]
-}
-
-fn unknown(name: &str) -> CallError {
-    let shown: String = name.chars().take(64).collect();
-    let message = format!("there is no tool {shown:?} for this program; tools.search(\"…\") finds tools");
-    CallError::new(ErrorCode::UnknownTool, message)
 }
 
 fn ambiguous(identifier: &str, one: &str, other: &str) -> CallError {

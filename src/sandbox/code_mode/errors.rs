@@ -52,9 +52,11 @@ pub(super) fn invalid_json(error: &InvalidJson) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, format!("the arguments of a tool are JSON: {error}"))
 }
 
-pub(super) fn no_more_calls() -> CallError {
-    let message = "the program, with all that it runs, has made as many calls as it may (`sandbox.code_mode.max_calls`); \
-                   make fewer calls, or several runs";
+pub(super) fn no_more_calls(max: u32) -> CallError {
+    let message = format!(
+        "the program, with all that it runs, has made {max} calls, as many as it may (`sandbox.code_mode.max_calls`); make fewer \
+         calls, or several runs"
+    );
     CallError::new(ErrorCode::BudgetExceeded, message)
 }
 

@@ -73,7 +73,7 @@ pub fn model_hit(name: &str, description: &str, parameters: &Value) -> Value {
 
 /// A call of a tool with its parameters and their types, those that are required first.
 fn python_call(name: &str, schema: &Value) -> String {
-    let function = if is_identifier(name) { format!("tools.{name}") } else { format!("tools[{name:?}]") };
+    let function = python_function(name);
     let required = schema["required"].as_array();
     let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|required| required == name));
     let properties = schema["properties"].as_object().into_iter().flatten();
@@ -101,6 +101,11 @@ fn python_type(schema: &Value) -> &'static str {
         Some("object") => "dict",
         _ => "Any",
     }
+}
+
+/// A tool, as a program writes it.
+pub(super) fn python_function(name: &str) -> String {
+    if is_identifier(name) { format!("tools.{name}") } else { format!("tools[{name:?}]") }
 }
 
 /// Whether a name is an attribute of `tools`, or the name of a parameter, as it is.

@@ -47,6 +47,8 @@ fn a_refusal_has_the_path_and_what_to_do() {
             "items": {"type": "array", "maxItems": 2, "uniqueItems": true,
                 "items": {"type": "object", "properties": {"a/b": {"type": "boolean"}}, "required": ["name"]}},
             "who": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "status": {"anyOf": [{"type": "string", "enum": ["open", "closed"]}, {"type": "null"}]},
+            "sort": {"oneOf": [{"const": "up"}, {"const": "down"}]},
             "shape": {"oneOf": [
                 {"type": "object", "properties": {"kind": {"const": "circle"}, "radius": {"type": "number"}}, "required": ["radius"]},
                 {"type": "string"}]},
@@ -80,6 +82,18 @@ fn a_refusal_has_the_path_and_what_to_do() {
         ),
         (json!({"expression": "1", "who": 3}), "/who anyOf: `who` must be a string or null, got 3"),
         (
+            json!({"expression": "1", "status": "pending"}),
+            "/status anyOf: `status` must be one of \"open\", \"closed\" or null, got \"pending\"",
+        ),
+        (
+            json!({"expression": "1", "status": 7}),
+            "/status anyOf: `status` must be one of \"open\", \"closed\" or null, got 7",
+        ),
+        (
+            json!({"expression": "1", "sort": "dwn"}),
+            "/sort oneOf: `sort` must be one of \"up\", \"down\"; did you mean \"down\"?",
+        ),
+        (
             json!({"expression": "1", "shape": {"kind": "circle"}}),
             "/shape oneOf: `shape` must match one of 2 alternatives; the nearest: `shape.radius` is missing: add it (a number)",
         ),
@@ -90,7 +104,7 @@ fn a_refusal_has_the_path_and_what_to_do() {
         (
             json!({"expression": "1", "units": 7}),
             "/units additionalProperties: the arguments may have only the names `expression`, `count`, `unit`, `items`, \
-             `who`, `shape`, `address`; `units` is not allowed, did you mean `unit`?",
+             `who`, `status`, `sort`, `shape`, `address`; `units` is not allowed, did you mean `unit`?",
         ),
     ];
     for (arguments, expected) in cases {

@@ -161,7 +161,9 @@ impl ViolationFormatter<'_> {
         match error.kind() {
             Kind::Type { kind } => (format!("{place} must be {}", types(kind)), got()),
             Kind::Constant { expected_value } => (format!("{place} must be {}", brief(expected_value)), got()),
-            Kind::Enum { options } => self.one_of(&place, error.instance(), options),
+            Kind::Enum { options } => {
+                one_of(&place, error.instance(), &options.as_array().into_iter().flatten().collect::<Vec<_>>())
+            }
             Kind::Pattern { pattern } => (format!("{place} must match the pattern `{}`", shorten(pattern, 200)), got()),
             Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => (
                 format!("matching {place} against its pattern took too many steps; send a shorter or simpler text"),
@@ -191,17 +193,6 @@ impl ViolationFormatter<'_> {
         }
     }
 
-    fn one_of(&self, place: &str, given: &Value, options: &Value) -> (String, String) {
-        let options = options.as_array().map_or(&[][..], Vec::as_slice);
-        let demand = format!("{place} must be one of {}", list(options.iter().map(brief)));
-        let meant = given.as_str().and_then(|given| nearest(given, options.iter().filter_map(Value::as_str)));
-        let remark = match meant {
-            Some(meant) => format!("; did you mean {}?", brief(&meant.into())),
-            None => format!(", got {}", brief(given)),
-        };
-        (demand, remark)
-    }
-
     /// For a value that matches no alternative: describes the first violation of the nearest one.
     fn no_form_fits(
         &self,
@@ -209,24 +200,14 @@ impl ViolationFormatter<'_> {
         error: &ValidationError<'_>,
         forms: &[Vec<ValidationError<'static>>],
     ) -> (String, String) {
-        let here = error.instance_path();
-        let wrong_type = |inner: &&ValidationError<'static>| {
-            matches!(inner.kind(), Kind::Type { .. }) && inner.instance_path() == here
-        };
-        let expected: Vec<&TypeKind> = forms
-            .iter()
-            .filter_map(|form| match form.iter().find(wrong_type)?.kind() {
-                Kind::Type { kind } => Some(kind),
-                _ => None,
-            })
-            .collect();
-        if expected.len() == forms.len() {
-            let expected = expected.into_iter().map(types).collect::<Vec<_>>().join(" or ");
-            return (format!("{place} must be {expected}"), format!(", got {}", brief(error.instance())));
+        let here = error.instance_path().as_str();
+        let demands: Vec<_> = forms.iter().map(|form| FormDemand::of(form, here)).collect();
+        if !demands.iter().any(|demand| matches!(demand, FormDemand::Other)) {
+            return Self::one_of_these(place, error.instance(), &demands);
         }
         let demand = format!("{place} must match one of {} alternatives", forms.len());
-        let nearest =
-            forms.iter().filter(|form| !form.iter().any(|inner| wrong_type(&inner))).min_by_key(|form| form.len());
+        let fitting = forms.iter().zip(&demands).filter(|(_, demand)| !matches!(demand, FormDemand::Type(_)));
+        let nearest = fitting.map(|(form, _)| form).min_by_key(|form| form.len());
         let mut violations = Vec::new();
         if let Some(first) = nearest.and_then(|form| form.first()) {
             self.explain(first, &mut violations);
@@ -236,6 +217,23 @@ impl ViolationFormatter<'_> {
             .next()
             .map_or_else(String::new, |first| format!("; the nearest: {}{}", first.demand, first.remark));
         (demand, shorten(&remark, 600))
+    }
+
+    /// For alternatives that are values and types.
+    fn one_of_these(place: &str, given: &Value, demands: &[FormDemand<'_>]) -> (String, String) {
+        let (mut values, mut kinds) = (Vec::new(), Vec::new());
+        for demand in demands {
+            match demand {
+                FormDemand::Values(options) => values.extend_from_slice(options),
+                FormDemand::Type(kind) => kinds.push(types(kind)),
+                FormDemand::Other => {}
+            }
+        }
+        if values.is_empty() {
+            return (format!("{place} must be {}", kinds.join(" or ")), format!(", got {}", brief(given)));
+        }
+        let (demand, remark) = one_of(place, given, &values);
+        (std::iter::once(demand).chain(kinds).collect::<Vec<_>>().join(" or "), remark)
     }
 
     /// The schema whose keyword failed.
@@ -282,6 +280,41 @@ impl ViolationFormatter<'_> {
         }
         format!("`{}`", shorten(&readable, MAX_VALUE))
     }
+}
+
+/// What an alternative demands of a value that does not match it.
+enum FormDemand<'e> {
+    Values(Vec<&'e Value>),
+    Type(&'e TypeKind),
+    /// Something of a part of the value, or another keyword.
+    Other,
+}
+
+impl<'e> FormDemand<'e> {
+    /// `here`: the path of the value.
+    fn of(form: &'e [ValidationError<'static>], here: &str) -> Self {
+        let mut found = Self::Other;
+        for error in form.iter().filter(|error| error.instance_path().as_str() == here) {
+            match error.kind() {
+                Kind::Enum { options } => return Self::Values(options.as_array().into_iter().flatten().collect()),
+                Kind::Constant { expected_value } => return Self::Values(vec![expected_value]),
+                Kind::Type { kind } => found = Self::Type(kind),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// The values that are allowed, and the given one.
+fn one_of(place: &str, given: &Value, options: &[&Value]) -> (String, String) {
+    let demand = format!("{place} must be one of {}", list(options.iter().map(|option| brief(option))));
+    let meant = given.as_str().and_then(|given| nearest(given, options.iter().filter_map(|option| option.as_str())));
+    let remark = match meant {
+        Some(meant) => format!("; did you mean {}?", brief(&meant.into())),
+        None => format!(", got {}", brief(given)),
+    };
+    (demand, remark)
 }
 
 /// Bounds on numbers and sizes: the requirement, and the actual size if the bound is on a size.

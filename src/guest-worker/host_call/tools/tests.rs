@@ -214,6 +214,8 @@ fn frames_and_calls_have_limits() {
 
     let mut narrow = Run::new(1);
     assert_eq!([narrow.kind(&start("{}")), narrow.kind(&start("{}"))], ["none", "budget_exceeded"]);
+    let refused = String::from_utf8(narrow.host_call.answer(&start("{}")).unwrap()).unwrap();
+    assert!(refused.contains("made 1 calls, as many as it may (`sandbox.code_mode.max_calls`)"), "{refused}");
     let mut none = HostCall::new(String::new(), 8, 8, 9);
     assert!(String::from_utf8(none.answer(&start("{}")).unwrap()).unwrap().contains("denied"));
     run.reply(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0}}"#);

@@ -97,8 +97,30 @@ fn refusals_are_exceptions_with_code_message_and_wait() {
     let traceback = ran.end()["traceback"].as_str().unwrap();
     assert!(traceback.contains("host.ToolError: rate_limited") && !traceback.contains("_sekisho"), "{traceback}");
     assert_eq!(ran.end()["line"], 3);
+    let detailed = "tools.weather('nowhere')";
+    let message = run_with_tools(detailed).end()["message"].as_str().unwrap().to_owned();
+    let expected = "invalid_arguments: wrong\n- /from: `from` must be one of \"here\"; did you mean \"here\"?";
+    assert_eq!(message, expected, "with the values that are allowed");
     let unknown = "[hasattr(tools, 'nope'), hasattr(tools, '__len__'), getattr(tools, 'nope', 7)]";
     assert_eq!(run_with_tools(unknown).result(), json!([false, false, 7]));
+}
+
+#[test]
+fn a_tool_that_is_called_in_another_way_is_shown_with_its_call() {
+    for (code, note) in [
+        ("tools.add(1, 2)", "after `from host import tools`"),
+        ("import tools", "after `from host import tools`"),
+        ("call_tool('add', {})", "after `from host import tools`"),
+        ("add(a=1, b=2)", "'add' is a tool: call it as tools.add(...), after `from host import tools`"),
+    ] {
+        let ran = run(code);
+        let (message, traceback) = (&ran.end()["message"], &ran.end()["traceback"]);
+        assert!(message.as_str().unwrap().contains(note) && traceback.as_str().unwrap().contains(note), "{message}");
+        assert!(!traceback.as_str().unwrap().contains("Did you mean"), "{traceback}");
+    }
+    let other = run("ad(1)");
+    assert_eq!(other.end()["message"], "name 'ad' is not defined", "{}", other.end());
+    assert_eq!(operations(&other), ["describe", "done"]);
 }
 
 #[test]

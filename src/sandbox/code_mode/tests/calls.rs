@@ -90,7 +90,11 @@ fn wrong_arguments_and_too_many_calls_do_not_reach_the_pipeline() {
     let other = tools(&pipeline, &inner, 2);
     call(&other, 0, "add", "{}");
     for tools in [&one, &other] {
-        assert_eq!(call(tools, 1, "add", "{}")["code"], "budget_exceeded");
+        let refused = call(tools, 1, "add", "{}");
+        assert_eq!(refused["code"], "budget_exceeded");
+        assert!(
+            refused["message"].as_str().unwrap().contains("2 calls, as many as it may (`sandbox.code_mode.max_calls`)")
+        );
     }
     assert_eq!(pipeline.made.lock().len(), 2);
 }

@@ -15,6 +15,14 @@ fn tools_are_described_as_far_as_the_caller_may_use_them() {
     }
     let (is_ok, error) = ask(&tools, ToolQuestion::DescribeIdentifier("a_b".into())).unwrap();
     assert!(!is_ok && error["message"].as_str().unwrap().contains(r#"tools[\"a-b\"]"#), "{error}");
+    for (question, meant) in [
+        (ToolQuestion::Describe("hung".into()), "did you mean tools.hang? tools.search("),
+        (ToolQuestion::DescribeIdentifier("c".into()), r#"did you mean tools[\"c-d\"]?"#),
+        (ToolQuestion::Describe("secrets".into()), "for this program; tools.search("),
+    ] {
+        let (_, error) = ask(&tools, question.clone()).unwrap();
+        assert!(error["message"].as_str().unwrap().contains(meant), "{question:?}: {error}");
+    }
     let (_, found) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: u32::MAX }).unwrap();
     let mut found: Vec<_> =
         found.as_array().unwrap().iter().map(|hit| (hit["name"].as_str(), &hit["ambiguous"])).collect();
