@@ -15,6 +15,7 @@ mod listed;
 mod peer;
 mod pipeline;
 mod program_run;
+mod stubs;
 #[cfg(test)]
 mod tests;
 mod wanted;

@@ -43,7 +43,7 @@ impl CodeMode {
         let found = index.search(&query, limit.unwrap_or(HITS).clamp(1, MAX_HITS)).into_iter();
         let hits = found.map(|(place, _)| {
             let ToolDescription { name, description, parameters } = &tools[place];
-            model_hit(name, description, parameters)
+            model_hit(name, description, parameters, None)
         });
         Ok(Value::from_iter(hits).to_string())
     }

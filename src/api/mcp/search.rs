@@ -10,6 +10,7 @@ use super::McpServer;
 use super::catalogue::without_output_schema;
 use super::client_context::McpClientContext;
 use super::result;
+use sekisho_calls::tool::OutputSchema;
 use sekisho_config::McpToolListing;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::ErrorCode;
@@ -114,7 +115,10 @@ fn find(query: &str, limit: Option<&Value>, server: &McpServer, client_context: 
     let is_code_mode = client_context.listing == McpToolListing::CodeMode;
     let found = found.filter(|(tool, _)| !is_code_mode || tool.name() != PYTHON);
     let hits = found.map(|(tool, score)| match is_code_mode {
-        true => model_hit(tool.name(), &tool.metadata.description, tool.input.document()),
+        true => {
+            let output = tool.output.as_ref().map(OutputSchema::value_document);
+            model_hit(tool.name(), &tool.metadata.description, tool.input.document(), output.as_deref())
+        }
         false => json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score}),
     });
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))

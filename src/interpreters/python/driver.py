@@ -32,6 +32,18 @@ TOOLS = {
             **{"from": {"type": "string"}, "X-Note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
         ),
     },
+    "buy": {
+        "description": "Buys the items.",
+        "inputSchema": {
+            **schema(["lines"], lines={"type": "array", "items": {"$ref": "#/$defs/Line"}}),
+            "$defs": {
+                "Line": schema(["sku"], sku={"type": "string"}, unit={"enum": ["kg", "pc"], "default": "pc"}, parts={
+                    "anyOf": [{"type": "array", "items": schema(["id"], id={"type": "integer"})}, {"type": "null"}],
+                }),
+            },
+        },
+        "outputSchema": {"type": "array", "items": schema([], price={"type": "number"})},
+    },
     "import": {"description": "Imports.", "inputSchema": {"type": "object"}},
     "a-b": {"description": "One of two.", "inputSchema": {"type": "object"}},
     "a_b": {"description": "The other.", "inputSchema": {"type": "object"}},

@@ -7,6 +7,8 @@ import re
 MAX_LITERALS = 12
 # Of types within types.
 MAX_DEPTH = 4
+# Of a docstring.
+MAX_LINES = 200
 
 TYPES = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list",
@@ -39,7 +41,9 @@ class ToolSignature:
     def __init__(self, description):
         self.tool = description["name"]
         schema = description.get("inputSchema") or {}
-        self._definitions = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
+        output = description.get("outputSchema") or {}
+        defined = [of.get(name) or {} for of in (output, schema) for name in ("definitions", "$defs")]
+        self._definitions = {name: definition for of in defined for name, definition in of.items()}
         properties = schema.get("properties") or {}
         required = [name for name in schema.get("required") or () if name in properties]
         self._names = _identifiers([*required, *(name for name in properties if name not in required)])
@@ -95,11 +99,37 @@ class ToolSignature:
             optional = "" if name in self._required else ", optional"
             called = "" if identifier == name else f" (sent as {name!r})"
             lines.append(f"    {identifier} ({self._type(schema)}{optional}){called}{': ' + says if says else ''}")
-        returned = (description.get("outputSchema") or {}).get("properties")
+            lines += self._members(schema, 2)
+        returned = self._members(description.get("outputSchema"), 1)
         if returned:
-            lines += ["", "Returns a dict with:"]
-            lines += [f"    {name} ({self._type(schema)})" for name, schema in returned.items()]
-        return "\n".join(lines).strip()
+            lines += ["", f"Returns {self._type(description['outputSchema'])} with:", *returned]
+        return "\n".join(lines[:MAX_LINES]).strip()
+
+    def _members(self, schema, depth):
+        """Lines on the members of an object, or of the objects in a list, within each other."""
+        schema = self._object(schema, 0)
+        if depth > MAX_DEPTH or not schema:
+            return []
+        lines, required = [], schema.get("required") or ()
+        for name, member in schema["properties"].items():
+            optional = "" if name in required or depth == 1 else ", optional"
+            default = f", {member['default']!r} by default" if isinstance(member, dict) and "default" in member else ""
+            lines.append(f"{'    ' * depth}{name} ({self._type(member)}{default or optional})")
+            lines += self._members(member, depth + 1)
+            if len(lines) > MAX_LINES:
+                break
+        return lines
+
+    def _object(self, schema, depth):
+        """The object in a schema: itself, one of its forms, or an item of its list. None if there is none."""
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+            return None
+        if "$ref" in schema:
+            return self._object(self._definitions.get(str(schema["$ref"]).rpartition("/")[2]), depth + 1)
+        if isinstance(schema.get("properties"), dict):
+            return schema
+        inner = [schema.get("items"), *(schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or ())]
+        return next(filter(None, (self._object(form, depth + 1) for form in inner[:MAX_LITERALS])), None)
 
     def _type(self, schema, depth=0):
         if not isinstance(schema, dict) or depth > MAX_DEPTH:

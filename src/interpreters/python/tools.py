@@ -19,14 +19,14 @@ from _sekisho_tool_signature import ToolSignature
 AWAITING = 0x80 | 0x200
 # Code that belongs to the function around it.
 INNER = ("<genexpr>", "<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>")
-# What `tools` has besides tools: a tool of such a name is `tools["…"]`.
-OWN = ("gather", "result", "search")
+# What `tools` has besides tools, also in `for_models.rs`: a tool of such a name is `tools["…"]`.
+OWN = ("gather", "result", "schema", "search")
 
 
 class Tools:
     """`tools.NAME(…)` calls a tool, `tools["a-name"]` one whose name is no identifier. `tools.search("…")` finds tools,
     `help(tools.NAME)` explains one, and `tools.gather(tools.a(…), tools.b(…))` runs calls in parallel.
-    `tools.result("…")` opens a stored result by its result_handle."""
+    `tools.result("…")` opens a stored result by its result_handle, and `tools.schema("NAME")` gives the JSON Schemas of a tool."""
 
     def __init__(self):
         # Functions, by attribute and by name.
@@ -61,6 +61,11 @@ class Tools:
         """The tools that fit a task best: a list of dicts with `name`, `call` (how to call it) and `description`."""
         found = ask("search", query=query, limit=limit)
         return [{"name": tool["name"], "call": _as_call(tool), "description": tool["description"]} for tool in found]
+
+    def schema(self, tool):
+        """The JSON Schemas of a tool's arguments and result, by its name or as `tools.NAME`: a dict with `input` and `output`."""
+        description = ask("describe", tool=tool if isinstance(tool, str) else tool.__name__)
+        return {"input": description["inputSchema"], "output": description.get("outputSchema")}
 
     def gather(self, *calls, return_exceptions=False):
         """Runs calls in parallel: their results, in the order of the calls. In a coroutine it is to be awaited."""

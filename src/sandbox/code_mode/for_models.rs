@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::stubs::{Stub, stub};
+
 /// The tool that runs programs.
 pub const PYTHON: &str = "python_executor";
 
@@ -14,8 +16,9 @@ pub const MAX_HITS: usize = 50;
 
 /// Maximum bytes of the text about a hit.
 const MAX_TEXT: usize = 300;
-/// Parameters that a signature shows.
-const MAX_PARAMETERS: usize = 20;
+
+/// What `tools` has besides tools; also in `tools.py`.
+const OWN: [&str; 4] = ["gather", "result", "schema", "search"];
 
 const KEYWORDS: [&str; 35] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
@@ -35,8 +38,9 @@ pub fn model_tools() -> [ModelTool; 2] {
             "Runs a Python 3 program that calls tools: `from host import tools`, then tools.NAME(argument=value), which returns \
              the result as a Python value. tools.gather(tools.a(x=1), tools.b(y=2)) runs calls in parallel; a refused call \
              raises host.ToolError with code, message and retry_after. tools.result(\"…\") opens a large result by its \
-             result_handle, with pandas imported a table as a DataFrame. Do all steps of a task in one program: only the value \
-             of its last expression, what it prints and its files come back. numpy and pandas are there; there is no network.",
+             result_handle, with pandas imported a table as a DataFrame; tools.schema(\"NAME\") gives the JSON Schemas of a tool. Do \
+             all steps of a task in one program: only the value of its last expression, what it prints and its files come back. numpy \
+             and pandas are there; there is no network.",
             schema(
                 json!({
                     "code": {"type": "string", "description": "A complete program."},
@@ -49,8 +53,8 @@ pub fn model_tools() -> [ModelTool; 2] {
         ),
         (
             SEARCH_TOOLS,
-            "Finds the tools that fit a task best, each with how a program calls it. Search before you write a program for \
-             run_python.",
+            "Finds the tools that fit a task best, each with how a program calls it and the types of its arguments. Search before you \
+             write a program for run_python.",
             schema(
                 json!({
                     "query": {"type": "string", "minLength": 1, "description": "The task, in a few words."},
@@ -62,57 +66,28 @@ pub fn model_tools() -> [ModelTool; 2] {
     ]
 }
 
-/// A hit of a search: how a program calls the tool, and the tool's description.
-pub fn model_hit(name: &str, description: &str, parameters: &Value) -> Value {
+/// A hit of a search: how a program calls the tool, the classes of what is in its arguments and result, and its description.
+pub fn model_hit(name: &str, description: &str, parameters: &Value, output: Option<&Value>) -> Value {
     let text = description.trim();
-    json!({
-        "call": python_call(name, parameters),
-        "description": text[..text.floor_char_boundary(MAX_TEXT)],
-    })
-}
-
-/// A call of a tool with its parameters and their types, those that are required first.
-fn python_call(name: &str, schema: &Value) -> String {
-    let function = python_function(name);
-    let required = schema["required"].as_array();
-    let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|required| required == name));
-    let properties = schema["properties"].as_object().into_iter().flatten();
-    let (first, rest): (Vec<_>, Vec<_>) = properties.partition(|(name, _)| is_required(name));
-    let shown = |(name, schema): &(&String, &Value)| {
-        let shown = if is_identifier(name) { (*name).clone() } else { format!("**{{{name:?}: …}}") };
-        let default = if is_required(name) { "" } else { " = ..." };
-        format!("{shown}: {}{default}", python_type(schema))
-    };
-    let count = first.len() + rest.len();
-    let mut parameters: Vec<_> = first.iter().chain(&rest).take(MAX_PARAMETERS).map(shown).collect();
-    if count > MAX_PARAMETERS {
-        parameters.push("…".to_owned());
+    let Stub { call, types } = stub(name, parameters, output);
+    let mut hit = json!({"call": call, "description": text[..text.floor_char_boundary(MAX_TEXT)]});
+    if !types.is_empty() {
+        hit["types"] = types.into();
     }
-    format!("{function}({})", parameters.join(", "))
-}
-
-fn python_type(schema: &Value) -> &'static str {
-    match schema["type"].as_str() {
-        Some("string") => "str",
-        Some("integer") => "int",
-        Some("number") => "float",
-        Some("boolean") => "bool",
-        Some("array") => "list",
-        Some("object") => "dict",
-        _ => "Any",
-    }
+    hit
 }
 
 /// A tool, as a program writes it.
 pub(super) fn python_function(name: &str) -> String {
-    if is_identifier(name) { format!("tools.{name}") } else { format!("tools[{name:?}]") }
+    let is_attribute = is_identifier(name) && !OWN.contains(&name);
+    if is_attribute { format!("tools.{name}") } else { format!("tools[{name:?}]") }
 }
 
-/// Whether a name is an attribute of `tools`, or the name of a parameter, as it is.
-fn is_identifier(name: &str) -> bool {
+/// Whether a name is an identifier of Python, other than a keyword.
+pub(super) fn is_identifier(name: &str) -> bool {
     let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    is_word && begins && !KEYWORDS.contains(&name) && !["gather", "result", "search"].contains(&name)
+    is_word && begins && !KEYWORDS.contains(&name)
 }
 
 #[cfg(test)]
@@ -125,13 +100,13 @@ mod tests {
             "properties": {"days": {"type": "integer"}, "city": {"type": "string"}, "from": {"type": "string"}, "any": {}},
             "required": ["city", "from"],
         });
-        let hit = model_hit("weather", " The weather.\nMore. ", &schema);
+        let hit = model_hit("weather", " The weather.\nMore. ", &schema, None);
         let call = r#"tools.weather(city: str, **{"from": …}: str, days: int = ..., any: Any = ...)"#;
         assert_eq!(hit, json!({"call": call, "description": "The weather.\nMore."}));
-        for name in ["a-b", "import", "9", "search", "result", "_a"] {
-            assert_eq!(python_call(name, &json!({})), format!("tools[{name:?}]()"));
+        for name in ["a-b", "import", "9", "search", "schema", "result", "_a"] {
+            assert_eq!(stub(name, &json!({}), None).call, format!("tools[{name:?}]()"));
         }
         let many = json!({"properties": Value::from_iter((0..30).map(|n| (format!("p{n}"), json!({}))))});
-        assert!(python_call("many", &many).ends_with("p19: Any = ..., …)"));
+        assert!(stub("many", &many, None).call.ends_with("p19: Any = ..., …)"));
     }
 }

@@ -76,17 +76,28 @@ fn two_names_that_are_one_identifier_are_reached_by_their_names_alone() {
 
 #[test]
 fn help_shows_types_and_texts() {
-    let shown = run_with_tools("help(tools.weather)\nhelp(tools.add)\nhelp(tools)").stdout();
+    let shown = run_with_tools("help(tools.weather)\nhelp(tools.add)\nhelp(tools.buy)\nhelp(tools)").stdout();
     for part in [
         "weather(from_: str, days: int = 3, units: Literal['metric', 'imperial'] = ..., X_Note: str | None = ...) -> Any",
         "from_ (str) (sent as 'from')",
         "add(b: float, a: float) -> dict",
         "a (float): The first.",
         "sum (float)",
+        "    lines (list[dict])\n        sku (str)\n        unit (Literal['kg', 'pc'], 'pc' by default)\n        \
+         parts (list[dict] | None, optional)\n            id (int)\n",
+        "Returns list[dict] with:\n    price (float)",
         "tools.search(",
     ] {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
+}
+
+#[test]
+fn the_schemas_of_a_tool_can_be_read() {
+    let ran = run_with_tools("[tools.schema('add')['input']['required'], tools.schema(tools.add)['output'], tools.schema('a-b')]");
+    let output = json!({"type": "object", "properties": {"sum": {"type": "number"}}});
+    assert_eq!(ran.result(), json!([["b", "a"], output, {"input": {"type": "object"}, "output": null}]), "{}", ran.end());
+    assert_eq!(run_with_tools("tools.schema('nope')").end()["type"], "UnknownToolError");
 }
 
 #[test]
