@@ -358,7 +358,7 @@ async fn in_code_mode_two_tools_are_listed_and_a_search_shows_how_programs_call_
         let search = json!({"name": "search_tools", "arguments": {"query": "arithmetic expression", "limit": 50}});
         let found = client.result("tools/call", search, "CallToolResult").await;
         let hits = found["structuredContent"]["tools"].as_array().unwrap();
-        assert_eq!(hits[0]["call"], "tools.calculator(expression: str)", "{found}");
+        assert_eq!(hits[0]["call"], "tools.calculator(expression: str) -> float | str", "{found}");
         assert!(!found.to_string().contains("tools.python_executor"), "{found}");
         let own = json!({"name": "calculator", "arguments": {"expression": "1+1"}});
         assert_eq!(client.result("tools/call", own, "CallToolResult").await["content"][0]["text"], "2");
