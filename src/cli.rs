@@ -24,6 +24,7 @@ mod mcp_servers;
 mod present;
 mod resources;
 mod results;
+mod runs;
 mod sandbox;
 mod serve;
 mod sessions;
@@ -175,6 +176,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// List, settle and resume your runs of programs at a running gateway.
+    Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
     Sessions(sessions::SessionsCommand),
     /// List, begin and revoke sign-ins to upstreams that are called as their callers.
@@ -269,6 +272,7 @@ pub fn main() -> ExitCode {
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
+        Command::Runs(command) => runs::run(&common, command),
         Command::Sessions(command) => sessions::run(&common, command),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),

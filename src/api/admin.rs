@@ -54,6 +54,7 @@ pub async fn record_change<T: Send + 'static>(
     let work = async move {
         let result = change.await;
         let detail = result.as_ref().err().map(|error| error.message().to_owned());
+        let detail = detail.or_else(|| event.detail.clone());
         slot.write_event(AuditEvent { success: result.is_ok(), detail, ..event }).wait().await?;
         result
     };

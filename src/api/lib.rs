@@ -69,6 +69,7 @@ pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket,
 pub use self::plans::{PlanReply, PlanSummary};
 pub use self::reply::{ErrorReply, status as status_of};
 pub use self::results::ResultBody;
+pub use self::runs::{ProgramRunBody, UnknownCallBody};
 pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;
 pub use sekisho_sandbox::SessionInfo;
@@ -100,7 +101,9 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(results::list))
         .routes(routes!(results::read))
         .routes(routes!(runs::list))
+        .routes(routes!(runs::show))
         .routes(routes!(runs::resume))
+        .routes(routes!(runs::settle))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
         .routes(routes!(admin::calls::history))

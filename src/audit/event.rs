@@ -58,6 +58,8 @@ pub enum EventKind {
     InterpreterSessionDeleted,
     /// A caller made copies of a session of an interpreter.
     InterpreterSessionForked,
+    /// The caller of a program's run, or an administrator, said what became of a call whose outcome was not known.
+    ProgramRunSettled,
 }
 
 /// A line of the trail that is not about a call.

@@ -10,6 +10,7 @@ mod context;
 mod entry;
 mod refusal;
 mod run;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod unwritten;
@@ -33,6 +34,7 @@ use sekisho_store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRu
 pub use self::context::RunContext;
 pub use self::entry::{JournalAnswer, JournalQuestion, Past, RunStart, decode, encode};
 pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
+pub use self::settle::{Settlement, UnknownCall};
 
 use self::entry::Part;
 use self::refusal::{another_call, damaged, is_running, unavailable, unknown, unusable};

@@ -110,7 +110,7 @@ async fn call(gateway: &Gateway, command: CallCommand, arguments: Arguments) -> 
 }
 
 /// Prints the text, or with `--json` the whole reply.
-fn show(common: &Common, reply: &Value) -> Exit {
+pub(super) fn show(common: &Common, reply: &Value) -> Exit {
     if common.json {
         present::json(reply);
     } else if reply["success"] == true {

@@ -74,6 +74,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Keys { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
+        | Command::Runs(_)
         | Command::Sessions(_)
         | Command::SignIns { .. }
         | Command::Results { .. }
@@ -101,6 +102,7 @@ fn identity_of(command: &Command) -> Option<&Identity> {
         Command::Call(call) => Some(&call.identity),
         Command::Chat(chat) => Some(&chat.identity),
         Command::Conversations(command) => Some(&command.identity),
+        Command::Runs(command) => Some(&command.identity),
         Command::Sessions(command) => Some(&command.identity),
         Command::Mcp { command: McpCommand::Serve { identity } } => Some(identity),
         _ => None,
@@ -121,7 +123,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 23] = [
+    const REMOTE: [&[&str]; 25] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -135,6 +137,8 @@ mod tests {
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
         &["limits", "show"],
+        &["runs"],
+        &["runs", "settle", "x", "--not-made"],
         &["sessions", "show", "x"],
         &["sign-ins"],
         &["sign-ins", "start", "mcp:x"],

@@ -39,7 +39,7 @@ pub(crate) use self::program_run::{ProgramInput, ProgramRun, digest_of, digest_o
 use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
-use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
+use self::program_run::{NeededByCall, RunKeys, Stop, UnknownCall, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{
@@ -275,7 +275,8 @@ impl ToolHost for ProgramTools<'_> {
                     self.count_replayed(&wanted);
                     if answer.is_ok { Ok(answer.json) } else { Err(answer.json) }
                 }
-                Found::OutcomeUnknown => {
+                Found::OutcomeUnknown => return self.stop_run(Stop::OutcomeUnknown(UnknownCall::of(&wanted))),
+                Found::LeftUnknown => {
                     self.count_replayed(&wanted);
                     let answer = Err(error_json(&outcome_unknown(wanted.tool())));
                     self.record_answer(number, &answer, false).await?;

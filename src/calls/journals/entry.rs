@@ -53,6 +53,17 @@ pub enum Entry {
     Made { number: u32 },
     /// The charge of a call, as the bytes of the decimal number.
     Charged { cost_usd: [u8; 16] },
+    /// The outcome of a call was not known, and somebody said this about it.
+    Settled { number: u32, settled: Settled },
+}
+
+/// What became of a call whose outcome was not known, and which has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Settled {
+    /// It is made now.
+    NotMade,
+    /// The program gets the error.
+    Unknown,
 }
 
 /// The beginning of a run.
@@ -93,6 +104,7 @@ pub struct PastRequest {
     pub answer: Option<JournalAnswer>,
     /// The approval for which the run waited.
     pub approval: Option<Arc<str>>,
+    pub settled: Option<Settled>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -117,8 +129,15 @@ impl Entry {
                 }
                 Self::Answered { answer, .. } => answer.json.len(),
                 Self::Paused { approval, .. } => approval.len(),
-                Self::Made { .. } | Self::Charged { .. } => 0,
+                Self::Made { .. } | Self::Charged { .. } | Self::Settled { .. } => 0,
             }
+    }
+}
+
+impl PastRequest {
+    /// Whether it was started, has no answer, and must not be made again.
+    pub fn is_unknown(&self) -> bool {
+        !self.may_repeat && self.answer.is_none() && self.approval.is_none() && self.settled.is_none()
     }
 }
 
@@ -147,7 +166,7 @@ impl Past {
             match entry {
                 Entry::Asked { number, question, may_repeat, readings } => {
                     self.readings.extend(readings);
-                    let request = PastRequest { question, may_repeat, answer: None, approval: None };
+                    let request = PastRequest { question, may_repeat, answer: None, approval: None, settled: None };
                     if self.requests.insert(number, request).is_some() {
                         return Err(DamagedJournalError);
                     }
@@ -159,7 +178,11 @@ impl Past {
                     self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = Some(approval.into());
                 }
                 Entry::Made { number } => {
-                    self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = None;
+                    let request = self.requests.get_mut(&number).ok_or(DamagedJournalError)?;
+                    (request.approval, request.settled) = (None, None);
+                }
+                Entry::Settled { number, settled } => {
+                    self.requests.get_mut(&number).ok_or(DamagedJournalError)?.settled = Some(settled);
                 }
                 Entry::Charged { cost_usd } => {
                     self.spent_usd = self.spent_usd.saturating_add(Decimal::deserialize(cost_usd));
@@ -220,10 +243,12 @@ mod tests {
             outcome in any::<Option<(bool, String)>>(),
             approval in any::<Option<String>>(),
             is_made in any::<bool>(),
+            settled in prop::option::of(prop_oneof![Just(Settled::NotMade), Just(Settled::Unknown)]),
         ) -> Vec<Entry> {
             let mut entries = vec![Entry::Asked { number, question, may_repeat, readings }];
             entries.extend(approval.map(|approval| Entry::Paused { number, approval }));
             entries.extend(is_made.then_some(Entry::Made { number }));
+            entries.extend(settled.map(|settled| Entry::Settled { number, settled }));
             let answer = outcome.map(|(is_ok, json)| JournalAnswer { is_ok, json });
             entries.extend(answer.map(|answer| Entry::Answered { number, answer }));
             entries
@@ -274,6 +299,7 @@ mod tests {
             vec![first(vec![Entry::Answered { number: 0, answer }])],
             vec![first(vec![Entry::Paused { number: 7, approval: "a".to_owned() }])],
             vec![first(vec![Entry::Made { number: 7 }])],
+            vec![first(vec![Entry::Settled { number: 7, settled: Settled::NotMade }])],
         ] {
             assert_eq!(Past::of(parts), Err(DamagedJournalError));
         }

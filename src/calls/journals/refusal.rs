@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{TOO_LARGE, UnknownCall};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::StoreError;
 
@@ -23,6 +24,20 @@ pub(super) fn is_running() -> CallError {
 pub(super) fn unusable(reason: Option<&str>) -> CallError {
     let reason = reason.unwrap_or("it has no journal");
     CallError::new(ErrorCode::TooLarge, format!("the run cannot be resumed: {reason}; {RUN_ANEW}"))
+}
+
+/// `unknown`: the calls that could be settled.
+pub(super) fn no_such_call(unknown: impl Iterator<Item = UnknownCall>) -> CallError {
+    let unknown: Vec<_> = unknown.map(|call| format!("{} (of {})", call.number, call.tool)).collect();
+    let message = match unknown.is_empty() {
+        true => "the run has no call whose outcome is not known: resume it".to_owned(),
+        false => format!("`call` is the number of a call whose outcome is not known: {}", unknown.join(", ")),
+    };
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+pub(super) fn too_large_answer() -> CallError {
+    CallError::new(ErrorCode::TooLarge, format!("with this answer, {TOO_LARGE}: give the program less of it"))
 }
 
 pub(super) fn another_call() -> CallError {

@@ -13,7 +13,7 @@ use rust_decimal::Decimal;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::entry::{Entry, Part, Past, PastRequest, RunStart};
+use super::entry::{Entry, Part, Past, PastRequest, RunStart, Settled};
 use super::unwritten::Unwritten;
 use super::{JournalAnswer, JournalQuestion, Journals, MAX_JOURNAL_BYTES, Owner, Reading, Running};
 use sekisho_core::failpoint;
@@ -63,8 +63,10 @@ struct Written {
 pub enum Found {
     /// The program gets this answer.
     Answered(JournalAnswer),
-    /// It was started and must not be made again.
+    /// It was started and must not be made again: the run ends until somebody settles it.
     OutcomeUnknown,
+    /// The same, and nobody can say more: the program gets the error.
+    LeftUnknown,
     /// It is made now; by an approval that the run has waited for.
     New { approval: Option<Arc<str>> },
     /// The run did something else before.
@@ -163,8 +165,16 @@ impl RunJournal {
         match past {
             PastRequest { answer: Some(answer), .. } => Found::Answered(answer),
             PastRequest { approval: Some(approval), .. } => Found::New { approval: Some(approval) },
+            PastRequest { settled: Some(Settled::Unknown), .. } => Found::LeftUnknown,
+            PastRequest { settled: Some(Settled::NotMade), .. } => {
+                // It is started now: without an answer, its outcome is not known again.
+                unwritten.add(Entry::Made { number });
+                Found::New { approval: None }
+            }
             // Also as its tool is described now.
             PastRequest { may_repeat: true, .. } if may_repeat => Found::New { approval: None },
+            // Its tool is described in another way since.
+            PastRequest { may_repeat: true, .. } => Found::LeftUnknown,
             PastRequest { .. } => Found::OutcomeUnknown,
         }
     }

@@ -3,6 +3,7 @@
 mod replicas;
 mod resumed;
 mod sealed;
+mod settled;
 mod written;
 
 use serde_json::json;

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::ToolPipeline;
+use super::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{NotRecordedError, RunEnd, RunJournal};
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use sekisho_core::tool_scope::NestedScope;
 use sekisho_guest_protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
+
+/// Characters of arguments that an error shows.
+const MAX_SHOWN_ARGUMENTS: usize = 500;
 
 /// The inputs of a program besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +54,7 @@ pub(crate) struct ProgramRun {
 pub(super) enum Stop {
     Approval(NeededByCall),
     Diverged(String),
+    OutcomeUnknown(UnknownCall),
     NotRecorded(NotRecordedError),
     /// The caller may not use a tool any more whose answer the program would get again.
     NoAccess {
@@ -65,6 +71,45 @@ pub(super) struct NeededByCall {
     pub(super) message: String,
     pub(super) details: Vec<Detail>,
     pub(super) approval: NeededApproval,
+}
+
+/// A call that was started before, and of which nobody knows whether it has run.
+#[derive(Debug)]
+pub(super) struct UnknownCall {
+    /// From 1.
+    number: u32,
+    tool: String,
+    /// JSON, shortened.
+    arguments: String,
+}
+
+impl UnknownCall {
+    pub(super) fn of(wanted: &Wanted) -> Self {
+        let (number, arguments) = match wanted {
+            Wanted::Call(WantedCall { ordinal, arguments: Ok(arguments), .. }) => {
+                (ordinal + 1, Value::Object(arguments.clone()).to_string())
+            }
+            Wanted::Call(WantedCall { ordinal, .. }) => (ordinal + 1, String::new()),
+            Wanted::Inquiry(_) => (0, String::new()),
+        };
+        let arguments = arguments.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+        Self { number, tool: wanted.tool().to_owned(), arguments }
+    }
+
+    /// For the caller, whose arguments are in the details alone.
+    fn unsettled(self, run: Arc<str>) -> CallError {
+        let Self { number, tool, arguments } = self;
+        let message = format!(
+            "the run stopped while its call number {number}, of {tool}, was under way, and nobody knows whether it was made: find out,              settle it with POST /runs/{run}/settle and {{\"call\": {number}, \"outcome\": \"made\", \"answer\": …}} or \"not_made\", and \
+             resume the run"
+        );
+        let detail = Detail {
+            path: format!("call {number}"),
+            rule: "unknown_outcome".to_owned(),
+            message: format!("{tool}: {arguments}"),
+        };
+        CallError::new(ErrorCode::UnknownOutcome, message).with_detail(detail).of_run(run)
+    }
 }
 
 impl ProgramRun {
@@ -124,6 +169,10 @@ pub(super) async fn end_run(
         (Some(Stop::Diverged(what)), _) => {
             journal.end(stopped).await;
             Err(diverged(&what))
+        }
+        (Some(Stop::OutcomeUnknown(call)), _) => {
+            journal.end(stopped).await;
+            Err(call.unsettled(run))
         }
         (Some(Stop::NotRecorded(error)), _) => {
             let is_kept = journal.end(stopped).await;
@@ -212,7 +261,7 @@ fn not_recorded(error: &NotRecordedError, run: Arc<str>, is_kept: bool) -> CallE
     if is_kept || *error == NotRecordedError::Taken { refusal.of_run(run) } else { refusal }
 }
 
-/// The answer to a call that was started before, and of which nobody knows whether it has run.
+/// The answer to such a call where nobody can say more.
 pub(super) fn outcome_unknown(tool: &str) -> CallError {
     let message = format!(
         "this call of {tool} was started, and its run stopped before the answer: it is not made again; check what it did"

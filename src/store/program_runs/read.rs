@@ -30,6 +30,16 @@ impl ProgramRunStore {
         row.map(|row| self.run_of(row)).transpose()
     }
 
+    /// The tenant, caller key and endpoint of a run that can be resumed.
+    pub async fn owner(&self, id: &str) -> Result<Option<(String, String, String)>, StoreError> {
+        let sql = format!(
+            "SELECT tenant, caller_key, endpoint FROM program_runs WHERE id = $1 AND state <> 'unusable' AND expires > {}",
+            self.0.engine.now_expression()
+        );
+        let owner = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
+        owner.map_err(|error| self.0.failed(error))
+    }
+
     /// The run with these arguments that waits for an approval, or waited for it last.
     pub async fn awaiting(
         &self,

@@ -223,14 +223,23 @@ async fn a_program_whose_worker_crashes_is_resumed_and_calls_nothing_twice() {
     assert_eq!(code(&reply), "sandbox_trap", "{reply}");
     let run = reply["error_info"]["run"].as_str().unwrap();
     // Another worker may be found dead by this: the run can be resumed again.
-    let begun = Instant::now();
-    let (status, reply) = loop {
-        let (status, reply) = answer(resume(&app, "key-of-ann", run)).await;
-        if reply["error_info"]["code"] != "sandbox_trap" {
-            break (status, reply);
+    let resumed = async || {
+        let begun = Instant::now();
+        loop {
+            let (status, reply) = answer(resume(&app, "key-of-ann", run)).await;
+            if reply["error_info"]["code"] != "sandbox_trap" {
+                break (status, reply);
+            }
+            assert!(begun.elapsed() < slack(Duration::from_secs(20)), "{reply}");
         }
-        assert!(begun.elapsed() < slack(Duration::from_secs(20)), "{reply}");
     };
+    assert_eq!(code(&resumed().await.1), "unknown_outcome", "it stays stopped");
+    for (key, expected) in [("key-of-bob", StatusCode::NOT_FOUND), ("key-of-ann", StatusCode::OK)] {
+        let settle = app.app.post(&format!("/runs/{run}/settle")).bearer_auth(key);
+        let (status, settled) = answer(settle.json(&json!({"outcome": "unknown"}))).await;
+        assert_eq!(status, expected, "{key}: {settled}");
+    }
+    let (status, reply) = resumed().await;
     assert_eq!((status, &reply["output"]["result"]), (StatusCode::OK, &json!("unknown_outcome")), "{reply}");
     assert_eq!(runs_of(&app, "sleep").await, 4.0, "none was made again");
 }
@@ -322,9 +331,54 @@ async fn a_program_whose_gateway_is_killed_is_resumed_and_calls_nothing_twice() 
         let (_, listed) = answer(bank.client.get(format!("{}/runs", serving.url))).await;
         let run = listed["runs"][0]["id"].as_str().unwrap_or_else(|| panic!("{point}: {listed}"));
         let resume = || bank.client.post(format!("{}/runs/{run}/resume", serving.url));
+        if outcomes.contains(&"unknown_outcome") {
+            let (status, reply) = answer(resume()).await;
+            assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "unknown_outcome"), "{point}: {reply}");
+            let settle = bank.client.post(format!("{}/runs/{run}/settle", serving.url));
+            let (status, settled) = answer(settle.json(&json!({"outcome": "unknown"}))).await;
+            assert_eq!((status, &settled["unknown_calls"]), (StatusCode::OK, &json!([])), "{point}: {settled}");
+        }
         let (status, reply) = answer(resume()).await;
         assert_eq!((status, &reply["output"]["result"]), (StatusCode::OK, &json!(outcomes)), "{point}: {reply}");
         assert_eq!(bank.payments(), paid, "{point}");
         assert_eq!(answer(resume()).await.0, StatusCode::NOT_FOUND, "{point}: it has ended");
+    }
+}
+
+/// A program as models write it, which catches nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_program_ends_once_its_call_of_unknown_outcome_is_settled() {
+    let _alone = ALONE.lock().await;
+    let program = "kept = [tools.bank__pay() for _ in range(3)]\nlen(kept), kept[1]";
+    for (point, settlement, paid) in [
+        // The second payment was made, and its answer is lost.
+        ("journal.writing:4", json!({"call": 2, "outcome": "made", "answer": {"receipt": 7}}), 3),
+        // It was not sent.
+        ("journal.written:3", json!({"outcome": "not_made"}), 3),
+    ] {
+        let bank = Bank::new().await;
+        let mut serving = bank.start(Some(point)).await;
+        assert!(bank.run(&serving, program).send().await.is_err(), "{point}");
+        tokio::task::spawn_blocking(move || serving.wait()).await.unwrap();
+        let serving = bank.start(None).await;
+        let (_, listed) = answer(bank.client.get(format!("{}/runs", serving.url))).await;
+        let run = listed["items"][0]["id"].as_str().unwrap_or_else(|| panic!("{point}: {listed}"));
+        let at = |what: &str| format!("{}/runs/{run}{what}", serving.url);
+        let (status, stopped) = answer(bank.client.post(at("/resume"))).await;
+        assert_eq!((status, &stopped["error_info"]["run"]), (StatusCode::CONFLICT, &json!(run)), "{point}: {stopped}");
+        let (_, shown) = answer(bank.client.get(at(""))).await;
+        let unknown = &shown["unknown_calls"][0];
+        assert_eq!((&unknown["call"], &unknown["tool"]), (&json!(2), &json!("bank__pay")), "{point}: {shown}");
+        let wrong = json!({"outcome": "not_made", "answer": 7});
+        let (status, refused) = answer(bank.client.post(at("/settle")).json(&wrong)).await;
+        assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "{refused}");
+        let (status, settled) = answer(bank.client.post(at("/settle")).json(&settlement)).await;
+        assert_eq!((status, &settled["unknown_calls"]), (StatusCode::OK, &json!([])), "{point}: {settled}");
+        let (status, reply) = answer(bank.client.post(at("/resume"))).await;
+        assert_eq!((status, &reply["output"]["result"][0]), (StatusCode::OK, &json!(3)), "{point}: {reply}");
+        if settlement["outcome"] == "made" {
+            assert_eq!(reply["output"]["result"][1], json!({"receipt": 7}));
+        }
+        assert_eq!(bank.payments(), paid, "{point}");
     }
 }

@@ -94,9 +94,16 @@ fn help_shows_types_and_texts() {
 
 #[test]
 fn the_schemas_of_a_tool_can_be_read() {
-    let ran = run_with_tools("[tools.schema('add')['input']['required'], tools.schema(tools.add)['output'], tools.schema('a-b')]");
+    let ran = run_with_tools(
+        "[tools.schema('add')['input']['required'], tools.schema(tools.add)['output'], tools.schema('a-b')]",
+    );
     let output = json!({"type": "object", "properties": {"sum": {"type": "number"}}});
-    assert_eq!(ran.result(), json!([["b", "a"], output, {"input": {"type": "object"}, "output": null}]), "{}", ran.end());
+    assert_eq!(
+        ran.result(),
+        json!([["b", "a"], output, {"input": {"type": "object"}, "output": null}]),
+        "{}",
+        ran.end()
+    );
     assert_eq!(run_with_tools("tools.schema('nope')").end()["type"], "UnknownToolError");
 }
 

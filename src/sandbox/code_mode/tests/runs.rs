@@ -1,7 +1,7 @@
 //! Runs with a journal: they end where an approval is needed, and are resumed.
 
 use super::*;
-use sekisho_calls::journals::{Reading, RunEnd};
+use sekisho_calls::journals::{Reading, RunEnd, Settlement};
 use sekisho_config::Config;
 use sekisho_core::until::until;
 use sekisho_guest_protocol::{End, ReadStanding};
@@ -164,8 +164,51 @@ async fn an_approved_call_that_was_sent_is_not_sent_again() {
     }
     tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
     let tools = resumed().await;
+    assert!(tools.answer(request()).await.is_none());
+    let stopped = tools.end(ended(End::Cancelled)).await.unwrap_err();
+    assert_eq!((stopped.code(), stopped.run().map(|run| &**run)), (ErrorCode::UnknownOutcome, Some(&*id)));
+    assert!(stopped.message().contains("/settle") && !stopped.message().contains("hang"), "{stopped}");
+    assert!(stopped.details()[0].message.contains(r#"c-d: {"hang":1}"#));
+    assert_eq!(pipeline.made.lock().len(), 2);
+
+    journals.settle(&outer, &id, (Some(1), Settlement::Unknown)).await.unwrap();
+    let tools = resumed().await;
     let reply = tools.answer(request()).await.unwrap();
     assert!(!reply.is_ok && String::from_utf8(reply.json).unwrap().contains("unknown_outcome"));
+    assert!(tools.end(ended(End::Exited { code: 0 })).await.is_ok());
+    assert_eq!(pipeline.made.lock().len(), 2);
+}
+
+/// Whoever settles it has seen that nothing was sent.
+#[tokio::test]
+async fn a_call_that_was_not_made_is_made_when_its_run_is_resumed() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let request = || {
+        let question = ToolQuestion::Call { ordinal: 0, tool: "hang".into(), arguments: "{}".into() };
+        ToolRequest { number: 0, question, read: ReadSoFar::default() }
+    };
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    tokio::select! {
+        answered = tools.answer(request()) => panic!("it has no answer: {answered:?}"),
+        () = until("the call is made", async || pipeline.made.lock().len() == 1) => {}
+    }
+    tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
+    let id = outer.id.to_string();
+    journals.settle(&outer, &id, (None, Settlement::NotMade)).await.unwrap();
+    let resumed = async || {
+        let journal = journals.resume(&outer, &Arguments::new(), &id).await.unwrap().0;
+        tools_of(&pipeline, &outer, 9, Some(journal))
+    };
+    let tools = resumed().await;
+    tokio::select! {
+        answered = tools.answer(request()) => panic!("it has no answer: {answered:?}"),
+        () = until("the call is made again", async || pipeline.made.lock().len() == 2) => {}
+    }
+    tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
+    journals.settle(&outer, &id, (None, Settlement::Made(json!("paid")))).await.unwrap();
+    let reply = resumed().await.answer(request()).await.unwrap();
+    assert_eq!((reply.is_ok, reply.json), (true, br#""paid""#.to_vec()));
     assert_eq!(pipeline.made.lock().len(), 2);
 }
 

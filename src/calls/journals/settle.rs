@@ -1,0 +1,150 @@
+//! Calls whose outcome is not known: they were started, and their run stopped before the answer. The caller of the run, or an
+//! administrator of its tenant, finds out and says so; the run goes on with that when it is resumed.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::entry::{Entry, JournalAnswer, Part, Past, Settled};
+use super::refusal::{no_such_call, too_large_answer, unavailable, unknown, unusable};
+use super::{JournalQuestion, Journals, LOST_AFTER, MAX_JOURNAL_BYTES, Owner, Running};
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_core::call::CallContext;
+use sekisho_core::error::CallError;
+use sekisho_store::{ProgramRunFence, ProgramRunState};
+
+/// A call whose outcome is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownCall {
+    /// Its position among the calls of the run, from 1.
+    pub number: u32,
+    pub tool: String,
+    /// SHA-256 of its arguments, in hex.
+    pub arguments: String,
+}
+
+/// What became of such a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Settlement {
+    /// It was made: the program gets this value.
+    Made(Value),
+    /// It was not: it is made when the run is resumed.
+    NotMade,
+    /// Nobody can say: the program gets the error.
+    Unknown,
+}
+
+impl Journals {
+    /// The calls of a run whose outcome is not known, in their order. The run is not taken.
+    ///
+    /// # Errors
+    /// `not_found` for a run of another caller, unless the asking one administers its tenant, and for a run of another endpoint, one that
+    /// has ended and one that has expired; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
+    /// `overloaded`.
+    pub async fn unknown_calls(&self, asking: &CallContext, id: &str) -> Result<Vec<UnknownCall>, CallError> {
+        let owner = self.owner_for(asking, id).await?;
+        let past = self.read(id, &owner).await?.1;
+        Ok(unknown_calls(&past).into_iter().map(|(_, call)| call).collect())
+    }
+
+    /// Settles a call of a run that does not run. `call`: its number; none for the only one.
+    ///
+    /// # Errors
+    /// As [`unknown_calls`](Self::unknown_calls); `conversation_locked` while the run is under way; `invalid_request` if there is no
+    /// such call, or several; `too_large` if its answer does not fit into the journal.
+    pub async fn settle(
+        self: &Arc<Self>,
+        asking: &CallContext,
+        id: &str,
+        (call, settlement): (Option<u32>, Settlement),
+    ) -> Result<UnknownCall, CallError> {
+        let owner = self.owner_for(asking, id).await?;
+        let (journals, id) = (Arc::clone(self), Arc::from(id));
+        // In a task: for a client that has left, too, a run that was taken is stopped again.
+        let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, settlement).await });
+        settled.await.map_err(CallError::internal)?
+    }
+
+    async fn settle_taken(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &Arc<str>,
+        call: Option<u32>,
+        settlement: Settlement,
+    ) -> Result<UnknownCall, CallError> {
+        let Some(_running) = Running::of(self, id) else { return Err(self.why_not_taken(id, owner).await) };
+        let taken = self.store.take(id, owner.of_store(), self.runner(), LOST_AFTER).await;
+        let Some(fence) = taken.map_err(|error| unavailable(&error))? else {
+            return Err(self.why_not_taken(id, owner).await);
+        };
+        let settled = self.add_settlement(owner, (id, fence), call, settlement).await;
+        self.release(id, fence).await;
+        settled
+    }
+
+    async fn add_settlement(
+        &self,
+        owner: &Owner,
+        (id, fence): (&str, i64),
+        call: Option<u32>,
+        settlement: Settlement,
+    ) -> Result<UnknownCall, CallError> {
+        let (parts, past) = self.taken_journal(id, owner, fence).await?;
+        let mut unknown = unknown_calls(&past);
+        unknown.retain(|(_, found)| call.is_none_or(|call| found.number == call));
+        let (number, found) = match unknown.pop() {
+            Some(only) if unknown.is_empty() => only,
+            _ => return Err(no_such_call(unknown_calls(&past).into_iter().map(|(_, call)| call))),
+        };
+        let entry = match settlement {
+            Settlement::Made(value) => {
+                Entry::Answered { number, answer: JournalAnswer { is_ok: true, json: value.to_string() } }
+            }
+            Settlement::NotMade => Entry::Settled { number, settled: Settled::NotMade },
+            Settlement::Unknown => Entry::Settled { number, settled: Settled::Unknown },
+        };
+        if past.bytes.saturating_add(entry.bytes()) > MAX_JOURNAL_BYTES {
+            return Err(too_large_answer());
+        }
+        let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
+        let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
+        match added.map_err(|error| unavailable(&error))? {
+            true => Ok(found),
+            false => Err(super::refusal::is_running()),
+        }
+    }
+
+    /// The owner of a run whose journal the caller may settle.
+    async fn owner_for(&self, asking: &CallContext, id: &str) -> Result<Owner, CallError> {
+        let own = Owner::of(asking);
+        let run = self.store.get(id, own.of_store()).await.map_err(|error| unavailable(&error))?;
+        if let Some(run) = run {
+            return match run.state {
+                ProgramRunState::Unusable => Err(unusable(run.reason.as_deref())),
+                _ => Ok(own),
+            };
+        }
+        let owner = self.store.owner(id).await.map_err(|error| unavailable(&error))?.ok_or_else(unknown)?;
+        let (tenant, caller_key, endpoint) = owner;
+        let tenant: Arc<str> = tenant.into();
+        // The error must not tell that there is such a run.
+        Administrator::for_owner(&asking.caller, &Ownership::Tenant(Arc::clone(&tenant))).map_err(|_| unknown())?;
+        Ok(Owner { tenant, caller_key: caller_key.into(), endpoint })
+    }
+}
+
+/// With the numbers of their requests.
+fn unknown_calls(past: &Past) -> Vec<(u32, UnknownCall)> {
+    let unknown = past.requests.iter().filter(|(_, request)| request.is_unknown());
+    let mut calls: Vec<_> = unknown
+        .filter_map(|(number, request)| match &request.question {
+            JournalQuestion::Call { ordinal, tool, arguments } => {
+                let call = UnknownCall { number: ordinal + 1, tool: tool.clone(), arguments: hex::encode(arguments) };
+                Some((*number, call))
+            }
+            JournalQuestion::Other(_) => None,
+        })
+        .collect();
+    calls.sort_by_key(|(_, call)| call.number);
+    calls
+}

@@ -1,0 +1,110 @@
+//! `sekisho runs`: runs of programs that stopped, at a running gateway.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::call::{self, Identity};
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+use sekisho_api::{ProgramRunBody, UnknownCallBody};
+
+#[derive(Debug, Args)]
+pub(super) struct RunsCommand {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    pub(super) identity: Identity,
+}
+
+#[derive(Debug, Default, Subcommand)]
+enum Action {
+    /// List your runs of programs that have not ended.
+    #[default]
+    List,
+    /// Show the calls of a run whose outcome is not known.
+    Show { run: String },
+    /// Say what became of such a call: `sekisho runs settle RUN --made '{"id": 7}'`, or `--not-made`.
+    Settle(Settlement),
+    /// Execute a run again, from where it stopped.
+    Resume { run: String },
+}
+
+#[derive(Debug, Args)]
+struct Settlement {
+    run: String,
+    /// Its number, where there are several.
+    #[arg(long, value_name = "NUMBER")]
+    call: Option<u32>,
+    #[command(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Outcome {
+    /// It was made: the program gets this result, which is JSON.
+    #[arg(long, value_name = "JSON", value_parser = json_of)]
+    made: Option<Value>,
+    /// It was not made: it is made when the run is resumed.
+    #[arg(long)]
+    not_made: bool,
+    /// Nobody can say: the program gets the error `unknown_outcome`.
+    #[arg(long)]
+    unknown: bool,
+}
+
+pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
+    let endpoint = match local_gateway::find_remote_as(common, &command.identity.caller()) {
+        Ok(endpoint) => endpoint,
+        Err(exit) => return exit,
+    };
+    let action = command.action.unwrap_or_default();
+    let answered = Remote::new(&endpoint).and_then(|remote| match &action {
+        Action::List => Ok(list(common, &remote.get_all(&["runs"], &[])?)),
+        Action::Show { run } => Ok(unsettled(common, &remote.get(&["runs", run], &[])?)),
+        Action::Settle(settlement) => {
+            let path = ["runs", &settlement.run, "settle"];
+            Ok(unsettled(common, &remote.send(Method::POST, &path, Some(&settlement.body()))?))
+        }
+        Action::Resume { run } => Ok(call::show(common, &remote.post(&["runs", run, "resume"], &json!({}))?)),
+    });
+    answered.unwrap_or_else(Unanswered::report)
+}
+
+impl Settlement {
+    fn body(&self) -> Value {
+        let Outcome { made, not_made, unknown: _ } = &self.outcome;
+        let outcome = match (made, not_made) {
+            (Some(_), _) => "made",
+            (None, true) => "not_made",
+            (None, false) => "unknown",
+        };
+        json!({"call": self.call, "outcome": outcome, "answer": made})
+    }
+}
+
+fn json_of(text: &str) -> Result<Value, String> {
+    sekisho_core::json::parse(text.as_bytes()).map_err(|error| format!("the result of a tool is JSON: {error}"))
+}
+
+fn unsettled(common: &Common, run: &Value) -> Exit {
+    if common.json {
+        return present::json(run);
+    }
+    let calls = run["unknown_calls"].as_array().map_or(&[][..], Vec::as_slice);
+    if calls.is_empty() {
+        present::line("no call of the run has an unknown outcome: resume it");
+        return Exit::Done;
+    }
+    present::list::<UnknownCallBody>(calls);
+    Exit::Done
+}
+
+fn list(common: &Common, runs: &[Value]) -> Exit {
+    if common.json {
+        return present::json(runs);
+    }
+    present::list::<ProgramRunBody>(runs);
+    Exit::Done
+}
