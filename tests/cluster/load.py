@@ -170,8 +170,16 @@ class Load:
             if status == 200 and not listed["runs"]:
                 return
             for run in listed.get("runs", []):
-                self.execute_program(f"/runs/{run['id']}/resume", caller, run=run["id"])
+                event = self.execute_program(f"/runs/{run['id']}/resume", caller, run=run["id"])
+                if event["code"] == "unknown_outcome":
+                    self.settle(caller, run["id"])
             time.sleep(0.5)
+
+    def settle(self, caller, run):
+        """The program handles the error itself."""
+        _, shown = self.request("GET", f"/runs/{run}", caller)
+        for call in shown.get("unknown_calls", []):
+            self.request("POST", f"/runs/{run}/settle", caller, {"call": call["call"], "outcome": "unknown"})
 
     def talk(self, caller):
         """A new conversation with two requests at once, which its lock keeps apart."""
