@@ -42,6 +42,8 @@ pub enum NotStored {
     Unsupported,
     /// The storage, or the worker that has it, did not answer.
     Unavailable,
+    /// Its program was stopped: the session goes on from the call that was stored last.
+    Stopped,
 }
 
 /// Why a session of an interpreter ended.
@@ -93,6 +95,11 @@ impl SessionEnd {
         self.into()
     }
 
+    /// Whether a session that was stored after an earlier call goes on from that: the state from before the program is whole.
+    pub fn leaves_checkpoint(self) -> bool {
+        matches!(self, Self::Timeout | Self::Memory | Self::Output | Self::Cancelled | Self::WorkerDied)
+    }
+
     /// For the caller: after "because".
     pub fn reason(self) -> &'static str {
         match self {
@@ -119,6 +126,7 @@ impl NotStored {
             Self::TooLarge => "its image would be larger than `sandbox.sessions.max_image_bytes` allows",
             Self::Unsupported => "this gateway keeps no images of sessions",
             Self::Unavailable => "the storage of images did not answer",
+            Self::Stopped => "its program was stopped",
         }
     }
 }

@@ -207,9 +207,9 @@ pub(super) fn previous_end(turn: &Turn<'_, KeptInterpreter>, taken: &TakenSessio
 /// The image that a session goes on from, if it has one and has not ended.
 pub(super) fn image_of<'t>(turn: &Turn<'_, KeptInterpreter>, taken: &'t TakenSession) -> Option<&'t SessionImage> {
     let is_over = taken.ended.is_some() || taken.left.is_zero();
-    // The store may not know it yet. State that was stored after the last call outlives the worker.
+    // The store may not know it yet. State that was stored after an earlier call outlives the program and the worker.
     let before = turn.session().before.filter(|before| before.generation == taken.generation);
-    let has_ended = before.is_some_and(|before| before.end != SessionEnd::WorkerDied);
+    let has_ended = before.is_some_and(|before| !before.end.leaves_checkpoint());
     taken.image.as_ref().filter(|_| !is_over && !has_ended)
 }
 

@@ -15,7 +15,7 @@ use crate::admission::Ticket;
 use crate::code_mode::ProgramRun;
 use crate::run::queue_deadline;
 use crate::worker_handle::WorkerHandle;
-use sekisho_core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
+use sekisho_core::call::{CallContext, Deadline, InterpreterSession, NotStored, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_guest_protocol::InterpreterKind;
@@ -48,7 +48,7 @@ impl Sandbox {
             turn.store_every_call();
         }
         // Whoever drops this leaves a session that has ended.
-        call.progress.interpreter.set(turn.report(is_new, Some(SessionEnd::Cancelled)));
+        call.progress.interpreter.set(stopped(&turn, is_new, SessionEnd::Cancelled));
         turn.runs();
         let over = turn.over();
         let ends = if turn.is_stored_each_call() { before_checkpoint(deadline) } else { deadline };
@@ -79,10 +79,10 @@ impl Sandbox {
             Ok(outcome) => turn.ends(end_with(&outcome.end)),
             Err(_) => turn.ends(SessionEnd::WorkerDied),
         };
-        let report = turn.report(is_new, end);
-        if end.is_some() {
-            return report;
+        if let Some(end) = end {
+            return stopped(turn, is_new, end);
         }
+        let report = turn.report(is_new, None);
         match Box::pin(self.checkpoint(turn, deadline)).await {
             None => report,
             Some(Ok(())) => InterpreterSession { is_checkpointed: Some(true), ..report },
@@ -195,6 +195,15 @@ impl Sandbox {
         job.session = Some(kept.entered_by(SessionEntry::Begin));
         turn.begin(kept);
     }
+}
+
+/// The report on a session whose interpreter ends: with its checkpoint, it goes on from that.
+fn stopped(turn: &Turn<'_, KeptInterpreter>, is_new: bool, end: SessionEnd) -> InterpreterSession {
+    if !end.leaves_checkpoint() || !turn.has_checkpoint() {
+        return turn.report(is_new, Some(end));
+    }
+    let (is_checkpointed, not_stored) = (Some(false), Some(NotStored::Stopped));
+    InterpreterSession { is_checkpointed, not_stored, ..turn.report(is_new, None) }
 }
 
 /// Why a session ends with a program that ended so.

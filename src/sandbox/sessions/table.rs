@@ -250,8 +250,8 @@ impl<I: SessionInstance> Sessions<I> {
             self.metrics.session_ended(end);
         }
         if let Some(StoredStanding { fence, object, .. }) = stored {
-            // State that was stored after its last call outlives the worker.
-            let end = Some(end).filter(|end| has_begun && (*end != SessionEnd::WorkerDied || object.is_none()));
+            // State that was stored after an earlier call outlives the program and the worker.
+            let end = Some(end).filter(|end| has_begun && !(end.leaves_checkpoint() && object.is_some()));
             self.record_later(EndToRecord { key: session.key.clone(), fence, end });
         }
         session.over.cancel();

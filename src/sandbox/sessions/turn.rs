@@ -129,6 +129,11 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         self.used.session.state.lock().stored.as_ref().is_some_and(|stored| stored.every_call)
     }
 
+    /// Whether the session was stored after an earlier call, and goes on from that where this one is stopped.
+    pub(super) fn has_checkpoint(&self) -> bool {
+        self.stored().is_some_and(|stored| stored.object.is_some())
+    }
+
     pub(super) fn stored(&self) -> Option<StoredStanding> {
         self.used.session.state.lock().stored.clone()
     }

@@ -41,13 +41,16 @@ fn as_a_worker() {
     while let Some(message) = hear(&mut gateway) {
         match message {
             ToWorker::Run(job) => match job.code.as_str() {
-                "sessions" | "trap" => {
+                code @ ("sessions" | "trap" | "timeout") => {
                     let JobSession { id, entry } = job.session.unwrap();
                     sessions.insert(id);
-                    let is_trap = job.code == "trap";
-                    let end = if is_trap { End::Trap(String::new()) } else { End::Exited { code: 0 } };
+                    let (end, session_bytes) = match code {
+                        "trap" => (End::Trap(String::new()), None),
+                        "timeout" => (End::Timeout, None),
+                        _ => (End::Exited { code: 0 }, Some(10)),
+                    };
                     let told = outcome(end, format!("{entry:?} {}", sessions.len()));
-                    let told = Outcome { session_bytes: Some(10).filter(|_| !is_trap), ..told };
+                    let told = Outcome { session_bytes, ..told };
                     say(&mut gateway, &FromWorker::Done(job.id, Box::new(told)));
                 }
                 // Instead of a program, the variables of a session.

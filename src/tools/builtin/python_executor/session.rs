@@ -17,7 +17,8 @@ pub(super) fn parameter() -> Value {
         "type": "string",
         "pattern": NAME,
         "description": "A name of your choice: calls with the same one share an interpreter, one at a time. It ends \
-                        after an hour, and with a program that exceeds a limit; `session` of the output says when it began anew."
+                        after an hour, and with a program that exceeds a limit, unless it has a `checkpoint`; `session` of \
+                        the output says when it began anew."
     })
 }
 
@@ -27,7 +28,7 @@ pub(super) fn checkpoint_parameter() -> Value {
         "type": "string",
         "enum": ["every_call"],
         "description": "With `session`: it is stored after this call and each later one, before the answer, and \
-                        survives crashes."
+                        survives crashes; a program that runs too long changes nothing in it."
     })
 }
 
@@ -68,10 +69,14 @@ pub(super) fn output(session: &InterpreterSession) -> Value {
 pub(super) fn notice(session: &InterpreterSession) -> Option<String> {
     let name = &session.name;
     match (session.end, session.previous_end, session.not_stored) {
-        (Some(end), ..) => Some(format!(
-            "the session `{name}` has ended, because {}: its variables and files are gone, and the next call begins anew",
-            end.reason()
-        )),
+        (Some(end), ..) => {
+            let advice =
+                if end.leaves_checkpoint() { "; with `checkpoint` it goes on from the call before" } else { "" };
+            Some(format!(
+                "the session `{name}` has ended, because {}: its variables and files are gone, and the next call begins anew{advice}",
+                end.reason()
+            ))
+        }
         (None, Some(previous), not_stored) => Some(format!(
             "the session `{name}` began anew with this call, since the one before has ended, because {}{}: variables \
              and files of earlier calls are gone",
@@ -84,6 +89,12 @@ pub(super) fn notice(session: &InterpreterSession) -> Option<String> {
 }
 
 fn not_checkpointed(name: &str, why: NotStored) -> String {
+    if why == NotStored::Stopped {
+        return format!(
+            "the program was stopped, and what it changed in the session `{name}` is undone: the next call goes on from the last one that \
+             was stored"
+        );
+    }
     format!(
         "the session `{name}` was not stored after this call, because {}: after a crash it goes on from an earlier \
          call, or begins anew",
@@ -113,6 +124,13 @@ mod tests {
         assert!(told["note"].as_str().unwrap().contains("began anew with this call"), "{told}");
         let ended = InterpreterSession { end: Some(SessionEnd::Timeout), ..session.clone() };
         assert!(notice(&ended).unwrap().contains("has ended, because a program in it ran too long"));
+        let stopped = InterpreterSession {
+            previous_end: None,
+            is_checkpointed: Some(false),
+            not_stored: Some(NotStored::Stopped),
+            ..session.clone()
+        };
+        assert!(notice(&stopped).unwrap().contains("goes on from the last one that was stored"));
         let large = InterpreterSession { not_stored: Some(NotStored::TooLarge), ..session.clone() };
         assert!(notice(&large).unwrap().contains("could not be stored, because its image would be larger"));
         let goes_on = InterpreterSession { is_new: false, previous_end: None, ..session };

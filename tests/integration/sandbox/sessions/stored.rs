@@ -175,6 +175,27 @@ async fn a_session_with_checkpoints_outlives_its_worker() {
     assert_eq!((&reply["output"]["result"], generation), (&json!([1, 2]), &json!(1)));
 }
 
+#[tokio::test]
+async fn a_session_with_checkpoints_goes_on_from_the_call_before_a_program_that_is_stopped() {
+    let app = PythonApp::start().await;
+    let mut sent = arguments("a", "x = [1]");
+    sent["checkpoint"] = "every_call".into();
+    app.run_with(sent).await;
+    for (code_of_end, program) in [
+        ("sandbox_timeout", "x.append(2)\nwhile True: pass"),
+        ("sandbox_memory", "x.append(3)\ny = [bytearray(1 << 30) for _ in range(99)]"),
+    ] {
+        let mut sent = arguments("a", program);
+        sent["timeout_seconds"] = 3.into();
+        let (_, reply) = app.call(sent).await;
+        let (session, interpreter) = (&reply["output"]["session"], &reply["receipt"]["interpreter"]);
+        assert_eq!((code(&reply), &interpreter["not_stored"]), (code_of_end, &json!("stopped")), "{reply}");
+        assert!(session["note"].as_str().unwrap().contains("goes on from the last one"), "{reply}");
+        let output = app.run_with(arguments("a", "x")).await;
+        assert_eq!((&output["result"], &output["session"]["is_resumed"]), (&json!([1]), &json!(true)), "{output}");
+    }
+}
+
 /// Each call that was answered is in the session after `kill -9` of the gateway.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_with_checkpoints_survives_a_gateway_that_is_killed() {
