@@ -259,7 +259,7 @@ pub enum End {
     Cancelled,
 }
 
-/// The start of a stream, and its total length.
+/// The start of a stream, with its end where it is long, and its total length.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     #[serde(with = "whole_bytes")]

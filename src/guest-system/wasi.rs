@@ -149,7 +149,7 @@ impl Wasi {
 
     /// The output of the program on stdout and stderr so far.
     pub fn take_output(&mut self) -> (Captured, Captured) {
-        (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
+        (self.stdout.take(), self.stderr.take())
     }
 
     /// The same system for another program of its session: files, descriptors and clocks go on.

@@ -1,5 +1,7 @@
 //! The shape of a JSON value in a line: `{total: number, items: [1000 × {id: number, name: string}]}`.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 /// Members of an object that are named.
@@ -8,10 +10,13 @@ const MAX_KEYS: usize = 40;
 /// Nesting that is shown.
 const MAX_DEPTH: usize = 5;
 
-/// At most so many bytes. The elements of a list are shown by its first one.
+/// Elements of a list that are read.
+const MAX_ELEMENTS: usize = 100;
+
+/// At most so many bytes. Elements of a list are shown together: members that not all of them have with a `?`.
 pub(super) fn shape(value: &Value, max_bytes: usize) -> String {
     let mut shape = Shape { text: String::new(), max_bytes };
-    shape.add(value, 0);
+    shape.add(&[value], 0);
     shape.text
 }
 
@@ -21,38 +26,66 @@ struct Shape {
 }
 
 impl Shape {
-    fn add(&mut self, value: &Value, depth: usize) {
-        match value {
-            Value::Null => self.push("null"),
-            Value::Bool(_) => self.push("boolean"),
-            Value::Number(_) => self.push("number"),
-            Value::String(_) => self.push("string"),
-            Value::Array(items) => match items.first().filter(|_| depth < MAX_DEPTH) {
-                Some(first) => {
-                    self.push(&format!("[{} × ", items.len()));
-                    self.add(first, depth + 1);
-                    self.push("]");
-                }
-                None => self.push(&format!("[{}]", items.len())),
-            },
-            Value::Object(members) if depth < MAX_DEPTH => {
-                self.push("{");
-                for (index, (key, member)) in members.iter().take(MAX_KEYS).enumerate() {
-                    self.push(if index > 0 { ", " } else { "" });
-                    self.push(key);
-                    self.push(": ");
-                    self.add(member, depth + 1);
-                    if self.text.len() >= self.max_bytes {
-                        return;
-                    }
-                }
-                if members.len() > MAX_KEYS {
-                    self.push(&format!(", and {} more keys", members.len() - MAX_KEYS));
-                }
-                self.push("}");
+    /// What values at the same place have in common; otherwise each kind of them.
+    fn add(&mut self, values: &[&Value], depth: usize) {
+        let kinds: [fn(&Value) -> bool; 6] =
+            [Value::is_object, Value::is_array, Value::is_string, Value::is_number, Value::is_boolean, Value::is_null];
+        let mut is_first = true;
+        for is_kind in kinds {
+            let same: Vec<_> = values.iter().copied().filter(|value| is_kind(value)).collect();
+            let Some(first) = same.first() else { continue };
+            self.push(if is_first { "" } else { " | " });
+            is_first = false;
+            match first {
+                Value::Null => self.push("null"),
+                Value::Bool(_) => self.push("boolean"),
+                Value::Number(_) => self.push("number"),
+                Value::String(_) => self.push("string"),
+                Value::Array(_) => self.add_lists(&same, depth),
+                Value::Object(_) => self.add_objects(&same, depth),
             }
-            Value::Object(members) => self.push(&format!("{{{} keys}}", members.len())),
         }
+    }
+
+    fn add_lists(&mut self, lists: &[&Value], depth: usize) {
+        let lists: Vec<_> = lists.iter().filter_map(|list| list.as_array()).collect();
+        let lengths = lists.iter().map(|list| list.len());
+        let (least, most) = (lengths.clone().min().unwrap_or(0), lengths.max().unwrap_or(0));
+        let count = if least == most { most.to_string() } else { format!("{least}–{most}") };
+        // As many of each list as of the others, from its beginning to its end.
+        let of_each = (MAX_ELEMENTS / lists.len().max(1)).max(1);
+        let read = lists.iter().flat_map(|list| list.iter().step_by(list.len().div_ceil(of_each).max(1)));
+        let elements: Vec<_> = read.take(MAX_ELEMENTS).collect();
+        if elements.is_empty() || depth >= MAX_DEPTH {
+            return self.push(&format!("[{count}]"));
+        }
+        self.push(&format!("[{count} × "));
+        self.add(&elements, depth + 1);
+        self.push("]");
+    }
+
+    fn add_objects(&mut self, objects: &[&Value], depth: usize) {
+        let objects: Vec<_> = objects.iter().filter_map(|object| object.as_object()).collect();
+        let mut seen = HashSet::new();
+        let keys: Vec<_> = objects.iter().flat_map(|object| object.keys()).filter(|key| seen.insert(*key)).collect();
+        if depth >= MAX_DEPTH {
+            return self.push(&format!("{{{} keys}}", keys.len()));
+        }
+        self.push("{");
+        for (index, key) in keys.iter().take(MAX_KEYS).enumerate() {
+            let members: Vec<_> = objects.iter().filter_map(|object| object.get(*key)).collect();
+            self.push(if index > 0 { ", " } else { "" });
+            self.push(key);
+            self.push(if members.len() < objects.len() { "?: " } else { ": " });
+            self.add(&members, depth + 1);
+            if self.text.len() >= self.max_bytes {
+                return;
+            }
+        }
+        if keys.len() > MAX_KEYS {
+            self.push(&format!(", and {} more keys", keys.len() - MAX_KEYS));
+        }
+        self.push("}");
     }
 
     /// As much of the text as there is room for, and nothing after a text that does not fit.
@@ -79,8 +112,13 @@ mod tests {
             (json!([1, 2, 3]), "[3 × number]"),
             (
                 json!({"total": 2, "items": [{"id": 1, "on": true}, {}]}),
-                "{total: number, items: [2 × {id: number, on: boolean}]}",
+                "{total: number, items: [2 × {id?: number, on?: boolean}]}",
             ),
+            (
+                json!([{"v": 0}, {"id": "a", "v": null}, {"v": 1.5, "tags": []}]),
+                "[3 × {v: number | null, id?: string, tags?: [0]}]",
+            ),
+            (json!([[1, 2], [], ["x"], 7]), "[4 × [0–2 × string | number] | number]"),
             (json!({"a": null, "b": "x", "c": {}}), "{a: null, b: string, c: {}}"),
             (deep, "{a: {b: {c: {d: {e: {1 keys}}}}}}"),
         ] {

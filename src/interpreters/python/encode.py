@@ -21,18 +21,29 @@ from _sekisho_errors import clean
 MAX_DEPTH = 24
 MAX_ITEMS = 50_000
 MAX_TEXT = 64 << 10
+# How often a value is encoded until it fits, each time less of it.
+MAX_ATTEMPTS = 5
+MAX_NAME = 200
 # Readers that keep numbers as binary64 are exact up to here (RFC 8259, section 6).
 SAFE_INTEGER = 1 << 53
 
 
 def encode(value, max_bytes):
-    """`value` as what `json.dumps` takes, in about `max_bytes` of JSON."""
-    encoder = _Encoder(max_bytes)
-    encoded = encoder.encode(value, 0)
+    """`value` as JSON, of at most `max_bytes`."""
+    bytes_left = max_bytes
+    for _ in range(MAX_ATTEMPTS):
+        encoder = _Encoder(bytes_left)
+        text = json.dumps(encoder.encode(value, 0))
+        if len(text) <= max_bytes:
+            break
+        # Numbers may be longer than they are counted.
+        bytes_left = bytes_left * max_bytes // len(text) * 9 // 10
+    else:
+        text = json.dumps(encoder.tagged("repr", value=f"<{_type_name(value)[:MAX_NAME]} left out>", truncated=True))
     if encoder.has_replaced:
         message = "the result has lone surrogates, which JSON cannot carry: each is U+FFFD now"
         print(message, file=sys.__stderr__, flush=True)
-    return encoded
+    return text
 
 
 class _Encoder:

@@ -1,12 +1,15 @@
-"""`asyncio` and thread pools without sockets and threads: a loop that waits only for timers and for calls of tools, and work
-for threads that is done at once, by the caller."""
+"""`asyncio`, thread pools and queues without sockets and threads: a loop that waits only for timers and for calls of tools, work
+for threads that is done at once, by the caller, and waits that end in time."""
 
 import asyncio
 import concurrent.futures
 import concurrent.futures.thread
+import queue
+import threading
 import time
 
 import _sekisho_tool_calls
+from _sekisho_errors import NO_THREADS
 
 # A loop that is never idle looks for ended calls this seldom: each look is a call of the host.
 BUSY_TURNS = 100
@@ -81,6 +84,19 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
         self._is_shut_down = True
 
 
+def wait_alone(condition, timeout=None):
+    """In place of `Condition.wait`, by which queues, events and semaphores wait: no other thread can notify it."""
+    if not condition._is_owned():
+        raise RuntimeError("cannot wait on un-acquired lock")
+    if timeout is None:
+        raise RuntimeError(f"deadlock: nothing can end this wait ({NO_THREADS})")
+    time.sleep(max(0, timeout))
+    return False
+
+
 def install():
+    threading.Condition.wait = wait_alone
+    # The other one waits in C.
+    queue.SimpleQueue = queue._PySimpleQueue
     asyncio.new_event_loop = asyncio.events.new_event_loop = TimeLoop
     concurrent.futures.ThreadPoolExecutor = concurrent.futures.thread.ThreadPoolExecutor = ThreadPoolExecutor

@@ -113,7 +113,7 @@ def _run_once(job, encode):
     # First, because matplotlib registers an exit function that closes them.
     _send_figures(job["code"])
     end = _run_exit_functions() or end
-    result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
+    result = None if value is None else encode(value, job["result_bytes"])
     value = None
     _close_files(main)
     _report(end, result)
@@ -136,7 +136,7 @@ def _run_in_session(job, encode):
     end, value = _execute(job["code"], _session.enter())
     try:
         _send_figures(job["code"])
-        result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
+        result = None if value is None else encode(value, job["result_bytes"])
         value = None
         _flush_files()
     finally:

@@ -131,6 +131,10 @@ fn hostile_and_endless_values_are_bounded() {
         "'é' * 10**7",
         "b'a' * 10**7",
         "[['x' * 100] * 1000] * 1000",
+        "[1 / 3] * 5000",
+        "[1j / 3] * 5000",
+        "import datetime as d\n[d.timedelta(days=1)] * 5000",
+        "x = [1 / 3] * 9\n[{'a': x, 'b': {'c': x}}] * 5000",
         "class A:\n  def __repr__(self): raise SystemExit\nA()",
         "class A:\n  def __repr__(self): return repr(self)\nA()",
         "class A:\n  @property\n  def __class__(self): raise KeyError\nA()",
@@ -140,7 +144,8 @@ fn hostile_and_endless_values_are_bounded() {
         let ran = run_within(code, 10_000);
         assert_eq!(ran.end(), &json!({"kind": "exited", "code": 0}), "{code}");
         let length = ran.done()["result"].as_str().unwrap().len();
-        assert!(length < 20_000, "{length} bytes: {code}");
+        assert!(length <= 10_000, "{length} bytes: {code}");
+        assert!(!code.contains("* 5000") || length > 5_000, "as much as fits: {length} bytes: {code}");
     }
 }
 
@@ -318,6 +323,26 @@ fn work_for_threads_is_done_at_once() {
     let failed =
         run("from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(int, 'x').result()");
     assert_eq!(failed.end()["type"], "ValueError");
+}
+
+#[test]
+fn waits_that_no_thread_can_end_are_errors_and_others_end_in_time() {
+    for (code, expected) in [
+        ("import queue\ntry:\n  queue.Queue().get(timeout=.01)\nexcept queue.Empty:\n  x = 'empty'\nx", json!("empty")),
+        ("import queue\nq = queue.SimpleQueue()\nq.put(1)\n[q.get(), q.empty()]", json!([1, true])),
+        (
+            "import threading\nthreading.Event().wait(.01), threading.Semaphore(0).acquire(timeout=.01)",
+            json!([false, false]),
+        ),
+    ] {
+        let ran = run(code);
+        assert_eq!(ran.result(), expected, "{code}: {}", ran.end());
+    }
+    for code in ["import threading\nthreading.Event().wait()", "import queue\nqueue.SimpleQueue().get()"] {
+        let end = run(code).end().clone();
+        assert_eq!(end["type"], "RuntimeError", "{code}: {end}");
+        assert!(end["message"].as_str().unwrap().starts_with("deadlock: ") && end["line"] == 2, "{end}");
+    }
 }
 
 #[test]
