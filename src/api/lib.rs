@@ -69,7 +69,7 @@ pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket,
 pub use self::plans::{PlanReply, PlanSummary};
 pub use self::reply::{ErrorReply, status as status_of};
 pub use self::results::ResultBody;
-pub use self::runs::{ProgramRunBody, UnknownCallBody};
+pub use self::runs::{ProgramRunBody, UnknownCallBody, UnsettledRunBody};
 pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;
 pub use sekisho_sandbox::SessionInfo;

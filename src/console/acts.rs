@@ -15,6 +15,7 @@ pub(super) enum Act {
     SeePlans,
     SeeResults,
     SeeSessions,
+    SeeRuns,
     SeeAgents,
     SeeCosts,
     SeeConnect,
@@ -32,6 +33,7 @@ pub(super) enum Act {
     ExplainCall,
     SeeLimits,
     EndSessions,
+    SettleRuns,
     ManageSignIns,
     ManageKeys,
     SeeConfiguration,
@@ -39,7 +41,7 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 30] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -48,6 +50,7 @@ impl Act {
         Self::SeePlans,
         Self::SeeResults,
         Self::SeeSessions,
+        Self::SeeRuns,
         Self::SeeAgents,
         Self::SeeCosts,
         Self::SeeConnect,
@@ -65,6 +68,7 @@ impl Act {
         Self::ExplainCall,
         Self::SeeLimits,
         Self::EndSessions,
+        Self::SettleRuns,
         Self::ManageSignIns,
         Self::ManageKeys,
         Self::SeeConfiguration,
@@ -80,6 +84,7 @@ impl Act {
             Self::SeePlans => "see your plans",
             Self::SeeResults => "see your stored results",
             Self::SeeSessions => "see your sessions of Python",
+            Self::SeeRuns => "see your runs of programs",
             Self::SeeAgents => "see models, skills and tenants",
             Self::SeeCosts => "see costs",
             Self::SeeConnect => "see how clients connect",
@@ -97,6 +102,7 @@ impl Act {
             Self::ExplainCall => "explain a call",
             Self::SeeLimits => "see limits and budgets",
             Self::EndSessions => "end your sessions of Python",
+            Self::SettleRuns => "settle calls of your runs of programs",
             Self::ManageSignIns => "manage your sign-ins to upstreams",
             Self::ManageKeys => "manage keys",
             Self::SeeConfiguration => "see the configuration",
@@ -115,6 +121,7 @@ impl Act {
             | Self::SeePlans
             | Self::SeeResults
             | Self::SeeSessions
+            | Self::SeeRuns
             | Self::SeeAgents
             | Self::SeeCosts
             | Self::SeeConnect => true,
@@ -127,6 +134,7 @@ impl Act {
             | Self::SeePolicies
             | Self::SeeLimits
             | Self::EndSessions
+            | Self::SettleRuns
             | Self::ManageSignIns => !roles.is_empty(),
             Self::ChangeServers
             | Self::ManageKeys

@@ -26,6 +26,7 @@ pub(super) enum Section {
     Plans,
     Results,
     Sessions,
+    ProgramRuns,
     Models,
     Skills,
     Tenants,
@@ -50,7 +51,7 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
@@ -60,6 +61,7 @@ impl Section {
         Self::Plans,
         Self::Results,
         Self::Sessions,
+        Self::ProgramRuns,
         Self::Models,
         Self::Skills,
         Self::Tenants,
@@ -90,6 +92,7 @@ impl Section {
             Self::Plans => "/console/plans",
             Self::Results => "/console/results",
             Self::Sessions => "/console/sessions",
+            Self::ProgramRuns => "/console/program-runs",
             Self::Models => "/console/models",
             Self::Skills => "/console/skills",
             Self::Tenants => "/console/tenants",
@@ -115,6 +118,7 @@ impl Section {
             Self::Plans => "nav-plans",
             Self::Results => "nav-results",
             Self::Sessions => "nav-sessions",
+            Self::ProgramRuns => "nav-program-runs",
             Self::Models => "nav-models",
             Self::Skills => "nav-skills",
             Self::Tenants => "nav-tenants",
@@ -140,6 +144,7 @@ impl Section {
             Self::Plans => Act::SeePlans,
             Self::Results => Act::SeeResults,
             Self::Sessions => Act::SeeSessions,
+            Self::ProgramRuns => Act::SeeRuns,
             Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
             Self::Costs => Act::SeeCosts,
             Self::Connect => Act::SeeConnect,

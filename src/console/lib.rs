@@ -37,6 +37,7 @@ mod overview;
 mod plan;
 mod plans;
 mod policies;
+mod program_runs;
 mod python_tools;
 mod resources;
 mod result;
@@ -149,6 +150,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/results/{handle}", get(result::page))
         .route("/console/sessions", get(interpreter_sessions::page))
         .route("/console/sessions/{name}", get(interpreter_session::page).post(interpreter_session::end))
+        .route("/console/program-runs", get(program_runs::page))
+        .route("/console/program-runs/{id}", get(program_runs::one).post(program_runs::settle))
         .merge(resources::routes(Kind::Models))
         .merge(resources::routes(Kind::Skills))
         .merge(resources::routes(Kind::Tenants))

@@ -60,6 +60,7 @@ const operation = [
     `/console/results/${result}?query=length(%40)`,
     "/console/sessions",
     "/console/sessions/monday",
+    "/console/program-runs",
     `/console/calls/${program}`,
     "/console/configuration?source=file",
 ];
