@@ -18,8 +18,8 @@ impl Input {
     }
 }
 
-/// Standard output or error: stores the start and the end, and accepts what is between as written, so that a program that prints
-/// too much continues, and shows what it printed last.
+/// Standard output or error: stores the start and the end, and accepts the middle as written, so that a program that prints too much
+/// continues.
 #[derive(Debug)]
 pub(super) struct Output {
     start: Vec<u8>,

@@ -66,7 +66,7 @@ pub fn model_tools() -> [ModelTool; 2] {
     ]
 }
 
-/// A hit of a search: how a program calls the tool, the classes of what is in its arguments and result, and its description.
+/// A hit of a search: how a program calls the tool, the classes of its arguments and result, and its description.
 pub fn model_hit(name: &str, description: &str, parameters: &Value, output: Option<&Value>) -> Value {
     let text = description.trim();
     let Stub { call, types } = stub(name, parameters, output);

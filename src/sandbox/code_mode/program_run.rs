@@ -96,7 +96,7 @@ impl UnknownCall {
         Self { number, tool: wanted.tool().to_owned(), arguments }
     }
 
-    /// For the caller, whose arguments are in the details alone.
+    /// For the caller, whose arguments are only in the details.
     fn unsettled(self, run: Arc<str>) -> CallError {
         let Self { number, tool, arguments } = self;
         let message = format!(

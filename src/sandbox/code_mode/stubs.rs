@@ -144,7 +144,7 @@ impl<'s> Classes<'s> {
         name
     }
 
-    /// The classes. What is found in one is a class, too.
+    /// The classes, with those for their members.
     fn text(mut self, tool: &str) -> String {
         let (mut text, mut at) = (String::new(), 0);
         while let Some((name, place)) = self.found.get(at).cloned() {
@@ -181,7 +181,7 @@ impl<'s> Place<'s> {
     fn resolved(self) -> (Self, Option<&'s str>) {
         let (mut place, mut name) = (self, None);
         for _ in 0..MAX_DEPTH {
-            // What is beside a reference or a single part only describes it.
+            // Keywords beside a reference or a single part only describe it.
             let single = place.schema["allOf"].as_array().filter(|parts| parts.len() == 1);
             if let Some(pointer) = place.schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#')) {
                 let Some(schema) = self.root.pointer(pointer) else { break };
@@ -199,7 +199,7 @@ impl<'s> Place<'s> {
         !self.members().is_empty()
     }
 
-    /// The members of an object, with those of all its parts.
+    /// The members of an object and of all its parts.
     fn members(self) -> Vec<Member<'s>> {
         let mut members = Vec::<Member<'s>>::new();
         self.add_members(&mut members, &mut { MAX_PARTS });

@@ -18,12 +18,12 @@ async fn killed(fixture: &Fixture, under_way: &[u32]) -> String {
     first.id.to_string()
 }
 
-/// What the journal says of the last call when the run is resumed, which stops again there.
+/// The journal's answer to the last call when the run is resumed, which stops again there.
 async fn resumed(journals: &Arc<Journals>, run: &str, calls: u32) -> Found {
     let (journal, _) = journals.resume(&call(), &arguments(1), run).await.unwrap();
-    let found = (0..calls).map(|number| ask(&journal, number, false)).last().unwrap();
+    let found: Vec<_> = (0..calls).map(|number| ask(&journal, number, false)).collect();
     assert!(journal.end(RunEnd::Stopped { approval: None }).await);
-    found
+    found.into_iter().next_back().unwrap()
 }
 
 #[tokio::test]
