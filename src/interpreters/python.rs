@@ -71,9 +71,10 @@ const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_cal
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
 
 /// Parts of packages that the interpreter does not have, by their paths. They are compiled when a program imports them.
-const PROVIDED: [Module; 10] = [
+const PROVIDED: [Module; 11] = [
     ("IPython/__init__.py", include_str!("python/provided/IPython/__init__.py")),
     ("IPython/display.py", include_str!("python/provided/IPython/display.py")),
+    ("annotated_types.py", include_str!("python/provided/annotated_types.py")),
     ("fastmcp/__init__.py", include_str!("python/provided/fastmcp/__init__.py")),
     ("fastmcp/exceptions.py", include_str!("python/provided/fastmcp/exceptions.py")),
     ("mcp/server/fastmcp.py", include_str!("python/provided/mcp/server/fastmcp.py")),

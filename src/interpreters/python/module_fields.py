@@ -42,6 +42,8 @@ KEYWORDS = {
     "examples": "examples",
     "deprecated": "deprecated",
 }
+# The same of `annotated_types`: the name of each constraint's first value.
+MARKS = {"Gt": "gt", "Ge": "ge", "Lt": "lt", "Le": "le", "MultipleOf": "multiple_of", "MinLen": "min_length", "MaxLen": "max_length"}
 # By the type of the value.
 LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 FIELDS = ("pydantic.Field", "fastmcp.Field")
@@ -88,7 +90,9 @@ def constraints_of(call, names):
     keywords, lengths = {}, {}
     if names.of(call.func) == "typing.Doc" and call.args:
         keywords["description"] = names.literal(call.args[0])
-    for word in call.keywords:
+    module, _, mark = (names.of(call.func) or "").rpartition(".")
+    first = [ast.keyword(MARKS[mark], call.args[0])] if module == "annotated_types" and mark in MARKS and call.args else []
+    for word in [*call.keywords, *first]:
         value = names.literal(word.value)
         if isinstance(value, str) and word.arg == "description":
             value = " ".join(value.split())

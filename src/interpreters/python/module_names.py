@@ -51,7 +51,6 @@ UNHASHABLE = ("list", "dict", "set", "typing.List", "typing.Dict", "typing.Set")
 INSTEAD = {
     "complex": "tuple[float, float]",
     "fractions.Fraction": "float",
-    "typing.NamedTuple": "a dataclass",
     "pandas.DataFrame": "list[dict]",
     "pandas.Series": "list",
     "numpy.ndarray": "list[float]",

@@ -175,9 +175,6 @@ class _Reader:
         may_describe = field is not None or _is_annotated(parameter.annotation, self._names)
         if described and not (may_describe and "description" in schema):
             schema["description"] = described
-        if isinstance(default, ast.Constant) and default.value is None and not _admits_null(schema):
-            written = text_of(parameter.annotation)
-            raise Problem(parameter, f"`{name}` may be None: write {name}: {written} | None = None")
         if field is None and default is not None:
             value = self._names.literal(default)
         if is_json(value) and (value is not None or _admits_null(schema)):

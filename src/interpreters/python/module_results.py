@@ -33,7 +33,10 @@ def plain(value, depth=0):
             raise TypeError(f"the result has the {shown}, which JSON does not have: return None or a text instead")
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, dict):
-        return {_key(key): plain(item, depth + 1) for key, item in value.items()}
+        members = {_key(key): plain(item, depth + 1) for key, item in value.items()}
+        if len(members) != len(value):
+            raise TypeError("the result has two keys with the same text, of which JSON has one: return other keys")
+        return members
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item, depth + 1) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -78,6 +81,8 @@ def _of_library(value, depth):
 def _key(key):
     if isinstance(key, enum.Enum):
         key = key.value
+    if isinstance(key, int) and not isinstance(key, bool):
+        key = str(int(key))
     if isinstance(key, str):
         return clean(str(key))
     raise TypeError(f"the result has a key of type {type(key).__qualname__}, and keys of JSON are texts: return str(key)")

@@ -190,12 +190,18 @@ class Types:
         if len(parts) != 2:
             raise Problem(node, f"`{text_of(node)}` needs two types: write dict[str, …]")
         key = self.schema(parts[0], depth + 1)
+        if key.get("type") == "integer":
+            self.converts = True
+            return {"type": "object", "propertyNames": {"pattern": "^-?[0-9]+$"}, **self._values(parts[1], depth)}
         texts = key.get("enum")
         if key.get("type") != "string" and not (texts and all(isinstance(text, str) for text in texts)):
             raise Problem(node, f"`{text_of(node)}` has keys that JSON does not have: write dict[str, …]")
-        value = self.schema(parts[1], depth + 1)
         names = {"propertyNames": {"enum": texts}} if texts else {}
-        return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
+        return {"type": "object", **names, **self._values(parts[1], depth)}
+
+    def _values(self, node, depth):
+        value = self.schema(node, depth + 1)
+        return {"additionalProperties": value} if value else {}
 
     def _tuple(self, node, parts, depth):
         if len(parts) == 2 and isinstance(parts[1], ast.Constant) and parts[1].value is Ellipsis:
@@ -213,8 +219,18 @@ class Types:
             self.converts |= fields.converts
             return self._object(node, fields, depth)
         bases = [names.of(base) for base in node.bases]
+        if "typing.NamedTuple" in bases:
+            return self._named_tuple(node, depth)
         instead = next((INSTEAD[base] for base in bases if base in INSTEAD), "@dataclass above it")
         raise Problem(node, f"the class `{node.name}` has no form in JSON: write {instead}")
+
+    def _named_tuple(self, node, depth):
+        self.converts = True
+        lines = [line for line in node.body if isinstance(line, ast.AnnAssign)]
+        items = [self.schema(line.annotation, depth + 1) for line in lines]
+        needed = sum(line.value is None for line in lines)
+        names = ", ".join(line.target.id for line in lines)
+        return {"type": "array", "prefixItems": items, "minItems": needed, "maxItems": len(items), "description": f"{names}."}
 
     def _object(self, node, fields, depth):
         properties = {name: self._member(field, depth) for name, field in fields.members.items()}

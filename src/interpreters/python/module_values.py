@@ -275,11 +275,19 @@ def _of_class(value, kind, path):
     if issubclass(kind, bytes):
         _must(isinstance(value, str), path, "bytes", value)
         return _made(lambda: kind(base64.b64decode(value, validate=True)), path, value)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and isinstance(value, (list, tuple)):
+        return _named_tuple(value, kind, path)
     if issubclass(kind, (tuple, set, frozenset)) and isinstance(value, (list, tuple, set, frozenset)):
         return _made(lambda: kind(value), path, value)
     if kind.__module__ in ("builtins", "collections.abc") or dataclasses.is_dataclass(kind):
         raise Unacceptable(path, f"Input should be a valid {kind.__name__}", f"{kind.__name__}_type", value)
     return value
+
+
+def _named_tuple(value, kind, path):
+    hints = typing.get_type_hints(kind, include_extras=True)
+    members = [value_of(item, hints.get(name), f"{path}/{at}") for at, (name, item) in enumerate(zip(kind._fields, value))]
+    return _made(lambda: kind(*members), path, value)
 
 
 def _model(value, kind, path):

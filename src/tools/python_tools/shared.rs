@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -23,7 +24,7 @@ const MAX_DEPTH: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SharedModules {
     /// By their paths in the folder.
-    sources: BTreeMap<String, String>,
+    sources: BTreeMap<String, Arc<str>>,
     problems: Vec<String>,
     /// Identifies the sources.
     sum: [u8; 32],
@@ -37,7 +38,13 @@ impl SharedModules {
         if let Err(problem) = whole {
             found = Self { problems: vec![problem], ..Self::default() };
         }
-        found.sum = Sha256::digest(found.json(found.sources.keys())).into();
+        let mut hasher = Sha256::new();
+        for part in found.sources.iter().flat_map(|(path, source)| [path.as_str(), &**source]) {
+            // Lengths separate the parts.
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        found.sum = hasher.finalize().into();
         found
     }
 
@@ -66,10 +73,10 @@ impl SharedModules {
 
     fn add_file(&mut self, path: &Path, name: &str, known: &mut KnownTexts, now: SystemTime) -> Result<(), String> {
         match text_of(path, name, known, now) {
-            Ok(text) => drop(self.sources.insert(format!("{name}.py"), text.to_string())),
+            Ok(text) => drop(self.sources.insert(format!("{name}.py"), text)),
             Err(problem) => self.problems.push(problem),
         }
-        let bytes: usize = self.sources.values().map(String::len).sum();
+        let bytes: usize = self.sources.values().map(|source| source.len()).sum();
         match self.sources.len() > MAX_FILES || bytes > MAX_BYTES {
             true => Err(format!(
                 "the folders of shared modules have more than {MAX_FILES} files or {} MiB, and none can be imported: move \
@@ -101,7 +108,7 @@ impl SharedModules {
 
     /// The sources with these paths: JSON of an object.
     pub(super) fn json<'a>(&self, paths: impl IntoIterator<Item = &'a String>) -> String {
-        let of = |path: &String| Some((path.clone(), Value::from(self.sources.get(path)?.clone())));
+        let of = |path: &String| Some((path.clone(), Value::from(&**self.sources.get(path)?)));
         Value::from(paths.into_iter().filter_map(of).collect::<Map<_, _>>()).to_string()
     }
 }

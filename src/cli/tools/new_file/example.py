@@ -22,7 +22,7 @@ def convert(degrees: float, to: Literal["celsius", "fahrenheit"] = "celsius") ->
     return (degrees - 32) / 1.8 if to == "celsius" else degrees * 1.8 + 32
 
 
-# The decorator is optional: name, cost_usd, rate_limit, timeout_seconds, labels, dangerous, and the tools of the gateway that
+# The decorator is optional: name, cost_per_use, rate_limit, timeout_seconds, labels, dangerous, and the tools of the gateway that
 # the function needs. They are called as whoever calls this one.
 @tool(timeout_seconds=10, needs=["calculator"])
 def product(factors: Annotated[list[int], "What is multiplied."]) -> int:

@@ -63,7 +63,7 @@ def calls_another() -> int:
     return tools.weather()
 
 def returns(what: str) -> object:
-    return {"nan": float("nan"), "set": {1}, "place": Place(1.5), "keys": {1: 2}, "class": Unit, "unit": Unit.F}[what]
+    return {"nan": float("nan"), "set": {1}, "place": Place(1.5), "keys": {(1, 2): 2}, "class": Unit, "unit": Unit.F}[what]
 
 def helper(x):
     return x
@@ -220,7 +220,7 @@ fn a_call_gets_values_of_the_types_that_it_names_and_gives_json() {
         assert_eq!(call("returns", &json!({"what": what}), &[]).result(), json!({"value": expected}), "{what}");
     }
     for (what, says) in
-        [("nan", "the number nan"), ("keys", "a key of type int"), ("class", "a value of type EnumType")]
+        [("nan", "the number nan"), ("keys", "a key of type tuple"), ("class", "a value of type EnumType")]
     {
         let ran = call("returns", &json!({"what": what}), &[]);
         assert!(ran.end()["message"].as_str().unwrap().contains(says), "{what}: {}", ran.end());
