@@ -91,6 +91,7 @@ impl PythonTools {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
+        drop(reading);
         Self { files, problem: None, shared, packages }
     }
 

@@ -2,19 +2,10 @@
 //! suffix is compatible with no other.
 
 use wasmtime::StoreContextMut;
-use wasmtime::component::{ComponentType, Lift, Linker, Lower};
+use wasmtime::component::types::ComponentFunc;
+use wasmtime::component::{Linker, Val};
 
 const DRAFTS: [&str; 2] = ["wasi:config/store@0.2.0-draft", "wasi:config/runtime@0.2.0-draft"];
-
-/// Never answered: the values are in memory.
-#[derive(ComponentType, Lift, Lower)]
-#[component(variant)]
-enum ConfigError {
-    #[component(name = "upstream")]
-    Upstream(String),
-    #[component(name = "io")]
-    Io(String),
-}
 
 /// # Errors
 /// When the linker has a name already.
@@ -22,15 +13,27 @@ pub(super) fn add_to_linker<T: 'static>(
     linker: &mut Linker<T>,
     values: fn(&T) -> &Vec<(String, String)>,
 ) -> wasmtime::Result<()> {
+    let get = move |store: StoreContextMut<'_, T>, _: ComponentFunc, given: &[Val], results: &mut [Val]| {
+        let is_it = |(name, _): &&(String, String)| matches!(given, [Val::String(key)] if key == name);
+        let found = values(store.data()).iter().find(is_it);
+        results[0] = ok(Val::Option(found.map(|(_, value)| Box::new(Val::String(value.clone())))));
+        Ok(())
+    };
+    let get_all = move |store: StoreContextMut<'_, T>, _: ComponentFunc, _: &[Val], results: &mut [Val]| {
+        let pair =
+            |(name, value): &(String, String)| Val::Tuple([name, value].map(|text| Val::String(text.clone())).into());
+        results[0] = ok(Val::List(values(store.data()).iter().map(pair).collect()));
+        Ok(())
+    };
     for name in DRAFTS {
         let mut draft = linker.instance(name)?;
-        draft.func_wrap("get", move |store: StoreContextMut<'_, T>, (key,): (String,)| {
-            let found = values(store.data()).iter().find(|(name, _)| *name == key);
-            Ok((Ok::<_, ConfigError>(found.map(|(_, value)| value.clone())),))
-        })?;
-        draft.func_wrap("get-all", move |store: StoreContextMut<'_, T>, (): ()| {
-            Ok((Ok::<_, ConfigError>(values(store.data()).clone()),))
-        })?;
+        draft.func_new("get", get)?;
+        draft.func_new("get-all", get_all)?;
     }
     Ok(())
+}
+
+/// The values are in memory: there is no error.
+fn ok(value: Val) -> Val {
+    Val::Result(Ok(Some(Box::new(value))))
 }

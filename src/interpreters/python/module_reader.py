@@ -9,7 +9,7 @@ import ast
 from _sekisho_docstring import Docstring
 from _sekisho_module_decorators import decorator_of, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
-from _sekisho_module_names import Modules, Names, Problem, text_of
+from _sekisho_module_names import Modules, Names, Problem
 from _sekisho_module_types import Types, is_json
 
 MAX_TOOLS = 200

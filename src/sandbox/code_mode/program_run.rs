@@ -126,7 +126,8 @@ pub(crate) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
 }
 
 /// The same of all that a job executes besides arguments. For a function it has the settings of its file, the modules
-/// that it shares with others, its packages, and the image from which it goes on, which decides about the clocks and random bytes that the run reads.
+/// that it shares with others, its packages, and the image from which it goes on, which decides about the clocks and
+/// random bytes that the run reads.
 pub(crate) fn digest_of_job(job: &Job) -> [u8; 32] {
     let before = match &job.module {
         Some(ModuleTask::Call(call)) => {

@@ -140,8 +140,8 @@ fn host_and_port(entry: &str) -> (String, Option<u16>) {
 fn allows(ports: &[(DomainList, Option<u16>)], url: &Url) -> bool {
     // The usual port of its scheme is none in a URL.
     let is_at =
-        |port: &Option<u16>| if port.is_some() { *port == url.port_or_known_default() } else { url.port().is_none() };
-    ports.iter().any(|(host, port)| host.allows(url) && is_at(port))
+        |port: Option<u16>| if port.is_some() { port == url.port_or_known_default() } else { url.port().is_none() };
+    ports.iter().any(|(host, port)| host.allows(url) && is_at(*port))
 }
 
 /// The address that a key of the credentials names: a host, which is asked over HTTPS, or an origin.

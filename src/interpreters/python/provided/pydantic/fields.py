@@ -34,7 +34,7 @@ BOUNDS = {
 NAMES = ("alias", "validation_alias", "serialization_alias", "exclude", "frozen")
 TEXTS = ("strip_whitespace", "to_lower", "to_upper")
 CONFIG = (
-    "extra", "frozen", "populate_by_name", "validate_by_name", "validate_by_alias", "str_strip_whitespace", "str_to_lower",
+    "extra", "frozen", "populate_by_name", "validate_by_name", "str_strip_whitespace", "str_to_lower",
     "str_to_upper", "use_enum_values", "validate_assignment", "validate_default", "from_attributes", "arbitrary_types_allowed",
     "title", "json_schema_extra", "protected_namespaces", "use_attribute_docstrings",
 )

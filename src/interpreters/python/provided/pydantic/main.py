@@ -209,7 +209,7 @@ class BaseModel(metaclass=ModelMetaclass):
     def model_validate(cls, obj, *, from_attributes=None, **_options):
         if isinstance(obj, cls):
             return obj
-        if from_attributes or cls.model_config.get("from_attributes") and not isinstance(obj, dict):
+        if (from_attributes or cls.model_config.get("from_attributes")) and not isinstance(obj, dict):
             obj = {name: getattr(obj, name) for name in fields_of(cls) if hasattr(obj, name)}
         is_taken = isinstance(obj, dict) or any(one.mode == "before" for one in decorated(cls, ModelValidator))
         if not is_taken:
