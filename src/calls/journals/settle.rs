@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::entry::{Entry, JournalAnswer, Part, Past, Settled};
-use super::refusal::{no_such_call, too_large_answer, unavailable, unknown, unusable};
+use super::refusal::{is_running, no_such_call, too_large_answer, unavailable, unknown, unusable};
 use super::{JournalQuestion, Journals, LOST_AFTER, MAX_JOURNAL_BYTES, Owner, Running};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::call::CallContext;
@@ -39,10 +39,14 @@ impl Journals {
     ///
     /// # Errors
     /// `not_found` for a run of another caller, unless the asking one administers its tenant, and for a run of another endpoint, one that
-    /// has ended and one that has expired; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
+    /// has ended and one that has expired; `conversation_locked` while it runs here; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
     /// `overloaded`.
     pub async fn unknown_calls(&self, asking: &CallContext, id: &str) -> Result<Vec<UnknownCall>, CallError> {
         let owner = self.owner_for(asking, id).await?;
+        // Its calls under way will have answers.
+        if self.running.lock().contains(id) {
+            return Err(is_running());
+        }
         let past = self.read(id, &owner).await?.1;
         Ok(unknown_calls(&past).into_iter().map(|(_, call)| call).collect())
     }
@@ -50,7 +54,7 @@ impl Journals {
     /// Settles a call of a run that does not run. `call`: its number; none for the only one.
     ///
     /// # Errors
-    /// As [`unknown_calls`](Self::unknown_calls); `conversation_locked` while the run is under way; `invalid_request` if there is no
+    /// As [`unknown_calls`](Self::unknown_calls); `invalid_request` if there is no
     /// such call, or several; `too_large` if its answer does not fit into the journal.
     pub async fn settle(
         self: &Arc<Self>,
@@ -110,7 +114,7 @@ impl Journals {
         let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
             true => Ok(found),
-            false => Err(super::refusal::is_running()),
+            false => Err(is_running()),
         }
     }
 
