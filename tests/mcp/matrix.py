@@ -150,11 +150,19 @@ def filled(value, folder, port):
     return value
 
 
-def described(tool):
-    """The parts of a tool that a model decides by."""
+def described(tool, bytes_of_description=None):
+    """The parts of a tool that a model decides by, with the beginning of its description."""
     schema = tool.get("inputSchema", {})
     properties = sorted((schema.get("properties") or {}).items())
-    return [tool.get("description", ""), json.dumps(properties, sort_keys=True), sorted(schema.get("required") or [])]
+    description = tool.get("description", "").encode()[:bytes_of_description].decode()
+    return [description, json.dumps(properties, sort_keys=True), sorted(schema.get("required") or [])]
+
+
+def compare_tool(name, direct, gateway):
+    """The gateway says where it cuts a description."""
+    cut = re.search(r"\n\[The description is cut here: (\d+) of \d+ bytes\.\]$", gateway.get("description", ""))
+    length = int(cut[1]) if cut else None
+    return differs(f"tool {name}", described(direct, length), described(gateway, length))
 
 
 def comparable(outcome, server):
@@ -297,7 +305,7 @@ def compare(server):
             tools, outcomes, again = behind(server, folder, port, expected, restart)
     found = differs("names of tools", sorted(listed), sorted(tools))
     for tool in sorted(listed.keys() & tools.keys()):
-        found += differs(f"tool {tool}", described(listed[tool]), described(tools[tool]))
+        found += compare_tool(tool, listed[tool], tools[tool])
     for kind, (failed, _) in expected.items():
         assert failed == (kind == "error"), f"directly, {kind} {'failed' if failed else 'succeeded'}: {expected[kind][1][:400]}"
         found += same_outcome(kind, expected[kind], outcomes[kind])

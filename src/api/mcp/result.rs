@@ -99,7 +99,7 @@ pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData 
     ErrorData::invalid_params(message.to_owned(), Some(data))
 }
 
-/// The tools of a server are those of a new session with it.
+/// A new session with the server has no such tool, and only its tools are offered.
 pub(super) fn added_in_session(tool: &str, server: &str) -> ErrorData {
     let message = format!(
         "the MCP server {server} added the tool {tool:?} in this session, and only the tools of a new session are offered here"
