@@ -202,7 +202,7 @@ async fn a_plan_whose_end_cannot_be_stored_is_paused_and_can_be_continued_or_can
     let database = sqlx::AnyPool::connect(&format!("sqlite://{}", file.display())).await.unwrap();
     let run = async |statement: &'static str| sqlx::raw_sql(statement).execute(&database).await.unwrap();
     for (act, ended) in [("continue", "finished"), ("cancel", "cancelled")] {
-        run("CREATE TRIGGER full BEFORE UPDATE ON plans WHEN NEW.status = 'finished' BEGIN SELECT RAISE(ABORT, 'full'); END")
+        run("CREATE TRIGGER no_end BEFORE UPDATE ON plans WHEN NEW.status = 'finished' BEGIN SELECT RAISE(ABORT, 'full'); END")
             .await;
         let (_, plan) = post(&app, "/api/plans", json!({"goal": "Which is warmer?"})).await;
         let id = plan["id"].as_str().unwrap().to_owned();
@@ -210,7 +210,7 @@ async fn a_plan_whose_end_cannot_be_stored_is_paused_and_can_be_continued_or_can
         let events = app.get(&format!("{path}/events")).bearer_auth("a").send().await.unwrap().text().await.unwrap();
         assert!(events.contains("Osaka (75.2 °F)"), "{events}");
         reached(&app, &id, "paused").await;
-        run("DROP TRIGGER full").await;
+        run("DROP TRIGGER no_end").await;
         assert_eq!(post(&app, &format!("{path}/{act}"), json!({})).await.0, 200, "{act}");
         reached(&app, &id, ended).await;
     }

@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn a_plan_runs_until_the_last_of_its_runs_is_over() {
-        let (plans, id, abort) = (Arc::new(RunningPlans::default()), Arc::from("b"), CancellationToken::new());
-        let others = ["a", "ba", "c"].map(|id| plans.begin(&Arc::from(id), &CancellationToken::new()));
+        let (plans, id, abort) = (Arc::new(RunningPlans::default()), Arc::<str>::from("b"), CancellationToken::new());
+        let others = ["a", "ba", "c"].map(|id| plans.begin(&Arc::<str>::from(id), &CancellationToken::new()));
         let (first, second) = (plans.begin(&id, &CancellationToken::new()), plans.begin(&id, &abort));
         drop(first);
         assert!(plans.has("b") && plans.ids().contains("b"));
