@@ -54,7 +54,7 @@ fn remove_later_members(result: &mut ServerResult) {
         ServerResult::CustomResult(CustomResult(Value::Object(written))) => {
             written.retain(|name, value| match name.as_str() {
                 "ttlMs" | "cacheScope" => false,
-                "resultType" => value != "complete",
+                "resultType" => *value != "complete",
                 _ => true,
             });
             return;

@@ -138,7 +138,7 @@ impl Pages {
         let (mut cursors, mut cursor) = (HashSet::new(), None::<String>);
         let mut page_before = 0;
         for _ in 0..MAX_PAGES {
-            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into()));
+            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), Value::from(cursor.as_str())));
             let params = params.collect::<Map<_, _>>();
             let mut page = session.ask(self.method, params).await.map_err(|error| self.failed(&error))?;
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {

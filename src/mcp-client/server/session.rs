@@ -152,7 +152,8 @@ impl Session {
         for _ in 0..MAX_ROUNDS {
             let answer = self.ask_once(call, method, &params, marked).await;
             if let Err(Failure::Refused(refusal)) = &answer
-                && page_elicitation::are_opened(call, refusal, &mut opened).await
+                // Boxed, because it is rare.
+                && Box::pin(page_elicitation::are_opened(call, refusal, &mut opened)).await
             {
                 continue;
             }

@@ -66,7 +66,7 @@ impl InFlight {
         match sender {
             // It is not an error if the caller has just left.
             Some(sender) => _ = sender.send(answer.outcome),
-            None => tracing::debug!(?answer, "an MCP server answered an unknown request"),
+            None => tracing::debug!("an MCP server answered an unknown request"),
         }
     }
 

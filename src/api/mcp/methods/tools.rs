@@ -124,7 +124,7 @@ impl Context {
             if let Err(error) = &answered.reply.outcome {
                 context.was_refused(error);
                 if let Some(call) = unknown
-                    && let Some(server) = gateway.mcp_servers().of_tool_in_session(&call, &call.tool).await
+                    && let Some(server) = Box::pin(gateway.mcp_servers().of_tool_in_session(&call, &call.tool)).await
                 {
                     return Err(result::added_in_session(&call.tool, &server));
                 }
