@@ -64,7 +64,7 @@ pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
         Action::List => Ok(list(common, &remote.get_all(&["runs"], &[])?)),
         Action::Show { run } => Ok(unsettled(common, &remote.get(&["runs", run], &[])?)),
         Action::Settle(settlement) => {
-            let path = ["runs", &settlement.run, "settle"];
+            let path: [&str; 3] = ["runs", &settlement.run, "settle"];
             Ok(unsettled(common, &remote.send(Method::POST, &path, Some(&settlement.body()))?))
         }
         Action::Resume { run } => Ok(call::show(common, &remote.post(&["runs", run, "resume"], &json!({}))?)),

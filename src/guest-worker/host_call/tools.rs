@@ -270,7 +270,8 @@ impl Wait {
 }
 
 fn take(left: &mut u32, refusal: impl FnOnce() -> String) -> Result<(), Refusal> {
-    *left = left.checked_sub(1).ok_or_else(|| ("budget_exceeded", refusal().into()))?;
+    let Some(fewer) = left.checked_sub(1) else { return Err(("budget_exceeded", refusal().into())) };
+    *left = fewer;
     Ok(())
 }
 
