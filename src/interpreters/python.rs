@@ -8,7 +8,18 @@ pub fn prelude() -> String {
     let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    let of_programs = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION];
+    let of_programs = [
+        ERRORS,
+        PACKAGE_VALUES,
+        SOURCE,
+        ENCODE,
+        TOOL_CALLS,
+        TOOL_SIGNATURE,
+        STORED_RESULTS,
+        TOOLS,
+        EVENT_LOOP,
+        SESSION,
+    ];
     let of_modules = [
         DOCSTRING,
         MODULE_NAMES,
@@ -29,7 +40,8 @@ pub fn prelude() -> String {
 /// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, without
 /// sessions, since it ends with its program, and without modules of tools, which need both.
 pub fn command() -> String {
-    [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
+    [include_str!("python/file_channel.py"), &installed(&[ERRORS, PACKAGE_VALUES, SOURCE, ENCODE, HARNESS]), RUN]
+        .concat()
 }
 
 /// Runs before a snapshot, after the prelude.
@@ -63,6 +75,7 @@ const MODULE_RESULTS: Module = ("_sekisho_module_results", include_str!("python/
 const MODULE_RUN: Module = ("_sekisho_module_run", include_str!("python/module_run.py"));
 const MODULE_TYPES: Module = ("_sekisho_module_types", include_str!("python/module_types.py"));
 const MODULE_VALUES: Module = ("_sekisho_module_values", include_str!("python/module_values.py"));
+const PACKAGE_VALUES: Module = ("_sekisho_package_values", include_str!("python/package_values.py"));
 const SESSION: Module = ("_sekisho_session", include_str!("python/session.py"));
 const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
 const STORED_RESULTS: Module = ("_sekisho_stored_results", include_str!("python/stored_results.py"));

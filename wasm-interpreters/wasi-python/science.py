@@ -4,6 +4,3 @@ import sklearn.cluster, sklearn.compose, sklearn.decomposition, sklearn.ensemble
 import sklearn.impute, sklearn.linear_model, sklearn.metrics, sklearn.model_selection, sklearn.neighbors
 import sklearn.pipeline, sklearn.preprocessing, sklearn.svm, sklearn.tree, sklearn.utils._random
 import statsmodels.api, statsmodels.formula.api
-
-# Its sampling makes arrays of `int` and reads them as C's `long`.
-sklearn.utils._random.np = _sekisho_pointer_sized()

@@ -60,6 +60,21 @@ RESULTS = {
     "repeated": {"content_type": "text/plain", "text": "a,a\n1,2\n"},
     "head": {"content_type": "text/plain", "text": "city,n\n"},
     "quote": {"content_type": "text/plain", "text": 'city,n\n"Bern"x,1\n'},
+    "codes": {
+        "content_type": "text/csv",
+        "text": "zip,country,iban,version,share,price,active,n,empty\n"
+        "00001,NA,12345678901234567,1.9,0.30000000000000004,12.50,true,7,\n"
+        "10115,,98765432109876543,1.10,2,3.00,false,,\n",
+    },
+    "ids": {
+        "content_type": "application/json",
+        "value": [
+            {"v": 0, "price": 1, "open": True, "any": 1},
+            {"id": 9007199254740995, "v": 1, "price": 2.5, "any": "x"},
+            {"large": 1 << 63, "sum": 9007199254740993, "v": 2},
+            {"v": 3, "sum": 0.5},
+        ],
+    },
     "late": {"content_type": "text/plain", "text": "city,n\n" + "Bern,1\n" * 200 + "a,b,c\n"},
     "empty": {"content_type": "text/plain", "text": ""},
 }

@@ -10,8 +10,8 @@ import traceback
 NAME = "<code>"
 # The name of the program that runs: in a session, `<code 1>` and so on; of a module with tools, its file.
 program = NAME
-# How the names of our own modules begin.
-HARNESS = "_sekisho_"
+# How the names of our own modules begin, and those of the preludes of interpreters.
+HARNESS = ("_sekisho_", "<turn ")
 MAX_FRAMES = 40
 MAX_TRACEBACK = 32 << 10
 MAX_MESSAGE = 4 << 10
@@ -32,6 +32,9 @@ NO_THREADS = (
 NO_CODEC = "JPEG and WebP can be neither read nor written here; use PNG"
 READ_ONLY = "write to the working directory, /output"
 IMPORT_TOOLS = "tools are called as tools.NAME(...), after `from host import tools`"
+NO_LARGE_LENGTHS = (
+    "lengths and indices have 32 bits here, at most 2147483647; random.randrange and `in` take larger ranges, numbers any size"
+)
 NOT_AWAITED = "in code that awaits, a call of a tool is awaited too: `await tools.NAME(...)`"
 
 NETWORK_MODULES = ("_ssl", "ssl", "_socket")
@@ -124,6 +127,8 @@ def _note(error, message):
         return NO_CODEC
     if isinstance(error, OSError) and "Read-only file system" in message:
         return READ_ONLY
+    if isinstance(error, OverflowError) and message.endswith("to C ssize_t"):
+        return NO_LARGE_LENGTHS
     if isinstance(error, FileNotFoundError):
         return _note_of_file()
     if isinstance(error, (TypeError, AttributeError)) and "'coroutine' object" in message:

@@ -2,7 +2,8 @@
 accepted, since models write them. Lines keep their numbers."""
 
 import ast
-import sys
+
+from _sekisho_package_values import rewrite
 
 FENCE = "```"
 # `inspect.CO_COROUTINE`, without the import.
@@ -15,12 +16,9 @@ awaits = False
 def compile_program(text, name, warn):
     """Code objects: the statements, and the last expression if there is one."""
     tree = _parse(_not_indented(_without_fences(text.removeprefix("\ufeff"))), name, warn)
-    # An interpreter's prelude may have one, which changes the tree.
-    rewrite = getattr(sys, "_sekisho_rewrite", None)
-    if rewrite:
-        rewrite(tree)
     if "gather" in text:
         _StartTogether().visit(tree)
+    rewrite(tree, text)
     expression = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         expression = _compile(ast.Expression(tree.body.pop().value), name, "eval")
@@ -36,11 +34,9 @@ def compile_module(text, name, in_package=False):
     tree = ast.parse(text.removeprefix("\ufeff"), name)
     if not in_package:
         _FromBeside().visit(tree)
-    rewrite = getattr(sys, "_sekisho_rewrite", None)
-    if rewrite:
-        rewrite(tree)
     if "gather" in text:
         _StartTogether().visit(tree)
+    rewrite(tree, text)
     return compile(tree, name, "exec", dont_inherit=True)
 
 

@@ -4,6 +4,7 @@
 mod modules;
 mod session;
 mod tools;
+mod values;
 
 use std::fs;
 use std::process::{Command, Output};
@@ -157,7 +158,7 @@ fn exceptions_show_the_callers_lines_and_none_of_the_harness() {
         ("import json\njson.loads('{')", "JSONDecodeError", "Expecting property name", 2, 1),
         ("x = 1\nif x\n  pass", "SyntaxError", "expected ':'", 2, 5),
         ("x = (1\n", "SyntaxError", "'(' was never closed", 1, 5),
-        ("  x = 1", "IndentationError", "unexpected indent", 1, 1),
+        ("x = 1\n  y = 2", "IndentationError", "unexpected indent", 2, 1),
         ("raise GeneratorExit('x')", "GeneratorExit", "x", 1, 1),
         ("class E(Exception):\n  def __str__(self): raise KeyError\nraise E", "E", "<no text", 3, 1),
     ];
@@ -192,7 +193,7 @@ fn exit_codes_are_the_interpreters_own() {
     let exits = [
         ("import sys; sys.exit()", 0),
         ("import sys; sys.exit(3)", 3),
-        ("exit(2**40 + 5)", 5),
+        ("import sys; sys.exit(2**40 + 5)", 5),
         ("raise SystemExit('bye')", 1),
         ("import atexit, sys\natexit.register(lambda: print('late'))\nsys.exit(4)", 4),
     ];
@@ -355,6 +356,7 @@ fn exceptions_say_what_is_different_here() {
         ("raise ModuleNotFoundError('no _ssl', name='_ssl')", "there is no network"),
         ("raise OSError('encoder jpeg not available')", "use PNG"),
         ("raise OSError(30, 'Read-only file system')", "/output"),
+        ("raise OverflowError('Python int too large to convert to C ssize_t')", "32 bits"),
     ];
     for (code, words) in cases {
         let end = run(code).end().clone();

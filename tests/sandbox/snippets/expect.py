@@ -24,6 +24,10 @@ def snippets():
         yield name, code
 
 
+def one_liners():
+    return [line for line in (HERE / "one_liners.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+
 def module(name):
     made = sys.modules[f"_sekisho_{name}"] = types.ModuleType(name)
     exec((HARNESS / f"{name}.py").read_text(), made.__dict__)
@@ -40,7 +44,16 @@ def result(code):
 
 module("errors")
 encode = module("encode").encode
+
+
+def write(file, expected):
+    lines = ",\n".join(f" {json.dumps(name, ensure_ascii=False)}: {json.dumps(value)}" for name, value in expected.items())
+    (HERE / file).write_text("{\n" + lines + "\n}\n")
+
+
 os.chdir(tempfile.mkdtemp())
-expected = {name: encode(result(code), 1 << 20) for name, code in snippets()}
-lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in expected.items())
-(HERE / "expected.json").write_text("{\n" + lines + "\n}\n")
+write("expected.json", {name: encode(result(code), 1 << 20) for name, code in snippets()})
+preamble = (HERE / "preamble.py").read_text()
+outcomes = [f"outcome(lambda: {line})" for line in one_liners()]
+values = result(preamble + "\n[" + ",\n".join(outcomes) + "]")
+write("one_liners.json", {line: encode(value, 1 << 20) for line, value in zip(one_liners(), values)})

@@ -178,12 +178,11 @@ fn calls_run_in_parallel() {
 }
 
 /// In place of pandas, which this machine may not have.
-const PANDAS: &str = "import csv, sys, types\n\
-    class DataFrame(list): pass\n\
-    def read_csv(file, sep):\n  rows = [row for row in csv.reader(file, delimiter=sep)]\n  \
-    if len({len(row) for row in rows}) > 1: raise ValueError('another number of values')\n  return DataFrame(['csv', *rows])\n\
+const PANDAS: &str = "import sys, types\n\
+    class DataFrame(dict): pass\n\
     pandas = types.ModuleType('pandas')\n\
-    pandas.DataFrame, pandas.read_csv = DataFrame, read_csv\n\
+    pandas.DataFrame, pandas.array = DataFrame, lambda values, dtype: [dtype, *values]\n\
+    pandas.Series = lambda values, dtype: [dtype.__name__, *values]\n\
     sys.modules['pandas'] = pandas\n\
     def shown(handle):\n  value = tools.result(handle)\n  return [type(value).__name__, value]\n";
 
@@ -211,9 +210,9 @@ fn a_stored_result_is_opened_as_values() {
 #[test]
 fn with_pandas_tables_are_opened_as_data_frames() {
     let cases = [
-        ("rows", json!(["DataFrame", [{"city": "Bern", "n": 1}, {"city": "Kyoto", "n": null}]])),
-        ("csv", json!(["DataFrame", ["csv", ["city", "n"], ["Bern, old", "1"], ["Kyoto", "2"]]])),
-        ("semicolons", json!(["DataFrame", ["csv", ["city", "n"], ["Bern", "1,5"]]])),
+        ("rows", json!(["DataFrame", {"city": ["Bern", "Kyoto"], "n": ["Int64", 1, null]}])),
+        ("csv", json!(["DataFrame", {"city": ["Bern, old", "Kyoto"], "n": [1, 2]}])),
+        ("semicolons", json!(["DataFrame", {"city": ["Bern"], "n": ["1,5"]}])),
         ("numbers", json!(["list", [1, {"n": 2}]])),
         ("object", json!(["dict", {"rows": [{"n": 1}]}])),
         ("prose", json!(["str", "First, a line.\nThen another one.\n"])),
@@ -227,7 +226,35 @@ fn with_pandas_tables_are_opened_as_data_frames() {
         assert_eq!(ran.result(), expected, "{handle}: {}", ran.end());
     }
     let late = run_with_tools(&format!("{PANDAS}shown('late')[0]"));
-    assert_eq!(late.result(), "str", "what pandas cannot read stays a text");
+    assert_eq!(late.result(), "str", "what is no CSV further on stays a text");
+}
+
+#[test]
+fn no_value_of_a_table_is_another_one_in_its_data_frame() {
+    let codes = json!({
+        "zip": ["00001", "10115"],
+        "country": ["NA", ""],
+        "iban": ["12345678901234567", "98765432109876543"],
+        "version": ["1.9", "1.10"],
+        "share": [0.300_000_000_000_000_04, 2.0],
+        "price": [12.5, 3.0],
+        "active": [true, false],
+        "n": ["Int64", 7, null],
+        "empty": ["", ""],
+    });
+    let ids = json!({
+        "v": [0, 1, 2, 3],
+        "price": [1, 2.5, null, null],
+        "open": ["boolean", true, null, null, null],
+        "any": ["object", 1, "x", null, null],
+        "id": ["Int64", null, {"$type": "int", "value": "9007199254740995"}, null, null],
+        "large": ["object", null, null, {"$type": "int", "value": "9223372036854775808"}, null],
+        "sum": ["object", null, null, {"$type": "int", "value": "9007199254740993"}, 0.5],
+    });
+    for (handle, expected) in [("codes", codes), ("ids", ids)] {
+        let ran = run_with_tools(&format!("{PANDAS}dict(tools.result('{handle}'))"));
+        assert_eq!(ran.result(), expected, "{handle}: {}", ran.end());
+    }
 }
 
 #[test]
