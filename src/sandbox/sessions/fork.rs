@@ -178,7 +178,7 @@ async fn begin_copy(
 async fn copy_parts(kept: &KeptInterpreter, copies: &[SessionCopy<'_>]) -> Result<(), CallError> {
     let not_read = |reason: NotStored| match reason {
         NotStored::TooLarge | NotStored::Unsupported => not_supported(),
-        NotStored::Unavailable => failed(&reason.reason()),
+        NotStored::Unavailable | NotStored::Stopped => failed(&reason.reason()),
     };
     let (mut part, mut from) = kept.read_part(ImageCursor::State).await.map_err(not_read)?;
     loop {

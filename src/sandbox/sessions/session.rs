@@ -196,7 +196,7 @@ impl State {
         const RETRY: Duration = Duration::from_secs(60);
         self.stored.is_some()
             && match self.not_stored {
-                None => true,
+                None | Some((NotStored::Stopped, _)) => true,
                 Some((NotStored::Unavailable, at)) => at.elapsed() >= RETRY,
                 Some((NotStored::TooLarge | NotStored::Unsupported, _)) => false,
             }

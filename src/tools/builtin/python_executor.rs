@@ -75,9 +75,7 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
                            network; nothing can be installed. Nothing is kept between calls. The value of the last \
                            expression comes back as `result`, open matplotlib figures as `images`, and files written to \
                            the working directory, /output, as `files`. Files sent along, and those of the session's \
-                           workspace, are in the working directory by their names, and under /input. Indices that libraries other \
-                           than numpy and pandas return have 32 bits: convert them with .astype('int64') before \
-                           arithmetic with large numbers.";
+                           workspace, are in the working directory by their names, and under /input.";
 
 /// What programs of the bundled interpreter can do besides.
 const DESCRIPTION_OF_CODE_MODE: &str = " `from host import tools` calls the other tools: tools.NAME(argument=value) returns \

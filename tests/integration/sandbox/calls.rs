@@ -210,9 +210,17 @@ async fn added_packages_and_fonts_work() {
     for (program, expected) in cases {
         assert_eq!(app.run(program).await["result"], expected, "{program}");
     }
-    let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.title('売上 销售额 매출 Ventes')\nNone";
-    let output = app.run(plot).await;
-    assert_eq!((&output["stderr"], output["images"].as_array().unwrap().len()), (&json!(""), 1), "no glyph is missing");
+    let plots = [
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.title('売上 销售额 매출 Ventes')\nNone",
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2], label='東京'); plt.legend(title='凡例'); plt.suptitle('제목')\nplt.show()",
+        "import matplotlib.pyplot as plt\nplt.pie([1, 2], labels=['北京', '上海']); plt.annotate('注', (0, 0)); plt.text(0, 0, '文')\nNone",
+        "import pandas as pd\npd.DataFrame({'値': [1, 2]}).plot(title='図')\nNone",
+    ];
+    for plot in plots {
+        let output = app.run(plot).await;
+        let images = output["images"].as_array().unwrap().len();
+        assert_eq!((&output["stderr"], images), (&json!(""), 1), "{plot}: no glyph is missing, and nothing warns");
+    }
 }
 
 #[tokio::test]

@@ -346,3 +346,15 @@ async fn files_share_modules_and_take_models_of_pydantic() {
     let reason = degraded["python:orders"].as_str().unwrap_or_else(|| panic!("{degraded}"));
     assert!(reason.contains("orders.py:6: shop/models.py:1: "), "{reason}");
 }
+
+/// The numbers are those of a desktop, as in a program.
+#[tokio::test]
+async fn integers_of_a_function_have_64_bits() {
+    let source = "import numpy as np\nfrom scipy.signal import find_peaks\n\n\
+        def spent(calls: int) -> int:\n    counts = np.bincount([0] * calls)\n    return int((counts * 50_000)[0])\n\n\
+        def peaks(rate: int) -> list[int]:\n    values = np.zeros(4 * rate)\n    values[[rate // 2, 3 * rate]] = 1\n    \
+        return (find_peaks(values)[0] * 1_000_000 // rate).tolist()\n";
+    let own = OwnTools::start(&[("numbers.py", source)], "").await;
+    assert_eq!(own.output("numbers__spent", json!({"calls": 70_000})).await, 3_500_000_000_i64);
+    assert_eq!(own.output("numbers__peaks", json!({"rate": 50_000})).await, json!([500_000, 3_000_000]));
+}

@@ -74,11 +74,22 @@ async fn a_program_opens_a_result_as_values_and_with_pandas_as_a_table() {
     let (text, _) = run(&app, "key-of-ada", None, &format!("tools.result('{csv}').count('\\n')")).await;
     assert_eq!(text, 5_001, "without pandas it is a text");
 
+    let codes = format!("zip,country,iban\n00001,NA,12345678901234567\n{}", "10115,,98765432109876543\n".repeat(5_000));
+    let csv = store(&app, None, json!({"query": "@", "data": codes})).await;
+    let opened = format!("import pandas\ntools.result('{csv}').head(2).values.tolist()");
+    let expected = json!([["00001", "NA", "12345678901234567"], ["10115", "", "98765432109876543"]]);
+    assert_eq!(run(&app, "key-of-ada", None, &opened).await.0, expected);
+    let mut ids = vec![json!({"id": 9_007_199_254_740_995_i64, "v": 1})];
+    ids.extend((0..5_000).map(|n| json!({"v": n})));
+    let rows = store(&app, None, json!({"query": "@", "data": ids})).await;
+    let opened = format!("import pandas\nrows = tools.result('{rows}')\n[str(rows.id.dtype), str(rows.id[0])]");
+    assert_eq!(run(&app, "key-of-ada", None, &opened).await.0, json!(["Int64", "9007199254740995"]));
+
     // Each is a call, with its line.
     let directory = app.app.stop().await;
     let lines = lines(directory.path());
     let reads = lines.iter().filter(|line| line["tool"] == "read_result" && line["depth"] == 1);
-    assert_eq!(reads.clone().count(), 5);
+    assert_eq!(reads.clone().count(), 7);
     assert!(reads.clone().all(|line| line["caller"] == "ada" && line["via"] == "sandbox"), "{lines:#?}");
 }
 

@@ -1,4 +1,4 @@
-"""Computes what the snippets give on a desktop: `python3 tests/sandbox/snippets/expect.py`, with CPython 3.13 or later and
+"""Computes what the snippets and the one-liners give on a desktop: `python3 tests/sandbox/snippets/expect.py`, with CPython 3.13 or later and
 
     pip install numpy==2.5.2 pandas==3.0.6 scipy==1.18.1 scikit-learn==1.9.1 statsmodels==0.15.0 sympy==1.14.0 \
         networkx==3.7 openpyxl==3.1.5 matplotlib==3.11.2 lxml beautifulsoup4 html5lib jinja2 pyyaml
