@@ -8,6 +8,7 @@ mod chat;
 mod check;
 mod client;
 mod cluster;
+mod connect;
 #[cfg(feature = "console")]
 mod console;
 mod conversations;
@@ -168,6 +169,11 @@ enum Command {
         #[command(subcommand)]
         command: mcp::McpCommand,
     },
+    /// Move the MCP servers of editors behind the gateway: `sekisho connect cursor`.
+    ///
+    /// Shows the changes first. Each server of the editor's file that the gateway can run moves to the gateway's own file
+    /// of servers, and the editor gets the gateway in their place. The old file is kept beside it; `--undo` restores it.
+    Connect(connect::ConnectCommand),
     /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
     #[cfg(feature = "console")]
     Console,
@@ -267,6 +273,7 @@ pub fn main() -> ExitCode {
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
+        Command::Connect(command) => connect::run(&common, &command),
         #[cfg(feature = "console")]
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),

@@ -2,9 +2,21 @@
 
 use serde_json::json;
 
-use super::client::{Unanswered, sentence};
-use super::local_gateway::with_remote;
+use super::client::{Remote, Unanswered, sentence};
+use super::local_gateway::{self, with_remote};
 use super::{Common, Exit, present};
+use sekisho_api::NamedCaller;
+use sekisho_config::Config;
+
+/// Shows a link if the gateway of the state directory has the console.
+pub(super) fn offer(config: &Config) {
+    let Ok(Some(gateway)) = local_gateway::find(config, &NamedCaller::administrator()) else { return };
+    let link = Remote::new(&gateway).and_then(|remote| remote.post(&["console", "link"], &json!({})));
+    match link.ok().as_ref().and_then(|reply| reply["url"].as_str()) {
+        Some(url) => present::info(&format!("The console, once, within 30 seconds: {url}")),
+        None => present::info("`sekisho console` prints a link to the console while `sekisho serve` runs."),
+    }
+}
 
 pub(super) fn run(common: &Common) -> Exit {
     with_remote(common, |remote| {

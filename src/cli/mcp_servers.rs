@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use sekisho_config::Config;
 use sekisho_core::json;
 
 #[derive(Debug, Subcommand)]
@@ -121,8 +122,13 @@ impl ServersFile {
         }
         let config =
             load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|errors| describe(&errors))?;
-        config.mcp_files().into_iter().next().ok_or_else(|| "no file is configured; set --file".to_owned())
+        file_of(&config)
     }
+}
+
+/// The file of the configuration that is changed without `--file`.
+pub(super) fn file_of(config: &Config) -> Result<PathBuf, String> {
+    config.mcp_files().into_iter().next().ok_or_else(|| "no file is configured; set --file".to_owned())
 }
 
 fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<String>) -> Result<Value, String> {
@@ -150,7 +156,7 @@ fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<S
 }
 
 /// The servers of a file; none if the file does not exist.
-fn read(file: &Path) -> Result<Map<String, Value>, String> {
+pub(super) fn read(file: &Path) -> Result<Map<String, Value>, String> {
     if file.exists() { read_existing(file) } else { Ok(Map::new()) }
 }
 
@@ -166,18 +172,25 @@ fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Written atomically and readable only by this user: the file may contain credentials.
-fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
-    let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
+/// Readable only by this user: the file may contain credentials.
+pub(super) fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
     let text = serde_json::to_string_pretty(&json!({"mcpServers": servers})).map_err(|error| error.to_string())?;
+    write_text(file, &(text + "\n"), 0o600)
+}
+
+/// Written atomically, with these permissions.
+pub(super) fn write_text(file: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
     if let Some(folder) = file.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at)?;
     }
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let mut options = fs::OpenOptions::new();
-    let mut new = options.write(true).create(true).truncate(true).mode(0o600).open(&beside).map_err(at)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.write_all(b"\n")).and_then(|()| new.sync_all()).map_err(at)?;
+    let mut new = options.write(true).create(true).truncate(true).mode(mode).open(&beside).map_err(at)?;
+    // A file of an earlier attempt has its own, and so has the mask of the process.
+    new.set_permissions(fs::Permissions::from_mode(mode)).map_err(at)?;
+    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(at)?;
     fs::rename(&beside, file).map_err(at)
 }
 

@@ -85,6 +85,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Sandbox { command: SandboxCommand::Worker { .. } } => RemoteSupport::Ignored,
         Command::Check { .. } => RemoteSupport::Local(", or use `check --remote`"),
         Command::Explain(_) => RemoteSupport::Local(", or use `call --dry-run`"),
+        Command::Connect(_) => RemoteSupport::Local(", or use `connect --http=URL`"),
         #[cfg(feature = "console")]
         Command::Console => RemoteSupport::Local(""),
         Command::Serve(_)
@@ -151,11 +152,12 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 16] = [
+    const LOCAL: [&[&str]; 17] = [
         &["tools", "new", "x"],
         &["tools", "test"],
         &["tools", "lock"],
         &["serve"],
+        &["connect"],
         &["console"],
         &["check"],
         &["lock"],

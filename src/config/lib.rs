@@ -81,6 +81,7 @@ pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
+pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpServerSettings, McpShare, McpSignIn,
     McpTransport,

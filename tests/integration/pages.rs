@@ -20,6 +20,7 @@ const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const BOUNDS: &str = include_str!("../../docs/bounds.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const CONNECT: &str = include_str!("../../docs/connect.md");
 const CONSOLE: &str = include_str!("../../docs/console.md");
 const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
@@ -39,12 +40,13 @@ const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 22] = [
+const PAGES: [(&str, &str); 23] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("bounds.md", BOUNDS),
     ("configuration.md", CONFIGURATION),
+    ("connect.md", CONNECT),
     ("console.md", CONSOLE),
     ("conversations.md", CONVERSATIONS),
     ("glossary.md", GLOSSARY),
@@ -190,13 +192,14 @@ fn every_script_shown_can_be_run() {
 }
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
-const NOT_RUN: [&str; 20] = [
+const NOT_RUN: [&str; 21] = [
     "sekisho serve",
     "sekisho tools new",
     "sekisho tools test",
     "sekisho tools lock",
     "sekisho audit verify --stored",
     "sekisho cluster",
+    "sekisho connect",
     "sekisho console",
     "sekisho keys",
     "sekisho limits",

@@ -54,7 +54,7 @@ pub fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, 
 }
 
 /// Names of other programs may contain spaces and dots; tools' names may not.
-fn as_name(name: &str) -> String {
+pub fn as_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' }).take(48).collect()
 }
 

@@ -1,0 +1,81 @@
+//! The servers of the gateway, to which those of editors are added.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::mcp_servers;
+use sekisho_config::{Config, Environment, mcp_file};
+use sekisho_outbound::DomainList;
+
+/// The gateway's servers: all of them, and the entries of the file that is written.
+pub(super) struct GatewayServers {
+    config: Config,
+    environment: Environment,
+    file: PathBuf,
+    entries: Map<String, Value>,
+    is_changed: bool,
+}
+
+impl GatewayServers {
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn read(config: Config, environment: Environment) -> Result<Self, String> {
+        let file = mcp_servers::file_of(&config)?;
+        let entries = mcp_servers::read(&file)?;
+        Ok(Self { config, environment, file, entries, is_changed: false })
+    }
+
+    /// Adds a server of an editor, unless it is there already. Returns its name: with the editor's as a suffix where
+    /// another server has it.
+    ///
+    /// # Errors
+    /// Why the gateway cannot have the server.
+    pub(super) fn take(&mut self, name: &str, editor: &str, entry: Value) -> Result<String, String> {
+        let plain = mcp_file::as_name(name);
+        for name in [plain.clone(), mcp_file::as_name(&format!("{plain}-{editor}"))] {
+            match self.entries.get(&name) {
+                Some(existing) if *existing == entry => return Ok(name),
+                Some(_) => {}
+                // In the configuration, or in another file.
+                None if self.config.mcp.servers.contains_key(&name) => {}
+                None => {
+                    self.check(&name, &entry)?;
+                    self.entries.insert(name.clone(), entry);
+                    self.is_changed = true;
+                    return Ok(name);
+                }
+            }
+        }
+        Err(format!("the gateway has another server {plain:?}"))
+    }
+
+    /// Refuses what would keep the gateway from starting, or the server from being reached.
+    fn check(&mut self, name: &str, entry: &Value) -> Result<(), String> {
+        let text = json!({"mcpServers": {name: entry}}).to_string();
+        let settings =
+            mcp_file::parse(text.as_bytes(), &self.environment)?.remove(name).ok_or("its name is not valid")?;
+        if let Some(url) = &settings.url {
+            let allowed = DomainList::parse(&self.config.outbound.mcp_allowed_domains);
+            if !allowed.is_ok_and(|allowed| allowed.allows(url)) {
+                let host = url.host_str().unwrap_or_default();
+                return Err(format!("its host {host} is not in `outbound.mcp_allowed_domains` (MCP_ALLOWED_DOMAINS)"));
+            }
+        }
+        let mut with_server = self.config.clone();
+        with_server.mcp.servers.insert(name.to_owned(), settings);
+        match with_server.check().first() {
+            Some(error) => Err(error.to_string()),
+            None => {
+                self.config = with_server;
+                Ok(())
+            }
+        }
+    }
+
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(&self) -> Result<(), String> {
+        if self.is_changed { mcp_servers::write(&self.file, &self.entries) } else { Ok(()) }
+    }
+}
