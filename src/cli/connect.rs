@@ -288,7 +288,7 @@ fn make(changes: &[Change]) -> Result<(), String> {
     changes.iter().filter(|change| change.changes_file()).try_for_each(Change::make)
 }
 
-/// Starts the gateway as the editor will, and shows what it offers.
+/// Starts the gateway as the editor will, and shows how many tools it offers.
 fn start(common: &Common, caller: &NamedCaller) -> Result<(), Failure> {
     // With the servers that were added.
     let config = local_gateway::configuration(common)?;

@@ -25,6 +25,7 @@ mod client_tools;
 mod clients;
 mod cluster;
 mod components;
+mod connect;
 mod connections;
 mod console;
 mod console_agents;

@@ -22,7 +22,7 @@ fn audit_lines(directory: &TempDir) -> usize {
 }
 
 /// Repeats until it holds.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < until, "{what}");
@@ -46,26 +46,27 @@ fn status(directory: &TempDir) -> Option<Value> {
 }
 
 /// An MCP client that starts `sekisho mcp serve`.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
 impl Client {
     fn start(directory: &TempDir, arguments: &[&str]) -> Self {
-        let mut child = sekisho(directory)
-            .args(["mcp", "serve"])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = sekisho(directory);
+        command.args(["mcp", "serve"]).args(arguments);
+        Self::of(command)
+    }
+
+    /// The client of this program.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self { child, output }
     }
 
-    fn ask(&mut self, id: u64, method: &str, mut params: Value) -> Value {
+    pub(crate) fn ask(&mut self, id: u64, method: &str, mut params: Value) -> Value {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},

@@ -183,7 +183,7 @@ impl EditorFile {
         format!("{} {problem}", self.path.display())
     }
 
-    /// The text with the servers of `backup` and without the gateway. What the editor or its user changed since stays.
+    /// The text with the servers of `backup` and without the gateway. Later changes of the editor and its user stay.
     fn without_gateway(&self, editor: &Editor, backup: &str) -> Result<String, String> {
         let text = without_gateway(&self.text, backup, editor);
         text.map_err(|problem| format!("{} or {BACKUP} beside it {problem}", self.path.display()))

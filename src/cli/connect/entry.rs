@@ -9,7 +9,7 @@ use super::editors::{Editor, Variables};
 /// The variable with a caller's key. No file has the key itself.
 const KEY: &str = "SEKISHO_API_KEY";
 
-/// Members that do not change what the server is or may do: the gateway has its own time limits and asks nobody.
+/// Members that neither change the server nor restrict it: the gateway has its own time limits and asks nobody.
 const IGNORED: [&str; 14] = [
     "alwaysAllow",
     "autoApprove",
@@ -219,14 +219,14 @@ fn is_relative(member: &str, path: &str) -> bool {
 
 /// The gateway, as a server of an editor.
 #[derive(Debug, Clone)]
-pub(super) enum Gateway {
+pub(super) enum GatewayEntry {
     /// The editor starts the program.
     Program { command: String, arguments: Vec<String>, environment: Map<String, Value> },
     /// The editor sends requests.
     Address { url: String, needs_key: bool },
 }
 
-impl Gateway {
+impl GatewayEntry {
     /// The entry in the form of the editor.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The servers of the gateway, to which those of editors are added.
+//! The servers of the gateway, to which servers of editors are added.
 
 use std::path::PathBuf;
 
