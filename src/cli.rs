@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod add;
 mod approvals;
 mod audit;
 mod backup;
@@ -14,6 +15,8 @@ mod console;
 mod conversations;
 mod core_dumps;
 mod explain;
+mod failure;
+mod gateway_servers;
 mod import;
 mod keys;
 mod limits;
@@ -174,6 +177,12 @@ enum Command {
     /// Shows the changes first. Each server of the editor's file that the gateway can run moves to the gateway's own file
     /// of servers, and the editor gets the gateway in their place. The old file is kept beside it; `--undo` restores it.
     Connect(connect::ConnectCommand),
+    /// Add tools: `sekisho add npx -y @modelcontextprotocol/server-filesystem ~/docs`, `sekisho add https://mcp.example.com/mcp`.
+    ///
+    /// The source is a program with MCP, the URL of an MCP server, the URL or file of an OpenAPI document, or a file of
+    /// Python functions. A running gateway offers the tools without a restart. Where the configuration must allow
+    /// something, the command shows the lines.
+    Add(add::AddCommand),
     /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
     #[cfg(feature = "console")]
     Console,
@@ -273,6 +282,7 @@ pub fn main() -> ExitCode {
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
+        Command::Add(command) => add::run(&common, &command),
         Command::Connect(command) => connect::run(&common, &command),
         #[cfg(feature = "console")]
         Command::Console => console::run(&common),

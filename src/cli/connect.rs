@@ -5,7 +5,6 @@ mod change;
 mod document;
 mod editors;
 mod entry;
-mod servers;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +18,10 @@ use url::Url;
 use self::change::{Change, ChangeKind, EditorFile};
 use self::editors::{EDITORS, Editor, Folders};
 use self::entry::Gateway;
-use self::servers::GatewayServers;
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
+use super::failure::Failure;
+use super::gateway_servers::GatewayServers;
 use super::{Common, Exit, local_gateway, present};
 use sekisho_api::NamedCaller;
 use sekisho_config::{AnonymousAccess, Config, Environment};
@@ -53,35 +53,9 @@ pub(super) struct ConnectCommand {
     identity: Identity,
 }
 
-/// Why the command ends early.
-enum Failure {
-    Problem(String),
-    /// The problem was shown.
-    Shown(Exit),
-}
-
-impl From<String> for Failure {
-    fn from(problem: String) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<Exit> for Failure {
-    fn from(exit: Exit) -> Self {
-        Self::Shown(exit)
-    }
-}
-
 pub(super) fn run(common: &Common, command: &ConnectCommand) -> Exit {
     let done = if command.undo { undo(common, command) } else { connect(common, command) };
-    match done {
-        Ok(()) => Exit::Done,
-        Err(Failure::Shown(exit)) => exit,
-        Err(Failure::Problem(problem)) => {
-            present::problem(&problem);
-            Exit::Failed
-        }
-    }
+    done.map_or_else(Failure::report, |()| Exit::Done)
 }
 
 fn connect(common: &Common, command: &ConnectCommand) -> Result<(), Failure> {

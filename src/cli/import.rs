@@ -1,5 +1,6 @@
 //! `sekisho import`: previews the tools of a document before it is added to the configuration.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -7,10 +8,12 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::client::{Remote, Unanswered, sentence};
-use super::{Common, Exit, present, with_config};
-use sekisho_config::{CollectionSettings, Config};
+use super::{Common, Exit, local_gateway, present, with_config};
+use sekisho_api::NamedCaller;
+use sekisho_config::{AuthSettings, CollectionSettings, Config, Secret};
 use sekisho_openapi::Collection;
 use sekisho_openapi::read::report::{Note, Report, Works};
+use sekisho_outbound::DomainList;
 
 /// Placeholder server of a document that names none: a reserved name (RFC 2606 §2).
 const STAND_IN: &str = "https://server.invalid/";
@@ -40,17 +43,19 @@ pub(super) enum ImportCommand {
 }
 
 /// A document, and the settings of its collection.
-struct Import {
-    document: String,
-    name: String,
-    base_url: Option<Url>,
+pub(super) struct Import {
+    pub(super) document: String,
+    pub(super) name: String,
+    pub(super) base_url: Option<Url>,
+    /// The variable with the key of its API.
+    pub(super) key_variable: Option<String>,
 }
 
 pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
     let ImportCommand::Openapi { document, name, base_url, report, dry_run } = command;
-    let import = Import { document, name, base_url };
+    let import = Import { document, name, base_url, key_variable: None };
     if let Some(server) = &common.server {
-        return import.at_server(common, server, dry_run);
+        return import.register(common, Remote::at(server), dry_run);
     }
     with_config(common, |config| match import.preview(config) {
         Err(problem) => {
@@ -64,6 +69,43 @@ pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
                 present::line(&format!("\nFor the configuration:\n{}", import.entry(&collection)));
             }
             Exit::Done
+        }
+    })
+}
+
+/// Shows the tools of a document, and registers it with the running gateway, or shows the entry for the configuration
+/// where that is needed: for its hosts, or its key.
+pub(super) fn add(common: &Common, import: &Import) -> Exit {
+    with_config(common, |config| {
+        let mut with_host = config.clone();
+        // The user of the command names it, and no caller of a gateway.
+        with_host.outbound.openapi_allowed_domains.extend(import.host());
+        let collection = match import.preview(with_host) {
+            Ok(collection) => collection,
+            Err(problem) => {
+                present::problem(&problem);
+                return Exit::Failed;
+            }
+        };
+        show(&collection.report, false);
+        let gateway = match local_gateway::find(&config, &NamedCaller::administrator()) {
+            Ok(gateway) => gateway,
+            Err(exit) => return exit,
+        };
+        let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains);
+        let urls = collection.servers().into_iter().chain(import.address());
+        let is_allowed = allowed.is_ok_and(|allowed| urls.into_iter().all(|url| allowed.allows(&url)));
+        match gateway {
+            Some(gateway) if is_allowed && import.key_variable.is_none() => {
+                import.register(common, Remote::new(&gateway), false)
+            }
+            _ => {
+                present::line(&format!(
+                    "\nAdd this to the configuration, and start the gateway, or send it SIGHUP:\n{}",
+                    import.entry(&collection)
+                ));
+                Exit::Done
+            }
         }
     })
 }
@@ -84,7 +126,7 @@ impl Import {
     }
 
     /// Registers the document with a running gateway, or only validates it there.
-    fn at_server(&self, common: &Common, server: &Url, dry_run: bool) -> Exit {
+    fn register(&self, common: &Common, remote: Result<Remote, Unanswered>, dry_run: bool) -> Exit {
         let body = match self.body(dry_run) {
             Ok(body) => Value::Object(body),
             Err(problem) => {
@@ -93,7 +135,7 @@ impl Import {
             }
         };
         let action = if dry_run { "validate" } else { "register" };
-        let answer = match Remote::at(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
+        let answer = match remote.and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
             Err(unanswered) => return unanswered.report(),
             Ok(answer) if answer["error"].is_string() => return Unanswered::Refused(sentence(&answer)).report(),
             Ok(answer) => answer,
@@ -130,19 +172,29 @@ impl Import {
     fn settings(&self) -> CollectionSettings {
         let spec_url = self.address();
         let spec_file = spec_url.is_none().then(|| PathBuf::from(&self.document));
-        CollectionSettings { spec_url, spec_file, base_url: self.base_url.clone(), ..CollectionSettings::default() }
+        // The document says which of the two it needs. A preview sends neither.
+        let key = self.key_variable.as_deref().map(Secret::new);
+        let auth_config = AuthSettings { api_key: key.clone(), token: key, ..AuthSettings::default() };
+        let base_url = self.base_url.clone();
+        CollectionSettings { spec_url, spec_file, base_url, auth_config, ..CollectionSettings::default() }
     }
 
     fn address(&self) -> Option<Url> {
         Url::parse(&self.document).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
     }
 
+    /// The host of the document.
+    fn host(&self) -> Option<String> {
+        self.address().as_ref().and_then(Url::host_str).map(str::to_owned)
+    }
+
     /// The configuration entry that offers the document's tools and allows their hosts.
     fn entry(&self, collection: &Collection) -> String {
         let servers = collection.servers();
         let is_known = |host: &&str| *host != STAND_IN_HOST;
-        let mut hosts: Vec<_> = servers.iter().filter_map(Url::host_str).filter(is_known).collect();
-        hosts.dedup();
+        let own = self.host();
+        let hosts = servers.iter().filter_map(Url::host_str).filter(is_known).chain(own.as_deref());
+        let hosts: Vec<_> = hosts.collect::<BTreeSet<_>>().into_iter().collect();
         // An absolute path: the service may be started in another folder.
         let file = std::path::absolute(&self.document).unwrap_or_else(|_| PathBuf::from(&self.document));
         let (key, place) = match self.address() {
@@ -156,8 +208,11 @@ impl Import {
             }
             None => String::new(),
         };
+        let credentials = self.key_variable.as_deref().map_or_else(String::new, |variable| {
+            format!("\n      auth_config: {{api_key: \"${{{variable}}}\", token: \"${{{variable}}}\"}}")
+        });
         format!(
-            "outbound:\n  openapi_allowed_domains: [{}]\nopenapi:\n  collections:\n    {}:\n      {key}: {place:?}{base_url}",
+            "outbound:\n  openapi_allowed_domains: [{}]\nopenapi:\n  collections:\n    {}:\n      {key}: {place:?}{base_url}{credentials}",
             hosts.join(", "),
             self.name
         )

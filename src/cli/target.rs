@@ -88,7 +88,8 @@ fn remote_support(command: &Command) -> RemoteSupport {
         Command::Connect(_) => RemoteSupport::Local(", or use `connect --http=URL`"),
         #[cfg(feature = "console")]
         Command::Console => RemoteSupport::Local(""),
-        Command::Serve(_)
+        Command::Add(_)
+        | Command::Serve(_)
         | Command::Lock(_)
         | Command::Audit { .. }
         | Command::Backup { .. }
@@ -152,7 +153,8 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 17] = [
+    const LOCAL: [&[&str]; 18] = [
+        &["add", "x"],
         &["tools", "new", "x"],
         &["tools", "test"],
         &["tools", "lock"],

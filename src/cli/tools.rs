@@ -90,6 +90,30 @@ pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
     offered.inspect_err(|problem| present::problem(&problem.to_string())).ok()
 }
 
+/// Shows the tools of one source, and why some are not offered.
+pub(super) fn show_source(common: &Common, config: &Config, name: &str) -> Exit {
+    let Some(offered) = offered_tools(config) else { return Exit::Misconfigured };
+    if let Some(reason) = offered.out_of_reach.get(&format!("mcp:{name}")) {
+        present::problem(&format!("its tools are not offered yet: {reason}"));
+        return Exit::Failed;
+    }
+    let listed = match look_up(&offered.snapshot, &ListingCommand::List) {
+        Ok(listed) => listed,
+        Err(problem) => {
+            present::problem(&problem);
+            return Exit::Failed;
+        }
+    };
+    let prefix = format!("{name}__");
+    let is_of_source = |tool: &&Value| tool["name"].as_str().is_some_and(|tool| tool.starts_with(&prefix));
+    let tools: Vec<_> = listed.as_array().into_iter().flatten().filter(is_of_source).cloned().collect();
+    if tools.is_empty() {
+        present::problem("it offers no tools; `sekisho check` shows why");
+        return Exit::Failed;
+    }
+    show(common, &ListingCommand::List, &Value::Array(tools))
+}
+
 fn ask(remote: &Remote, command: &ListingCommand) -> Result<Value, super::client::Unanswered> {
     match command {
         ListingCommand::List => remote.get(&["tools", "list"], &[("detail", "full")]),

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::document::Document;
 use super::editors::{Editor, GATEWAY};
-use super::entry::{self, Gateway};
-use super::servers::GatewayServers;
+use super::entry::{self, GatewayEntry};
+use crate::cli::gateway_servers::GatewayServers;
 use crate::cli::mcp_servers::write_text;
 
 /// The end of the name of a file's copy.
@@ -78,7 +78,7 @@ impl Change {
         editor: &'static Editor,
         file: EditorFile,
         servers: &mut GatewayServers,
-        gateway: &Gateway,
+        gateway: &GatewayEntry,
     ) -> Result<Self, String> {
         let own = gateway.entry(editor)?;
         let mut document = file.document(editor)?;

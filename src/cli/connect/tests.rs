@@ -13,8 +13,8 @@ use url::Url;
 use super::change::{Change, ChangeKind, EditorFile};
 use super::document::{Document, Format};
 use super::editors::{EDITORS, Editor, Folders, GATEWAY};
-use super::entry::Gateway;
-use super::servers::GatewayServers;
+use super::entry::GatewayEntry;
+use crate::cli::gateway_servers::GatewayServers;
 use sekisho_config::{Config, Environment, OutboundConfig};
 
 #[derive(Deserialize)]
@@ -47,9 +47,9 @@ fn folders(home: &Path) -> Folders {
     Folders::of(&environment(home)).unwrap()
 }
 
-fn program() -> Gateway {
+fn program() -> GatewayEntry {
     let arguments = ["mcp", "serve"].map(str::to_owned).to_vec();
-    Gateway::Program { command: "/opt/sekisho".to_owned(), arguments, environment: Map::new() }
+    GatewayEntry::Program { command: "/opt/sekisho".to_owned(), arguments, environment: Map::new() }
 }
 
 fn write(editor: &Editor, home: &Path, text: &str) {
@@ -146,7 +146,7 @@ fn each_editor_is_connected_once_and_gets_its_file_back() {
 
 #[test]
 fn the_gateway_at_an_address_has_the_form_of_the_editor() {
-    let at = |needs_key| Gateway::Address { url: "http://localhost:8080/mcp".to_owned(), needs_key };
+    let at = |needs_key| GatewayEntry::Address { url: "http://localhost:8080/mcp".to_owned(), needs_key };
     for Case { editor: name, address, .. } in cases() {
         let editor = editor(&name);
         match address {
@@ -299,8 +299,8 @@ fn the_address_is_the_configured_or_the_given_one() {
     let at = |given: Option<&str>, config: &Config| {
         let given = given.map(|text| Url::parse(text).unwrap());
         match super::gateway_at(given.as_ref(), config).unwrap() {
-            Gateway::Address { url, needs_key } => (url, needs_key),
-            Gateway::Program { .. } => panic!("a program"),
+            GatewayEntry::Address { url, needs_key } => (url, needs_key),
+            GatewayEntry::Program { .. } => panic!("a program"),
         }
     };
     let mut config = Config::default();

@@ -1,10 +1,10 @@
-//! The servers of the gateway, to which servers of editors are added.
+//! The servers of the gateway, to which `sekisho connect` and `sekisho add` add some.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::mcp_servers;
+use super::mcp_servers;
 use sekisho_config::{Config, Environment, mcp_file};
 use sekisho_outbound::DomainList;
 
@@ -39,15 +39,24 @@ impl GatewayServers {
                 Some(_) => {}
                 // In the configuration, or in another file.
                 None if self.config.mcp.servers.contains_key(&name) => {}
-                None => {
-                    self.check(&name, &entry)?;
-                    self.entries.insert(name.clone(), entry);
-                    self.is_changed = true;
-                    return Ok(name);
-                }
+                None => return self.add(&name, entry).map(|()| name),
             }
         }
         Err(format!("the gateway has another server {plain:?}"))
+    }
+
+    /// Adds a server.
+    ///
+    /// # Errors
+    /// The name is taken, or the gateway cannot have the server.
+    pub(super) fn add(&mut self, name: &str, entry: Value) -> Result<(), String> {
+        if self.entries.contains_key(name) || self.config.mcp.servers.contains_key(name) {
+            return Err(format!("the gateway has a server {name:?} already; choose another name, or remove it first"));
+        }
+        self.check(name, &entry)?;
+        self.entries.insert(name.to_owned(), entry);
+        self.is_changed = true;
+        Ok(())
     }
 
     /// Refuses what would keep the gateway from starting, or the server from being reached.

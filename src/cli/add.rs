@@ -1,0 +1,247 @@
+//! `sekisho add`: one verb for each kind of source of tools.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::failure::Failure;
+use super::gateway_servers::GatewayServers;
+use super::import::{self, Import};
+use super::{Common, Exit, local_gateway, present, tools};
+use sekisho_config::{Config, Environment, TOOL_FILE_RULE, is_tool_file, mcp_file};
+
+#[derive(Debug, Args)]
+pub(super) struct AddCommand {
+    /// A program, the URL of an MCP server, the URL or file of an OpenAPI document, or a file of Python functions.
+    source: String,
+    /// The arguments of the program. Options of this command come before it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+    /// The prefix of the tools' names; by default from the source.
+    #[arg(long)]
+    name: Option<String>,
+    /// The kind of source, where it cannot be seen.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// The variable with the key: sent to a URL, or a variable of the program.
+    #[arg(long, value_name = "VARIABLE")]
+    key_env: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A program with MCP over standard input and output.
+    Program,
+    /// An MCP server over HTTP.
+    Mcp,
+    /// An API with an OpenAPI document.
+    Openapi,
+    /// Python functions.
+    Python,
+}
+
+pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
+    let Some(kind) = command.kind.or_else(|| kind_of(&command.source, &command.arguments)).or_else(ask_kind) else {
+        present::problem("the URL is of an MCP server or of an OpenAPI document: add --kind mcp or --kind openapi");
+        return Exit::WrongCommandLine;
+    };
+    if kind != Kind::Program && !command.arguments.is_empty() {
+        present::problem("only a program has arguments");
+        return Exit::WrongCommandLine;
+    }
+    let name = command.name.clone().unwrap_or_else(|| name_of(kind, &command.source, &command.arguments));
+    let added = match kind {
+        Kind::Openapi => {
+            let (document, key_variable) = (command.source.clone(), command.key_env.clone());
+            return import::add(common, &Import { document, name, base_url: None, key_variable });
+        }
+        Kind::Program | Kind::Mcp => add_server(common, command, &name),
+        Kind::Python => add_file(common, command, &name),
+    };
+    match added {
+        Ok(config) => tools::show_source(common, &config, &name),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// The kind, unless it is a URL that may be of two kinds.
+fn kind_of(source: &str, arguments: &[String]) -> Option<Kind> {
+    let url = Url::parse(source).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let path = url.as_ref().map_or(source, Url::path).trim_end_matches('/').to_ascii_lowercase();
+    let ends_with = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
+    let is_document = ends_with(&[".json", ".yaml", ".yml"]);
+    match &url {
+        Some(_) if is_document || ["openapi", "swagger", "api-docs"].iter().any(|part| path.contains(part)) => {
+            Some(Kind::Openapi)
+        }
+        Some(_) => ends_with(&["/mcp", "/sse"]).then_some(Kind::Mcp),
+        None if arguments.is_empty() && is_document => Some(Kind::Openapi),
+        None if arguments.is_empty() && ends_with(&[".py"]) => Some(Kind::Python),
+        None => Some(Kind::Program),
+    }
+}
+
+/// Asks on a terminal.
+fn ask_kind() -> Option<Kind> {
+    if !io::stdin().is_terminal() {
+        return None;
+    }
+    let _gone = write!(io::stderr(), "Is it an MCP server or an OpenAPI document? [mcp/openapi] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).ok()?;
+    match answer.trim() {
+        "mcp" => Some(Kind::Mcp),
+        "openapi" => Some(Kind::Openapi),
+        _ => None,
+    }
+}
+
+/// Programs that run the package of their first argument.
+const RUNNERS: [&str; 5] = ["npx", "uvx", "bunx", "pnpx", "pipx"];
+
+/// Parts of the names of packages and hosts that say nothing.
+const PREFIXES: [&str; 5] = ["mcp-server-", "server-", "mcp-", "mcp_server_", "mcp_"];
+const SUFFIXES: [&str; 5] = ["-mcp-server", "-server", "-mcp", "_mcp", "_server"];
+
+/// `filesystem` of `npx -y @modelcontextprotocol/server-filesystem`, `example` of `https://mcp.example.com/mcp`.
+fn name_of(kind: Kind, source: &str, arguments: &[String]) -> String {
+    let stem = |path: &str| {
+        let name = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or(path);
+        name.to_owned()
+    };
+    let url = Url::parse(source).ok();
+    let host = url.as_ref().and_then(|url| match url.host() {
+        Some(url::Host::Domain(host)) => Some(host.rsplit('.').nth(1).unwrap_or(host).to_owned()),
+        _ => None,
+    });
+    let name = match (kind, host) {
+        (Kind::Mcp | Kind::Openapi, Some(host)) => host,
+        (Kind::Program, _) if RUNNERS.contains(&&*stem(source)) => {
+            let package = arguments.iter().find(|argument| !argument.starts_with('-') && *argument != "run");
+            let package = package.map_or(source, String::as_str);
+            let package = package.rsplit('/').next().unwrap_or(package);
+            package.split(['@', '=']).find(|part| !part.is_empty()).unwrap_or(package).to_owned()
+        }
+        _ => stem(source),
+    };
+    let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(&name);
+    let short = SUFFIXES.iter().find_map(|suffix| short.strip_suffix(suffix)).unwrap_or(short);
+    mcp_file::as_name(if short.is_empty() { &name } else { short })
+}
+
+/// Adds an MCP server to the gateway's file. Returns the configuration with it.
+fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Config, Failure> {
+    let environment = Environment::of_process(common.config.as_deref()).map_err(|error| error.to_string())?;
+    let config = local_gateway::configuration(common)?;
+    let mut servers = GatewayServers::read(config, environment)?;
+    servers.add(name, entry(command))?;
+    servers.write()?;
+    present::info(&format!("added the MCP server {name}; a running gateway offers its tools within seconds"));
+    Ok(local_gateway::configuration(common)?)
+}
+
+fn entry(command: &AddCommand) -> Value {
+    let is_url = Url::parse(&command.source).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    let key = command.key_env.as_ref().map(|variable| (variable, format!("${{{variable}}}")));
+    let mut entry = Map::new();
+    if is_url {
+        entry.insert("url".to_owned(), command.source.as_str().into());
+        if let Some((_, value)) = key {
+            entry.insert("headers".to_owned(), json!({"Authorization": format!("Bearer {value}")}));
+        }
+    } else {
+        entry.insert("command".to_owned(), command.source.as_str().into());
+        entry.insert("args".to_owned(), command.arguments.clone().into());
+        if let Some((variable, value)) = key {
+            entry.insert("env".to_owned(), json!({variable: value}));
+        }
+    }
+    Value::Object(entry)
+}
+
+/// Copies a file of Python functions into their folder.
+fn add_file(common: &Common, command: &AddCommand, name: &str) -> Result<Config, Failure> {
+    let config = local_gateway::configuration(common)?;
+    if !is_tool_file(name) {
+        return Err(format!("{name:?} cannot be the name of a file of tools: {TOOL_FILE_RULE}; set --name").into());
+    }
+    let source = Path::new(&command.source);
+    let text = fs::read(source).map_err(|error| format!("{} cannot be read: {error}", source.display()))?;
+    let Some(folder) = &config.python_tools.directory else {
+        let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
+        let folder = source.parent().unwrap_or(&source).display();
+        return Err(format!(
+            "no folder of Python functions is configured; add this to the configuration, and start the gateway, or send \
+             it SIGHUP: python_tools: {{directory: {folder}}}"
+        )
+        .into());
+    };
+    let file = folder.join(format!("{name}.py"));
+    let is_there =
+        fs::canonicalize(&file).is_ok_and(|there| fs::canonicalize(source).is_ok_and(|source| source == there));
+    if !is_there {
+        let created = fs::OpenOptions::new().write(true).create_new(true).open(&file);
+        let written = created.and_then(|mut created| created.write_all(&text));
+        written.map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+        present::info(&format!("added {}; a running gateway offers its functions within seconds", file.display()));
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        command: AddCommand,
+    }
+
+    fn parsed(line: &str) -> AddCommand {
+        Line::try_parse_from(std::iter::once("add").chain(line.split(' '))).unwrap().command
+    }
+
+    #[test]
+    fn a_source_has_a_kind_and_a_name() {
+        for (line, kind, name) in [
+            ("npx -y @modelcontextprotocol/server-filesystem /docs", Some(Kind::Program), "filesystem"),
+            ("npx -y @upstash/context7-mcp@latest --port 1", Some(Kind::Program), "context7"),
+            ("uvx mcp-server-time --local-timezone UTC", Some(Kind::Program), "time"),
+            ("/opt/tools/weather-server", Some(Kind::Program), "weather"),
+            ("python server.py", Some(Kind::Program), "python"),
+            ("./weather.py", Some(Kind::Python), "weather"),
+            ("api/petstore.yaml", Some(Kind::Openapi), "petstore"),
+            ("https://api.example.com/openapi.json", Some(Kind::Openapi), "example"),
+            ("https://api.example.com/v3/api-docs", Some(Kind::Openapi), "example"),
+            ("https://mcp.example.com/mcp/", Some(Kind::Mcp), "example"),
+            ("http://127.0.0.1:3000/sse", Some(Kind::Mcp), "sse"),
+            ("https://example.com/", None, "example"),
+        ] {
+            let command = parsed(line);
+            assert_eq!(kind_of(&command.source, &command.arguments), kind, "{line}");
+            let kind = kind.unwrap_or(Kind::Mcp);
+            assert_eq!(name_of(kind, &command.source, &command.arguments), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_entry_has_a_reference_to_the_key() {
+        for (line, expected) in [
+            ("npx -y x --key-env A", json!({"command": "npx", "args": ["-y", "x", "--key-env", "A"]})),
+            ("--key-env A npx -y x", json!({"command": "npx", "args": ["-y", "x"], "env": {"A": "${A}"}})),
+            (
+                "https://mcp.example.com/mcp --key-env A",
+                json!({"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${A}"}}),
+            ),
+        ] {
+            assert_eq!(entry(&parsed(line)), expected, "{line}");
+        }
+    }
+}
