@@ -25,6 +25,7 @@ mod lock;
 mod mcp;
 mod mcp_login;
 mod mcp_servers;
+mod overview;
 mod present;
 mod resources;
 mod results;
@@ -55,8 +56,9 @@ use sekisho_config::{Config, ConfigError, Environment};
 pub struct Cli {
     #[command(flatten)]
     common: Common,
+    /// Without one: the state of the gateway on this machine.
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -250,6 +252,7 @@ impl From<Exit> for ExitCode {
 /// Runs the command of the process's arguments.
 pub fn main() -> ExitCode {
     let Cli { mut common, command } = Cli::parse();
+    let Some(command) = command else { return overview::run(&common).into() };
     if let Err(problem) = target::settle(&mut common, &command) {
         present::problem(&problem);
         return Exit::WrongCommandLine.into();

@@ -106,10 +106,14 @@ fn greet(config: &Config, listening: &BoundListeners) {
     let policies =
         config.policy.directory.as_ref().map_or("none of your own".into(), |folder| folder.to_string_lossy());
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
+    let console = match cfg!(feature = "console") {
+        true => "  console      sekisho console   (prints a link that signs you in)\n",
+        false => "",
+    };
     present::info(&format!(
         "\n  API          {scheme}://{address}   (described at /openapi.json)\n  MCP          {scheme}://{address}/mcp\n  \
-         callers      {callers}\n  policies     {policies}\n  state        {}\n  try          sekisho call calculator \
-         '{{\"expression\": \"6*7\"}}'\n",
+         callers      {callers}\n  policies     {policies}\n  state        {}\n{console}  editors      sekisho connect\n  try          \
+         sekisho call calculator '{{\"expression\": \"6*7\"}}'\n",
         config.state_directory().display(),
     ));
 }

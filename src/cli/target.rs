@@ -121,7 +121,7 @@ mod tests {
     /// The gateway to use, or why the command line is invalid.
     fn settled(arguments: &[&str], variable: Option<&str>) -> Result<Option<String>, String> {
         let Cli { mut common, command } = Cli::try_parse_from([&["sekisho"], arguments].concat()).unwrap();
-        settle_with(&mut common, &command, variable)?;
+        settle_with(&mut common, &command.unwrap(), variable)?;
         Ok(common.server.map(|server| server.to_string()))
     }
 

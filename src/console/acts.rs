@@ -173,7 +173,8 @@ impl Act {
             ConsoleRole::ALL.iter().copied().filter(|role| self.is_open_to(&[*role])).map(ConsoleRole::as_str);
         let opening = opening.collect::<Vec<_>>().join(" or ");
         let message = format!(
-            "to {} requires the console role {opening}; sign in with a key that has it (`console.roles`)",
+            "to {} requires the console role {opening}; sign in with a key that has it (`console.roles`), or with \
+             the link of `sekisho console` on its machine",
             self.as_str()
         );
         Err(CallError::new(ErrorCode::Denied, message))
