@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, snippets};
+use sekisho_config::{AnonymousAccess, Config};
 use sekisho_core::error::CallError;
 
 /// The variable that clients read the key from: no page has one.
@@ -36,8 +37,9 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     visit.require(Act::SeeConnect)?;
     let texts = visit.texts();
     let url = &visit.guest.request.server_url;
-    let auth = &console.gateway.configuration().current().auth;
-    let has_sign_in = !auth.jwt.is_empty();
+    let config = console.gateway.configuration().current();
+    let has_sign_in = !config.auth.jwt.is_empty();
+    let needs_key = needs_key(&config);
     let title = texts.get("nav-connect");
     let head = Head { state: Some(html! { (texts.get("connect-state")) " " code { (url) } }), ..Head::new(&title) };
     Ok(frame::page(
@@ -45,8 +47,8 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
         Some(Section::Connect),
         &head,
         &html! {
-            (access(&texts, has_sign_in, console))
-            @for client in clients(url, &console.gateway.configuration().current().agent.default_profile) {
+            (access(&texts, has_sign_in, needs_key))
+            @for client in clients(url, &config.agent.default_profile, needs_key) {
                 section.panel aria-labelledby=(client.name.replace(' ', "-")) {
                     h2 id=(client.name.replace(' ', "-")) { (client.name) }
                     p.quiet { (texts.get(client.place)) }
@@ -60,92 +62,137 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     ))
 }
 
+/// Whether a client on this machine is refused without credentials, or is somebody else with them.
+fn needs_key(config: &Config) -> bool {
+    let is_open = match config.auth.anonymous {
+        AnonymousAccess::Always => true,
+        AnonymousAccess::Loopback => config.server.is_loopback(),
+        AnonymousAccess::Never => false,
+    };
+    config.auth.has_credentials() || !is_open
+}
+
 /// The needed credentials besides the address.
-fn access(texts: &Texts, has_sign_in: bool, console: &Console) -> Markup {
-    let keys = console.gateway.configuration().current().auth.api_keys.len();
+fn access(texts: &Texts, has_sign_in: bool, needs_key: bool) -> Markup {
     html! {
         div.notice {
-            @if keys > 0 { p { (texts.get("connect-key")) " " code { (KEY) } } }
+            p { (texts.get("connect-command")) " " code { "sekisho connect" } }
+            @if needs_key { p { (texts.get("connect-key")) " " code { (KEY) } } }
             @if has_sign_in { p { (texts.get("connect-has-sign-in")) } }
-            @if keys == 0 && !has_sign_in { p { (texts.get("connect-open")) } }
+            @if !needs_key { p { (texts.get("connect-open")) } }
         }
     }
 }
 
-fn clients(url: &str, agent: &str) -> Vec<Client> {
+fn clients(url: &str, agent: &str, needs_key: bool) -> Vec<Client> {
+    let key = if needs_key { format!("${KEY}") } else { "none".to_owned() };
+    let header = if needs_key { format!(" -H \"Authorization: Bearer ${KEY}\"") } else { String::new() };
+    let mut clients = editors(url, needs_key);
+    clients.push(Client {
+        name: "Open WebUI",
+        place: "connect-open-webui",
+        text: format!(
+            "OPENAI_API_BASE_URL={url}/v1\nOPENAI_API_KEY={key}\nENABLE_FORWARD_USER_INFO_HEADERS=true\nDEFAULT_MODELS={agent}"
+        ),
+        signs_in: None,
+    });
+    clients.push(Client {
+        name: "curl",
+        place: "connect-shell",
+        text: format!("curl -sS '{url}/tools/list'{header}"),
+        signs_in: None,
+    });
+    clients
+}
+
+fn editors(url: &str, needs_key: bool) -> Vec<Client> {
     let mcp = format!("{url}/mcp");
-    let bearer = |variable: &str| format!("Bearer {variable}");
-    let pretty = |value: serde_json::Value| serde_json::to_string_pretty(&value).unwrap_or_default();
-    let shell = format!("'{}'", mcp.replace('\'', r"'\''"));
+    let client = |name, place, text: &dyn Fn(bool) -> String, sign_in: Option<&str>| Client {
+        name,
+        place,
+        text: text(needs_key),
+        signs_in: sign_in.map(|note| text(false) + note),
+    };
+    let claude_code = |has_key| {
+        let shell = format!("'{}'", mcp.replace('\'', r"'\''"));
+        let header = if has_key { format!(" --header \"Authorization: Bearer ${KEY}\"") } else { String::new() };
+        format!("claude mcp add --transport http sekisho {shell}{header}")
+    };
+    // It has programs in its file only: this one forwards to the address.
+    let claude_desktop = |has_key| {
+        let mut entry = json!({"command": "sekisho", "args": ["--server", url, "mcp", "serve"]});
+        if has_key {
+            entry["env"] = json!({KEY: "your key"});
+        }
+        pretty(&json!({"mcpServers": {"sekisho": entry}}))
+    };
+    let cursor = |has_key| {
+        let mut entry = json!({"url": mcp});
+        if has_key {
+            entry["headers"] = json!({"Authorization": format!("Bearer ${{env:{KEY}}}")});
+        }
+        pretty(&json!({"mcpServers": {"sekisho": entry}}))
+    };
+    let vs_code = |has_key| {
+        let mut file = json!({"servers": {"sekisho": {"type": "http", "url": mcp}}});
+        if has_key {
+            let input = json!({"type": "promptString", "id": "sekisho-key", "description": "API key of sekisho", "password": true});
+            file["inputs"] = json!([input]);
+            file["servers"]["sekisho"]["headers"] = json!({"Authorization": "Bearer ${input:sekisho-key}"});
+        }
+        pretty(&file)
+    };
+    let codex = |has_key| {
+        let key = if has_key { format!("\nbearer_token_env_var = \"{KEY}\"") } else { String::new() };
+        format!("[mcp_servers.sekisho]\nurl = {}{key}", json!(mcp))
+    };
     vec![
-        Client {
-            name: "Claude Code",
-            place: "connect-shell",
-            text: format!("claude mcp add --transport http sekisho {shell} --header \"Authorization: Bearer ${KEY}\""),
-            signs_in: Some(format!("claude mcp add --transport http sekisho {shell}\n# then, in Claude Code: /mcp")),
-        },
-        Client {
-            name: "Cursor",
-            place: "connect-cursor",
-            text: pretty(json!({"mcpServers": {"sekisho": {
-                "url": mcp, "headers": {"Authorization": bearer(&format!("${{env:{KEY}}}"))}}}})),
-            signs_in: Some(pretty(json!({"mcpServers": {"sekisho": {"url": mcp}}}))),
-        },
-        Client {
-            name: "VS Code",
-            place: "connect-vscode",
-            text: pretty(json!({
-                "inputs": [{"type": "promptString", "id": "sekisho-key", "description": "API key of sekisho", "password": true}],
-                "servers": {"sekisho": {
-                    "type": "http", "url": mcp, "headers": {"Authorization": bearer("${input:sekisho-key}")}}},
-            })),
-            signs_in: Some(pretty(json!({"servers": {"sekisho": {"type": "http", "url": mcp}}}))),
-        },
-        Client {
-            name: "Codex",
-            place: "connect-codex",
-            text: format!("[mcp_servers.sekisho]\nurl = {}\nbearer_token_env_var = \"{KEY}\"", json!(mcp)),
-            signs_in: Some(format!("[mcp_servers.sekisho]\nurl = {}\n\n# then: codex mcp login sekisho", json!(mcp))),
-        },
-        Client {
-            name: "Open WebUI",
-            place: "connect-open-webui",
-            text: format!(
-                "OPENAI_API_BASE_URL={url}/v1\nOPENAI_API_KEY=${KEY}\nENABLE_FORWARD_USER_INFO_HEADERS=true\nDEFAULT_MODELS={agent}"
-            ),
-            signs_in: None,
-        },
-        Client {
-            name: "curl",
-            place: "connect-shell",
-            text: format!("curl -sS '{url}/tools/list' -H \"Authorization: Bearer ${KEY}\""),
-            signs_in: None,
-        },
+        client("Claude Code", "connect-shell", &claude_code, Some("\n# then, in Claude Code: /mcp")),
+        client("Claude Desktop", "connect-claude-desktop", &claude_desktop, None),
+        client("Cursor", "connect-cursor", &cursor, Some("")),
+        client("VS Code", "connect-vscode", &vs_code, Some("")),
+        client("Codex", "connect-codex", &codex, Some("\n\n# then: codex mcp login sekisho")),
     ]
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]
     fn each_text_is_of_the_form_that_its_client_reads() {
-        let clients = clients("http://localhost:8080", "default");
-        let text = |name: &str| clients.iter().find(|client| client.name == name).unwrap().text.clone();
+        let with_key = clients("http://localhost:8080", "default", true);
+        let text = |name: &str| with_key.iter().find(|client| client.name == name).unwrap().text.clone();
         let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
         assert_eq!(
             json("Cursor")["mcpServers"]["sekisho"]["headers"]["Authorization"],
             "Bearer ${env:SEKISHO_API_KEY}"
         );
+        assert_eq!(json("Claude Desktop")["mcpServers"]["sekisho"]["args"][1], "http://localhost:8080");
         assert_eq!(json("VS Code")["servers"]["sekisho"]["url"], "http://localhost:8080/mcp");
         assert!(text("Codex").contains("url = \"http://localhost:8080/mcp\"\nbearer_token_env_var"));
         assert!(text("Open WebUI").starts_with("OPENAI_API_BASE_URL=http://localhost:8080/v1\n"));
-        for client in &clients {
-            let keyless = client.signs_in.as_deref().unwrap_or_default();
-            assert!(client.text.contains("KEY") || client.name == "VS Code", "{}", client.name);
-            assert!(!keyless.contains("Authorization") && !keyless.contains(KEY), "{}", client.name);
+        let has_key = |text: &str| text.contains("Authorization") || text.contains(KEY);
+        for client in &with_key {
+            assert!(has_key(&client.text), "{}", client.name);
+            assert!(!client.signs_in.as_deref().is_some_and(has_key), "{}", client.name);
         }
+        for client in clients("http://localhost:8080", "default", false) {
+            assert!(!has_key(&client.text), "{}: {}", client.name, client.text);
+        }
+    }
+
+    #[test]
+    fn a_key_is_in_the_texts_where_the_gateway_wants_one() {
+        let mut config = Config::default();
+        assert!(!needs_key(&config));
+        config.server.listen = ([0, 0, 0, 0], 8080).into();
+        assert!(needs_key(&config));
+        config.auth.anonymous = AnonymousAccess::Always;
+        assert!(!needs_key(&config));
     }
 }

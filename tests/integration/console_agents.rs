@@ -330,7 +330,7 @@ async fn the_page_of_clients_has_no_key() {
     let ann = Browser::signed_in(&app, "key-of-ann").await;
     let page = ann.page("/console/connect").await;
     check_markup(&page);
-    for client in ["Claude Code", "Cursor", "VS Code", "Codex", "Open WebUI", "curl"] {
+    for client in ["Claude Code", "Claude Desktop", "Cursor", "VS Code", "Codex", "Open WebUI", "curl"] {
         assert!(page.contains(&format!("{client}</h2>")), "{client}");
     }
     assert!(page.contains(&format!("{}/mcp", app.url)) && !page.contains("key-of-"), "{page}");
