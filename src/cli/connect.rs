@@ -17,12 +17,12 @@ use url::Url;
 
 use self::change::{Change, ChangeKind, EditorFile};
 use self::editors::{EDITORS, Editor, Folders};
-use self::entry::Gateway;
+use self::entry::GatewayEntry;
 use super::call::Identity;
-use super::client::{Remote, Unanswered};
+use super::client::Unanswered;
 use super::failure::Failure;
 use super::gateway_servers::GatewayServers;
-use super::{Common, Exit, local_gateway, present};
+use super::{Common, Exit, local_gateway, overview, present};
 use sekisho_api::NamedCaller;
 use sekisho_config::{AnonymousAccess, Config, Environment};
 
@@ -64,7 +64,11 @@ fn connect(common: &Common, command: &ConnectCommand) -> Result<(), Failure> {
     let (editors, folders) = choose(command, &environment)?;
     let caller = caller(&command.identity, &environment);
     let gateway = match &command.http {
-        None => program(common, &caller, &environment, &config)?,
+        None => {
+            // Before a file is changed: a gateway with another configuration would not serve the editor.
+            local_gateway::find(&config, &caller)?;
+            program(common, &caller, &environment, &config)?
+        }
         Some(address) => gateway_at(address.as_ref(), &config)?,
     };
     let mut servers = GatewayServers::read(config, environment)?;
@@ -89,8 +93,8 @@ fn connect(common: &Common, command: &ConnectCommand) -> Result<(), Failure> {
         ));
     }
     match gateway {
-        Gateway::Program { .. } => start(common, &caller),
-        Gateway::Address { url, .. } => {
+        GatewayEntry::Program { .. } => start(common, &caller),
+        GatewayEntry::Address { url, .. } => {
             present::info(&format!("The gateway must run at {url}: `sekisho serve` starts it."));
             Ok(())
         }
@@ -152,7 +156,7 @@ fn program(
     caller: &NamedCaller,
     environment: &Environment,
     config: &Config,
-) -> Result<Gateway, String> {
+) -> Result<GatewayEntry, String> {
     let own = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
     let mut arguments = Vec::new();
     if let Some(file) = &common.config {
@@ -170,7 +174,7 @@ fn program(
         variables.insert(STATE_DIRECTORY.to_owned(), directory.display().to_string().into());
     }
     let command = stable_path(&own, environment.get("PATH").unwrap_or_default());
-    Ok(Gateway::Program { command: command.display().to_string(), arguments, environment: variables })
+    Ok(GatewayEntry::Program { command: command.display().to_string(), arguments, environment: variables })
 }
 
 /// The path of the program in `PATH`, if that is this program: it stays where an update replaces the program.
@@ -183,7 +187,7 @@ fn stable_path(own: &Path, path: &str) -> PathBuf {
 }
 
 /// The gateway at the given or the configured address.
-fn gateway_at(given: Option<&Url>, config: &Config) -> Result<Gateway, String> {
+fn gateway_at(given: Option<&Url>, config: &Config) -> Result<GatewayEntry, String> {
     let (mut url, needs_key) = match given {
         Some(url) => {
             let is_loopback = match url.host() {
@@ -213,7 +217,7 @@ fn gateway_at(given: Option<&Url>, config: &Config) -> Result<Gateway, String> {
     if url.path() == "/" {
         url.set_path("mcp");
     }
-    Ok(Gateway::Address { url: url.to_string(), needs_key })
+    Ok(GatewayEntry::Address { url: url.to_string(), needs_key })
 }
 
 /// Shows the changes, and asks whether to make them.
@@ -262,7 +266,7 @@ fn make(changes: &[Change]) -> Result<(), String> {
     changes.iter().filter(|change| change.changes_file()).try_for_each(Change::make)
 }
 
-/// Starts the gateway as the editor will, and shows how many tools it offers.
+/// Starts the gateway as the editor will, and shows its tools and problems in short.
 fn start(common: &Common, caller: &NamedCaller) -> Result<(), Failure> {
     // With the servers that were added.
     let config = local_gateway::configuration(common)?;
@@ -270,12 +274,8 @@ fn start(common: &Common, caller: &NamedCaller) -> Result<(), Failure> {
     let found = local_gateway::find_or_start(common, &config, caller);
     progress.finish_and_clear();
     let gateway = found?;
-    let tools = Remote::new(&gateway).and_then(|remote| remote.get(&["tools", "list"], &[]));
-    let tools = tools.map_err(Unanswered::report)?;
-    present::info(&format!(
-        "The gateway offers {} tools now; `sekisho check --remote` shows what is missing, and why.",
-        tools.as_array().map_or(0, Vec::len)
-    ));
+    let lines = overview::state(&gateway).map_err(Unanswered::report)?;
+    lines.iter().for_each(|line| present::info(line));
     if let Some(left_out) = local_gateway::left_out(&gateway).map_err(Unanswered::report)? {
         present::info(&left_out);
     }

@@ -26,7 +26,7 @@ use sekisho_store::state_lock::{StateLock, StateLockError};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a gateway may take to read a changed configuration.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(3);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a gateway may take to start: it may have to read large documents.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -47,7 +47,8 @@ fn servers(config: &Config) -> String {
     format!("{} MCP servers and {} APIs are configured", config.mcp.servers.len(), config.openapi.collections.len())
 }
 
-fn state(gateway: &Endpoint) -> Result<Vec<String>, Unanswered> {
+/// The gateway, its tools and problems, in a few lines.
+pub(super) fn state(gateway: &Endpoint) -> Result<Vec<String>, Unanswered> {
     let remote = Remote::new(gateway)?;
     let status = remote.get(&["gateway"], &[])?;
     let tools = remote.get(&["tools", "list"], &[("detail", "full")])?;

@@ -60,7 +60,7 @@ fn an_editor_starts_the_gateway_and_has_the_tools_of_the_servers_that_moved() {
     // The editor is found.
     let connected = connect(&directory, &["--yes"]);
     assert_eq!(connected.status.code(), Some(0), "{}", text(&connected));
-    assert!(text(&connected).contains("Cursor is connected") && text(&connected).contains("The gateway offers"));
+    assert!(text(&connected).contains("Cursor is connected") && text(&connected).contains("tools are offered"));
     let servers = sekisho(&directory).args(["mcp", "list"]).output().unwrap();
     assert!(text(&servers).contains("moody"), "{}", text(&servers));
     let mut editor = Client::of(started_by_editor(&file));
