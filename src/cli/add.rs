@@ -53,6 +53,10 @@ pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
         present::problem("only a program has arguments");
         return Exit::WrongCommandLine;
     }
+    if kind == Kind::Python && command.key_env.is_some() {
+        present::problem("Python functions have no key: no secret enters the sandbox");
+        return Exit::WrongCommandLine;
+    }
     let name = command.name.clone().unwrap_or_else(|| name_of(kind, &command.source, &command.arguments));
     let added = match kind {
         Kind::Openapi => {

@@ -93,8 +93,8 @@ pub(super) fn add(common: &Common, import: &Import) -> Exit {
             Err(exit) => return exit,
         };
         let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains);
-        let urls = collection.servers().into_iter().chain(import.address());
-        let is_allowed = allowed.is_ok_and(|allowed| urls.into_iter().all(|url| allowed.allows(&url)));
+        let mut urls = collection.servers().into_iter().chain(import.address());
+        let is_allowed = allowed.is_ok_and(|allowed| urls.all(|url| allowed.allows(&url)));
         match gateway {
             Some(gateway) if is_allowed && import.key_variable.is_none() => {
                 import.register(common, Remote::new(&gateway), false)

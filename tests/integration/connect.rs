@@ -90,3 +90,33 @@ fn without_an_editor_the_names_are_shown() {
     let refused = connect(&directory, &["claude-desktop", "--http", "--yes"]);
     assert!(!refused.status.success() && text(&refused).contains("without --http"), "{}", text(&refused));
 }
+
+#[test]
+fn one_verb_adds_tools_of_each_kind_or_says_what_is_missing() {
+    let directory = TempDir::new().unwrap();
+    let add = |arguments: &[&str]| {
+        let added = sekisho(&directory).env("MOOD", "fine").arg("add").args(arguments).output().unwrap();
+        (added.status.code(), text(&added))
+    };
+    let program = ["--name", "m", "--key-env", "MOOD", env!("CARGO_BIN_EXE_mcp-test-server"), "moody"];
+    let (code, shown) = add(&program);
+    assert!(code == Some(0) && shown.contains("m__echo"), "{shown}");
+    let servers = fs::read_to_string(directory.path().join("state/mcp.json")).unwrap();
+    assert!(servers.contains("${MOOD}"), "{servers}");
+    fs::write(directory.path().join("weather.py"), "def cold(celsius: float) -> bool:\n    return celsius < 0\n")
+        .unwrap();
+    let orders = crate::checkout::checkout().join("examples/openapi/orders.openapi.yaml");
+    let orders = orders.to_str().unwrap();
+    for (arguments, code, expected) in [
+        (&program[..], 1, "has a server \"m\" already"),
+        (&["https://mcp.example.com/mcp"], 1, "mcp.example.com is not in `outbound.mcp_allowed_domains`"),
+        (&["--key-env", "UNSET", "uvx", "mcp-server-time"], 1, "UNSET is not set"),
+        (&["https://example.com/"], 2, "--kind mcp or --kind openapi"),
+        (&["./weather.py"], 1, "python_tools: {directory: "),
+        (&["--kind", "python", "./weather.py", "more"], 2, "only a program has arguments"),
+        (&[orders, "--key-env", "KEY"], 0, "auth_config: {api_key: \"${KEY}\", token: \"${KEY}\"}"),
+    ] {
+        let (exit, shown) = add(arguments);
+        assert!(exit == Some(code) && shown.contains(expected), "{arguments:?}: {exit:?} {shown}");
+    }
+}
