@@ -19,6 +19,8 @@ const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const BOUNDS: &str = include_str!("../../docs/bounds.md");
+const CHANGE: &str = include_str!("../../docs/change.md");
+const COMPARISON: &str = include_str!("../../docs/comparison.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const CONNECT: &str = include_str!("../../docs/connect.md");
 const CONSOLE: &str = include_str!("../../docs/console.md");
@@ -38,13 +40,16 @@ const SESSIONS: &str = include_str!("../../docs/sessions.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
+const UPGRADE: &str = include_str!("../../docs/upgrade.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 23] = [
+const PAGES: [(&str, &str); 26] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("bounds.md", BOUNDS),
+    ("change.md", CHANGE),
+    ("comparison.md", COMPARISON),
     ("configuration.md", CONFIGURATION),
     ("connect.md", CONNECT),
     ("console.md", CONSOLE),
@@ -64,14 +69,18 @@ const PAGES: [(&str, &str); 23] = [
     ("specification.md", SPECIFICATION),
     ("tenants.md", TENANTS),
     ("tools.md", TOOLS),
+    ("upgrade.md", UPGRADE),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (Python functions), `hooks.rs`, `issuers.rs` and
+/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, run,
+/// Python functions), `hooks.rs`, `issuers.rs` and
 /// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 10] = [
+const TESTED_ELSEWHERE: [&str; 13] = [
+    "SUMMARY.md",
     "approvals.md",
     "architecture.md",
+    "call.md",
     "cells.md",
     "code-mode.md",
     "components.md",
@@ -79,6 +88,7 @@ const TESTED_ELSEWHERE: [&str; 10] = [
     "hooks.md",
     "identity.md",
     "python-tools.md",
+    "run.md",
     "security.md",
 ];
 
@@ -176,6 +186,50 @@ fn a_tool_of_ones_own_takes_less_than_a_minute() {
     ];
     let found: Vec<_> = places.iter().map(|text| printed.find(text)).collect();
     assert!(found.is_sorted() && found.iter().all(Option::is_some), "{found:?}: {printed}");
+}
+
+/// What an example of a page prints, each after the other. Without jq or curl it is not run.
+fn the_example_prints(page: &str, expected: &[&str]) {
+    let Some(printed) = run_example(page, "jq --version && curl --version") else { return };
+    let mut rest = &*printed;
+    for text in expected {
+        rest = rest.split_once(text).unwrap_or_else(|| panic!("no {text} there: {printed}")).1;
+    }
+}
+
+#[test]
+fn who_runs_the_gateway_has_keys_a_rule_a_limit_a_record_and_a_backup() {
+    const PAGE: &str = include_str!("../../docs/run.md");
+    let expected = [
+        "2 pass",
+        "authentication required",
+        "42\n",
+        "exit 3\n",
+        "48\n",
+        "exit 3\n",
+        "web_fetch",
+        "the chain is intact",
+        "restored to restored",
+    ];
+    the_example_prints(PAGE, &expected);
+}
+
+#[test]
+fn who_writes_an_agent_sees_a_call_its_errors_and_both_protocols() {
+    const PAGE: &str = include_str!("../../docs/call.md");
+    let expected = [
+        r#"["calculator","#,
+        "calculator\n",
+        r#""expression""#,
+        r#"[42,"42",{"find":"#,
+        r#"{"code":"invalid_arguments","stage":"validate","retryable":false"#,
+        "did you mean `expression`?",
+        "one call\n",
+        "[true,false]\n",
+        r#"[{"type":"text","text":"42"}]"#,
+        "It is 70.7 °F.",
+    ];
+    the_example_prints(PAGE, &expected);
 }
 
 /// They build, test and measure the program: too long for a test. `scripts/test` runs them.
@@ -479,7 +533,8 @@ fn anchors(page: &str) -> impl Iterator<Item = String> {
 fn every_link_leads_to_a_file_and_a_heading() {
     let root = checkout();
     let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"].map(|page| root.join(page));
+    let others =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md", "examples/README.md"].map(|page| root.join(page));
     let mut followed = 0;
     for page in pages.chain(others) {
         let text = std::fs::read_to_string(&page).unwrap();
