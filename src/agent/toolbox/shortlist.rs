@@ -108,7 +108,7 @@ mod tests {
         let call = RequestedCall::new("a".into(), "api__operation_150".into(), "{}".into());
         let turn = AssistantTurn::new("", [call]);
         let earlier = vec![Message::User("send a letter".into()), Message::Assistant(turn)];
-        let conversation = [earlier, vec![Message::User("and the forecast for Oslo?".into())]].concat();
+        let conversation = [earlier, vec![Message::User("and the forecast for the city of Oslo?".into())]].concat();
         for (max, expected) in [
             (1, vec!["api__operation_150"]),
             (2, vec!["api__operation_150", "weather"]),

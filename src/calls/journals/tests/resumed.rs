@@ -151,7 +151,7 @@ async fn a_call_is_made_again_only_if_its_tool_may_still_be_called_twice() {
     ask(&journal, 1, false);
     assert!(journal.end(RunEnd::Stopped { approval: None }).await);
     let (journal, _) = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap();
-    assert_eq!(ask(&journal, 0, false), Found::OutcomeUnknown);
+    assert_eq!(ask(&journal, 0, false), Found::LeftUnknown);
     assert_eq!(ask(&journal, 1, true), Found::OutcomeUnknown, "it could not when it was made");
 }
 
