@@ -85,6 +85,9 @@ node_packages() {
     fi
 }
 
+# version_of_workspace: the version in Cargo.toml.
+version_of_workspace() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
+
 # duration SECONDS: a duration as people read it.
 duration() { printf '%d:%02d min' "$(($1 / 60))" "$(($1 % 60))"; }
 
