@@ -121,6 +121,8 @@ def check_pod(spec):
     assert pod["securityContext"]["runAsNonRoot"]
     names = {volume["name"] for volume in pod["volumes"]}
     names |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates") or []}
+    for interpreter in pod.get("initContainers", []):
+        assert interpreter["image"].endswith("-python"), "the image that has the package of the interpreter"
     for container in pod["containers"] + pod.get("initContainers", []):
         security = container["securityContext"]
         assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"], security
