@@ -120,6 +120,7 @@ fn versions_are_the_same_everywhere() {
     let read = |path: &str| std::fs::read_to_string(root(path)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     for (file, line) in [
+        ("deploy/helm/sekisho/Chart.yaml", format!("version: {version}")),
         ("deploy/helm/sekisho/Chart.yaml", format!("appVersion: \"{version}\"")),
         ("deploy/compose.yaml", format!("image: sekisho:{version}")),
         ("CHANGELOG.md", format!("## [{version}]")),
@@ -237,7 +238,11 @@ fn container_tools_accept_the_dockerfile_the_compose_file_and_the_workflow() {
         succeeds(tool("check-jsonschema").args(["--builtin-schema", name]).arg(root(file)));
     };
     schema("vendor.compose-spec", "deploy/compose.yaml");
-    schema("vendor.github-workflows", ".github/workflows/ci.yml");
+    for workflow in std::fs::read_dir(root(".github/workflows")).unwrap() {
+        let name = workflow.unwrap().file_name().into_string().unwrap();
+        schema("vendor.github-workflows", &format!(".github/workflows/{name}"));
+    }
+    schema("vendor.renovate", "renovate.json");
 }
 
 #[test]
