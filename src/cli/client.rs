@@ -104,10 +104,10 @@ impl Endpoint {
     }
 }
 
-/// The address of requests to a Unix socket: only its path matters.
+/// The address of requests to a Unix socket: only its path matters. Not `localhost`, which a minimal system cannot resolve.
 #[expect(clippy::expect_used, reason = "it is a constant")]
 fn local_address() -> Url {
-    Url::parse("http://localhost/").expect("an address")
+    Url::parse("http://127.0.0.1/").expect("an address")
 }
 
 fn unusable(server: &Url, problem: &str) -> Unanswered {
