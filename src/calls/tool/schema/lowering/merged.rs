@@ -1,5 +1,8 @@
 //! A union at the root of a schema, which model APIs refuse, as one object with the properties of all its parts.
 
+use std::cell::Cell;
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::tool::schema::bounds::local;
@@ -10,16 +13,23 @@ const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "enum", "not"];
 /// Maximum references and compositions followed for one schema.
 const MAX_STEPS: usize = 16;
 
+/// Maximum properties and required names of all parts together: many parts may refer to one large object.
+const MAX_MEMBERS: usize = 10_000;
+
 /// Maximum alternatives that the description lists.
 const MAX_LISTED: usize = 12;
 
-/// The schema with one object at its root; `None` if it has no such keyword there. It allows all values that the schema allows.
+/// The schema with one object at its root; `None` if it has no such keyword there, or more members than [`MAX_MEMBERS`]. It allows all values that the schema allows.
 pub(in super::super) fn without_union(document: &Value) -> Option<Value> {
     let root = document.as_object()?;
     if !REFUSED.iter().any(|keyword| root.contains_key(*keyword)) {
         return None;
     }
-    let mut whole = Union { root: document }.of(document, 0);
+    let union = Union { root: document, members: Cell::new(0) };
+    let mut whole = union.of(document, 0);
+    if union.members.get() > MAX_MEMBERS {
+        return None;
+    }
     if root.get("additionalProperties") == Some(&Value::Bool(false)) {
         let own = root.get("properties");
         whole.properties.retain(|name, _| own.is_some_and(|own| own.get(name).is_some()));
@@ -73,7 +83,7 @@ impl Members {
             match self.properties.get_mut(&name) {
                 Some(known) if *known == schema || schema == json!({}) => {}
                 Some(known) if *known == json!({}) => *known = schema,
-                Some(known) => *known = json!({"allOf": [known.take(), schema]}),
+                Some(known) => *known = all_of(known.take(), schema),
                 None => _ = self.properties.insert(name, schema),
             }
         }
@@ -93,10 +103,10 @@ impl Members {
         let by_all = |name: &String| parts.iter().all(|part| part.required.contains(name));
         let required = required.into_iter().filter(by_all).collect();
         let alternatives = parts.iter().map(|part| part.required.clone()).collect();
-        let mut schemas: Map<String, Value> = Map::new();
+        let (mut schemas, mut seen) = (Map::new(), HashSet::new());
         for (name, schema) in parts.into_iter().flat_map(|part| part.properties) {
-            if let Value::Array(known) = schemas.entry(name).or_insert_with(|| json!([]))
-                && !known.contains(&schema)
+            if seen.insert((name.clone(), schema.clone()))
+                && let Value::Array(known) = schemas.entry(name).or_insert_with(|| json!([]))
             {
                 known.push(schema);
             }
@@ -109,20 +119,41 @@ impl Members {
     }
 }
 
+/// Both apply. In one list: a chain would be nested as deep as there are parts, and whoever writes or drops it would run out of
+/// stack.
+fn all_of(known: Value, schema: Value) -> Value {
+    match known {
+        Value::Object(mut members) if members.len() == 1 && members.get("allOf").is_some_and(Value::is_array) => {
+            if let Some(Value::Array(all)) = members.get_mut("allOf") {
+                all.push(schema);
+            }
+            members.into()
+        }
+        known => json!({"allOf": [known, schema]}),
+    }
+}
+
 /// Collects the members of a schema's parts.
 struct Union<'s> {
     root: &'s Value,
+    /// How many there are so far; beyond the maximum no more are collected.
+    members: Cell<usize>,
 }
 
 impl Union<'_> {
     fn of(&self, schema: &Value, steps: usize) -> Members {
         let mut found = Members::default();
         let Some(keywords) = schema.as_object().filter(|_| steps < MAX_STEPS) else { return found };
-        if let Some(own) = keywords.get("properties").and_then(Value::as_object) {
-            found.properties = own.clone();
+        let own = keywords.get("properties").and_then(Value::as_object);
+        let required = keywords.get("required").and_then(Value::as_array);
+        let count = own.map_or(0, Map::len).saturating_add(required.map_or(0, Vec::len));
+        self.members.set(self.members.get().saturating_add(count));
+        if self.members.get() > MAX_MEMBERS {
+            return found;
         }
-        let required = keywords.get("required").and_then(Value::as_array).into_iter().flatten();
-        found.required = required.filter_map(Value::as_str).map(str::to_owned).collect();
+        found.properties = own.cloned().unwrap_or_default();
+        let required = required.into_iter().flatten().filter_map(Value::as_str);
+        found.required = required.map(str::to_owned).collect();
         let reference = keywords.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
         if let Some(target) = reference.and_then(|fragment| local(self.root, fragment)).filter(|_| steps > 0) {
             found.and(self.of(target, steps + 1));

@@ -88,6 +88,23 @@ fn members_that_the_root_excludes_are_not_offered() {
     assert_eq!(without_union(&expected), None);
 }
 
+/// The schema of a server that nobody trusts.
+#[test]
+fn a_union_of_thousands_of_parts_is_flat_and_bounded() {
+    let parts: Vec<_> = (0..5_000).map(|n| json!({"properties": {"x": {"not": {"const": n}}}})).collect();
+    for (keyword, listed) in [("allOf", "allOf"), ("oneOf", "anyOf")] {
+        let offered = without_union(&json!({"type": "object", keyword: parts})).unwrap();
+        let all = offered["properties"]["x"][listed].as_array().unwrap();
+        assert_eq!((all.len(), &all[4_999]), (5_000, &json!({"not": {"const": 4_999}})), "{keyword}");
+    }
+    let names: Vec<_> = (0..1_000).map(|n| format!("p{n}")).collect();
+    let properties: Map<_, _> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+    for large in [json!({"properties": properties}), json!({"required": names})] {
+        let parts = vec![json!({"$ref": "#/$defs/large"}); 1_000];
+        assert_eq!(without_union(&json!({"type": "object", "anyOf": parts, "$defs": {"large": large}})), None);
+    }
+}
+
 /// A lock and approvals are for the schema that the source describes, whatever a version of the gateway makes of it.
 #[test]
 fn the_described_schema_and_its_hash_stay() {
