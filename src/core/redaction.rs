@@ -30,17 +30,18 @@ const NOT_SECRET: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, he
 pub struct SentSecrets {
     /// Longest first, so that no part of a secret is removed before the whole.
     forms: Vec<String>,
+    /// Settings that are words, which any text may have.
+    words: Vec<String>,
 }
 
 impl fmt::Debug for SentSecrets {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "SentSecrets({})", self.forms.len())
+        write!(formatter, "SentSecrets({})", self.forms.len() + self.words.len())
     }
 }
 
 impl SentSecrets {
-    /// A secret of fewer bytes, all letters, may be a word of any text: it is removed only as it is written, where it is a
-    /// separate word.
+    /// A setting of fewer bytes, all letters, may be a word of any text.
     pub const MIN_LONG_WORD: usize = 12;
 
     /// Unchanged, and encoded for a URL, for Base64 and for JSON.
@@ -62,6 +63,18 @@ impl SentSecrets {
             }
         }
         self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    }
+
+    /// A setting that may be no more than a word, such as the password `orders`: one is removed only as it is written, where it is a
+    /// separate word. Credentials of requests are removed anywhere.
+    pub fn add_setting(&mut self, setting: &str) {
+        let setting = setting.trim();
+        let is_word = setting.len() < Self::MIN_LONG_WORD && setting.bytes().all(|byte| byte.is_ascii_alphabetic());
+        if !is_word {
+            self.add(setting);
+        } else if setting.len() >= MIN_BYTES {
+            self.words.push(setting.to_owned());
+        }
     }
 
     /// All headers that are marked as sensitive.
@@ -112,10 +125,10 @@ impl SentSecrets {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.forms.is_empty()
+        self.forms.is_empty() && self.words.is_empty()
     }
 
-    /// The text without the secrets, in upper or lower case; a plain word only as it is written.
+    /// The text without the secrets, in upper or lower case; the words among settings only as they are written.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut kept = String::new();
         let mut done = 0;
@@ -167,21 +180,17 @@ impl SentSecrets {
         let first = rest.first()?;
         let begins_here = |form: &&String| {
             let bytes = form.as_bytes();
-            if is_plain_word(bytes) {
-                return rest.starts_with(bytes) && is_word(text.as_bytes(), at, bytes.len());
-            }
             // The end of a truncated text may be the start of a secret.
             let length = bytes.len().min(rest.len());
             bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
                 && rest[..length].eq_ignore_ascii_case(&bytes[..length])
                 && (length >= MIN_BYTES_ANYWHERE || length == bytes.len() && is_word(text.as_bytes(), at, length))
         };
-        self.forms.iter().find(begins_here).map(|form| form.len().min(rest.len()))
+        let is_word_here =
+            |word: &&String| rest.starts_with(word.as_bytes()) && is_word(text.as_bytes(), at, word.len());
+        let form = self.forms.iter().find(begins_here).map(|form| form.len().min(rest.len()));
+        form.or_else(|| self.words.iter().find(is_word_here).map(String::len))
     }
-}
-
-fn is_plain_word(secret: &[u8]) -> bool {
-    secret.len() < SentSecrets::MIN_LONG_WORD && secret.iter().all(u8::is_ascii_alphabetic)
 }
 
 fn is_word(text: &[u8], at: usize, length: usize) -> bool {
@@ -268,11 +277,22 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_word_is_removed_only_as_it_is_written() {
-        let word = secrets(&["Error"]);
-        assert_eq!(word.strike("an error, Errors, Error"), "an error, Errors, [redacted]");
-        let long = secrets(&["correcthorsebattery"]);
+    fn a_setting_that_is_a_word_is_removed_only_as_it_is_written() {
+        let of_setting = |setting: &str| {
+            let mut secrets = SentSecrets::default();
+            secrets.add_setting(setting);
+            secrets
+        };
+        assert_eq!(of_setting("Error").strike("an error, Errors, Error"), "an error, Errors, [redacted]");
+        let long = of_setting("correcthorsebattery");
         assert_eq!(long.strike("for CorrectHorseBatterystaple"), "for [redacted]staple");
+        assert!(of_setting("abc").is_empty() && !of_setting("Error").is_empty());
+    }
+
+    #[test]
+    fn a_credential_of_letters_is_removed_anywhere() {
+        let credential = secrets(&["hunterpass"]);
+        assert_eq!(credential.strike("key_HunterPass2 hunterpa"), "key_[redacted]2 [redacted]");
     }
 
     #[test]

@@ -9,9 +9,23 @@ use crate::yaml::document::{Content, Document};
 use sekisho_core::redaction::SentSecrets;
 
 /// A variable is a secret if its name contains one of these, or has one of the second list as a word.
-const IN_NAME: [&str; 8] =
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "AUTHORIZATION"];
-const WORD_OF_NAME: [&str; 8] = ["KEY", "KEYS", "PASS", "PWD", "PAT", "DSN", "JWT", "COOKIE"];
+const IN_NAME: [&str; 13] = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "APIKEY",
+    "ACCESSKEY",
+    "PRIVATEKEY",
+    "AUTHORIZATION",
+    "CONNECTION_STRING",
+    "CONNECTIONSTRING",
+    "WEBHOOK",
+];
+const WORD_OF_NAME: [&str; 11] =
+    ["KEY", "KEYS", "PASS", "PWD", "PAT", "DSN", "JWT", "COOKIE", "AUTH", "BEARER", "CREDS"];
 
 impl McpServerSettings {
     /// The secrets in `env`: values of variables with the name of a credential, values that a variable, a file or a program
@@ -22,7 +36,7 @@ impl McpServerSettings {
             let value = value.expose();
             let is_given = || self.env_references.contains(name) && !is_plain(value);
             if names_credential(name) || is_given() {
-                secrets.add(value);
+                secrets.add_setting(value);
             }
             secrets.add_password_of(value);
         }
@@ -100,6 +114,9 @@ mod tests {
             "OPENAI_APIKEY",
             "SENTRY_DSN",
             "NPM_CONFIG_PASSWD",
+            "REDIS_AUTH",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "SLACK_WEBHOOK_URL",
         ];
         for name in named {
             assert_eq!(struck(&[(name, "k3y-of-a-caller")], &[], "no k3y-of-a-caller"), "no [redacted]", "{name}");
