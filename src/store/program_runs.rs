@@ -187,6 +187,16 @@ impl ProgramRunStore {
             .map_err(|error| self.0.failed(error))
     }
 
+    /// Whether a process other than `runner` runs it and is not lost.
+    pub async fn runs_elsewhere(&self, id: &str, runner: &str, lost_after: Duration) -> Result<bool, StoreError> {
+        let sql = format!(
+            "SELECT COUNT(*) FROM program_runs WHERE id = $1 AND state = 'running' AND runner <> $2 AND NOT {}",
+            self.0.engine.is_lost("program_runs.runner", ("$2", "$3"))
+        );
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner).bind(micros(lost_after));
+        found.fetch_one(&self.0.pool).await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
+    }
+
     /// The parts of a journal, in their order.
     pub async fn parts(&self, id: &str) -> Result<Vec<(i64, String)>, StoreError> {
         sqlx::query_as("SELECT number, sealed FROM program_run_parts WHERE run = $1 ORDER BY number")

@@ -39,14 +39,11 @@ impl Journals {
     ///
     /// # Errors
     /// `not_found` for a run of another caller, unless the asking one administers its tenant, and for a run of another endpoint, one that
-    /// has ended and one that has expired; `conversation_locked` while it runs here; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
+    /// has ended and one that has expired; `conversation_locked` while it runs; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
     /// `overloaded`.
     pub async fn unknown_calls(&self, asking: &CallContext, id: &str) -> Result<Vec<UnknownCall>, CallError> {
         let owner = self.owner_for(asking, id).await?;
-        // Its calls under way will have answers.
-        if self.running.lock().contains(id) {
-            return Err(is_running());
-        }
+        self.check_stopped(id).await?;
         let past = self.read(id, &owner).await?.1;
         Ok(unknown_calls(&past).into_iter().map(|(_, call)| call).collect())
     }
@@ -63,6 +60,9 @@ impl Journals {
         (call, settlement): (Option<u32>, Settlement),
     ) -> Result<UnknownCall, CallError> {
         let owner = self.owner_for(asking, id).await?;
+        self.check_stopped(id).await?;
+        // Refused before the run is taken, which adds a part to its journal.
+        settling(&self.read(id, &owner).await?.1, call, &settlement)?;
         let (journals, id) = (Arc::clone(self), Arc::from(id));
         // In a task: for a client that has left, too, a run that was taken is stopped again.
         let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, settlement).await });
@@ -94,28 +94,22 @@ impl Journals {
         settlement: Settlement,
     ) -> Result<UnknownCall, CallError> {
         let (parts, past) = self.taken_journal(id, owner, fence).await?;
-        let mut unknown = unknown_calls(&past);
-        unknown.retain(|(_, found)| call.is_none_or(|call| found.number == call));
-        let (number, found) = match unknown.pop() {
-            Some(only) if unknown.is_empty() => only,
-            _ => return Err(no_such_call(unknown_calls(&past).into_iter().map(|(_, call)| call))),
-        };
-        let entry = match settlement {
-            Settlement::Made(value) => {
-                Entry::Answered { number, answer: JournalAnswer { is_ok: true, json: value.to_string() } }
-            }
-            Settlement::NotMade => Entry::Settled { number, settled: Settled::NotMade },
-            Settlement::Unknown => Entry::Settled { number, settled: Settled::Unknown },
-        };
-        if past.bytes.saturating_add(entry.bytes()) > MAX_JOURNAL_BYTES {
-            return Err(too_large_answer());
-        }
+        let (entry, found) = settling(&past, call, &settlement)?;
         let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
         let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
             true => Ok(found),
             false => Err(is_running()),
         }
+    }
+
+    /// # Errors
+    /// `conversation_locked` while a process runs it, here or elsewhere: its calls under way will have answers.
+    async fn check_stopped(&self, id: &str) -> Result<(), CallError> {
+        let runs_here = self.running.lock().contains(id);
+        let elsewhere = self.store.runs_elsewhere(id, self.runner(), LOST_AFTER).await;
+        let runs = runs_here || elsewhere.map_err(|error| unavailable(&error))?;
+        if runs { Err(is_running()) } else { Ok(()) }
     }
 
     /// The owner of a run whose journal the caller may settle.
@@ -135,6 +129,30 @@ impl Journals {
         Administrator::for_owner(&asking.caller, &Ownership::Tenant(Arc::clone(&tenant))).map_err(|_| unknown())?;
         Ok(Owner { tenant, caller_key: caller_key.into(), endpoint })
     }
+}
+
+/// The entry that settles a call, and the call.
+///
+/// # Errors
+/// `invalid_request` if there is no such call, or several; `too_large` if the entry does not fit into the journal.
+fn settling(past: &Past, call: Option<u32>, settlement: &Settlement) -> Result<(Entry, UnknownCall), CallError> {
+    let mut unknown = unknown_calls(past);
+    unknown.retain(|(_, found)| call.is_none_or(|call| found.number == call));
+    let (number, found) = match unknown.pop() {
+        Some(only) if unknown.is_empty() => only,
+        _ => return Err(no_such_call(unknown_calls(past).into_iter().map(|(_, call)| call))),
+    };
+    let entry = match settlement {
+        Settlement::Made(value) => {
+            Entry::Answered { number, answer: JournalAnswer { is_ok: true, json: value.to_string() } }
+        }
+        Settlement::NotMade => Entry::Settled { number, settled: Settled::NotMade },
+        Settlement::Unknown => Entry::Settled { number, settled: Settled::Unknown },
+    };
+    if past.bytes.saturating_add(entry.bytes()) > MAX_JOURNAL_BYTES {
+        return Err(too_large_answer());
+    }
+    Ok((entry, found))
 }
 
 /// With the numbers of their requests.

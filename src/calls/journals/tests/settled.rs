@@ -99,3 +99,31 @@ async fn a_run_is_settled_by_its_caller_and_by_administrators_of_its_tenant_whil
     let gone = after.settle(&call(), &run, (None, Settlement::NotMade)).await.unwrap_err();
     assert_eq!(gone.code(), ErrorCode::NotFound);
 }
+
+#[tokio::test]
+async fn the_calls_of_a_run_at_another_replica_are_under_way_until_it_is_lost() {
+    let fixture = Fixture::new().await;
+    let (one, other) = (fixture.replica("one").await, fixture.replica("other").await);
+    let first = call();
+    let journal = one.begin(&first, &arguments(1), Some(vec![7])).unwrap();
+    ask(&journal, 0, false);
+    journal.write().await.unwrap();
+    let id = first.id.to_string();
+    assert_eq!(other.unknown_calls(&call(), &id).await.unwrap_err().code(), ErrorCode::ConversationLocked);
+    let refused = other.settle(&call(), &id, (None, Settlement::NotMade)).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::ConversationLocked);
+    fixture.store.replicas().remove("one").await.unwrap();
+    assert_eq!(other.unknown_calls(&call(), &id).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_settlement_adds_nothing_to_the_journal() {
+    let fixture = Fixture::new().await;
+    let run = killed(&fixture, &[0]).await;
+    let after = fixture.restarted();
+    let large = Settlement::Made("x".repeat(MAX_JOURNAL_BYTES).into());
+    for (number, settlement) in [(Some(9), Settlement::NotMade), (None, large)] {
+        assert!(after.settle(&call(), &run, (number, settlement)).await.is_err());
+    }
+    assert_eq!(fixture.store.program_runs().parts(&run).await.unwrap().len(), 1);
+}
