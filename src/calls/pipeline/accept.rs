@@ -119,9 +119,9 @@ pub(super) fn check(
     }
     let text = text.unwrap_or_else(|| render(tool.value_of(&value)));
     let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);
-    if !is_large {
-        check_size(size, tool.max_output_bytes())?;
-    }
+    // Beside a preview, images and the like are answered whole.
+    let media = || mcp.iter().flat_map(|mcp| mcp.media()).map(json::approximate_size).sum::<usize>();
+    check_size(if is_large { media() } else { size }, tool.max_output_bytes())?;
     let large = is_large.then(|| Box::new(LargeResult::new(tool.value_of(&value), &text)));
     Ok(Checked { answer: Answer { output: value, text, metadata, mcp, preview: None }, tokens, violations, large })
 }

@@ -10,7 +10,7 @@ use crate::tool::Metadata;
 use crate::tool::tests::tool_with;
 use crate::transform::TransformRules;
 use sekisho_config::{BudgetConfig, TransformConfig, TransformRule};
-use sekisho_core::call::{CallContext, CallOrigin, Caller, ResultHandles, Via};
+use sekisho_core::call::{CallContext, CallOrigin, Caller, McpResult, ResultHandles, Via};
 
 fn bounded(text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
     bound_text(text, tokens, max, || "`output` has all".into())
@@ -101,6 +101,19 @@ fn an_output_that_no_caller_gets_whole_may_be_larger() {
         let refused = checked.err().map(|error| error.code());
         assert_eq!(refused, (!is_accepted).then_some(ErrorCode::OutputTooLarge));
     }
+}
+
+#[test]
+fn the_images_beside_a_preview_are_bounded_as_an_output() {
+    let image = |bytes: usize| json!({"type": "image", "mimeType": "image/png", "data": "x".repeat(bytes)});
+    let output = |bytes: usize| {
+        let mcp = McpResult { content: vec![image(bytes)], ..McpResult::default() };
+        ToolOutput { mcp: Some(Box::new(mcp)), ..ToolOutput::from(json!("x".repeat(2 << 20))) }
+    };
+    let shown =
+        |bytes: usize| check(&with_handles(), &tool(Metadata::default(), None), output(bytes), 1_000, &mut Vec::new());
+    assert!(shown(1 << 10).unwrap().large.is_some());
+    assert_eq!(shown(2 << 20).unwrap_err().code(), ErrorCode::OutputTooLarge);
 }
 
 /// `memory_limit_mb` is enforced.
