@@ -278,7 +278,8 @@ async fn a_chat_of_open_webui_is_summed_up_by_its_messages_alone_and_has_one_sys
     for task in
         ["Generate a concise, 3-5 word title with an emoji", "Generate 1-3 broad tags", "Suggest 3-5 follow-ups"]
     {
-        ask(&json!([user(&format!("### Task:\n{task} for the chat history."))]), false).await;
+        let task = format!("### Task:\n{task}.\n### Chat History:\n<chat_history>\nUSER: 1 + 1?\n</chat_history>");
+        ask(&json!([user(&task)]), false).await;
     }
     // Each is one plain completion.
     let is_task = |request: &&Value| request["messages"].to_string().contains("### Task");

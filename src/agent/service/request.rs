@@ -14,8 +14,11 @@ use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_gateway::Gateway;
 
-/// How the prompts of Open WebUI's own tasks begin: titles, tags and follow-ups.
+/// How the prompts of Open WebUI's own tasks begin: titles, tags and follow-ups. A message of the user with documents begins so, too.
 const CLIENT_TASK: &str = "### Task:";
+
+/// Before the messages of the thread, which only its own tasks have.
+const CHAT_HISTORY: &str = "<chat_history>";
 
 /// Whether a run pauses for calls that a person must approve, and who stores its messages until it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -130,9 +133,11 @@ impl fmt::Debug for AgentRequest {
 /// A message of the user begins a thread, or follows an answer in it; a task is sent with the thread's id and without its messages.
 fn is_client_task(thread: Option<&str>, messages: &[Message]) -> bool {
     let Some((Message::User(last), before)) = messages.split_last() else { return false };
+    let text = last.text();
     thread.is_some()
         && before.iter().all(|message| message.as_system().is_some())
-        && last.text().starts_with(CLIENT_TASK)
+        && text.starts_with(CLIENT_TASK)
+        && text.contains(CHAT_HISTORY)
 }
 
 #[cfg(test)]
@@ -144,13 +149,17 @@ mod tests {
     fn a_task_of_open_webui_is_told_from_a_message_of_its_user() {
         let system = || Message::System("be brief".into());
         let user = |text: &str| Message::User(text.into());
-        let task = || user("### Task:\nGenerate a title.");
+        let task =
+            || user("### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: Hi.\n</chat_history>");
+        let with_documents =
+            "### Task:\nRespond to the user query using the provided context.\n<context>a</context>\nHi.";
         let answered = || Message::Assistant(AssistantTurn::new("Hi.", []));
         for (thread, messages, expected) in [
             (Some("t"), vec![task()], true),
             (Some("t"), vec![system(), task()], true),
             (None, vec![task()], false),
             (Some("t"), vec![user("A ### Task: what is it?")], false),
+            (Some("t"), vec![user(with_documents)], false),
             (Some("t"), vec![user("Hello."), answered(), task()], false),
             (Some("t"), Vec::new(), false),
         ] {
