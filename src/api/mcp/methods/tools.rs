@@ -115,7 +115,6 @@ impl Context {
                 Err(error) => return Ok(result::of_error(&error).into()),
             };
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
-            let lists_object = tool.is_some_and(|tool| lists_object(tool));
             let unknown = tool.is_none().then(|| context.call(call.tool.clone(), Arc::clone(&client)));
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
@@ -143,7 +142,9 @@ impl Context {
             if era == Era::Sessions {
                 // Older revisions allow only objects as structured content, and require it of a tool that lists a schema.
                 result.structured_content = match result.structured_content.take() {
-                    Some(value) if !value.is_object() => lists_object.then(|| json!({"output": value})),
+                    Some(value) if !value.is_object() => {
+                        tool.is_some_and(|tool| lists_object(tool)).then(|| json!({"output": value}))
+                    }
                     structured => structured,
                 };
             }
