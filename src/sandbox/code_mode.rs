@@ -157,13 +157,13 @@ impl<'a> ProgramTools<'a> {
         number: u32,
         wanted: Wanted,
         may_repeat: bool,
-        approval: Option<Arc<str>>,
+        grounds: Grounds,
     ) -> Option<Result<String, String>> {
         if !may_repeat {
-            self.record_start(number, approval.as_ref()).await?;
+            self.record_start(number, grounds.approval.as_ref()).await?;
         }
         let answer = match wanted {
-            Wanted::Call(call) => self.make_call(number, call, approval).await?,
+            Wanted::Call(call) => self.make_call(number, call, grounds).await?,
             // No program can ask this.
             Wanted::Inquiry(ToolQuestion::Fetch(_)) => return None,
             Wanted::Inquiry(ToolQuestion::Search { query, limit }) => json_of(Ok(self.search(&query, limit))),
@@ -177,18 +177,13 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The JSON of the tool's value, or of the error. `None`: an approval is needed first, and the run is to end.
-    async fn make_call(
-        &self,
-        number: u32,
-        call: WantedCall,
-        approval: Option<Arc<str>>,
-    ) -> Option<Result<String, String>> {
+    async fn make_call(&self, number: u32, call: WantedCall, grounds: Grounds) -> Option<Result<String, String>> {
         let WantedCall { ordinal, tool, arguments, .. } = call;
         let arguments = match arguments.and_then(|arguments| self.admitted(arguments)) {
             Ok(arguments) => arguments,
             Err(error) => return Some(Err(error_json(&error))),
         };
-        let context = self.context(ordinal, tool.clone(), &arguments, approval);
+        let context = self.context(ordinal, tool.clone(), &arguments, grounds);
         let mut listed = Listed::new(self.call, &context);
         let answered = Arc::clone(&self.pipeline).call(context, arguments).await;
         let reply = &answered.reply;
@@ -223,7 +218,8 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The call of a tool, with no more than its caller's own.
-    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, approval: Option<Arc<str>>) -> CallContext {
+    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, grounds: Grounds) -> CallContext {
+        let Grounds { approval, was_not_made } = grounds;
         let of_run = Sha256::new().chain_update(self.keys.base).chain_update(ordinal.to_be_bytes());
         let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
@@ -245,7 +241,8 @@ impl<'a> ProgramTools<'a> {
                 scope: self.nested_scope.clone(),
             },
             resumption: CallResumption {
-                idempotency_key: self.keys.are_recorded.then(|| key.clone()),
+                // The record of an attempt that was not made says that its outcome is unknown.
+                idempotency_key: (self.keys.are_recorded && !was_not_made).then(|| key.clone()),
                 approval,
                 run: None,
                 upstream_key: Some(key.into()),
@@ -282,13 +279,25 @@ impl ToolHost for ProgramTools<'_> {
                     self.record_answer(number, &answer, false).await?;
                     answer
                 }
-                Found::New { approval } => self.answer_new(number, wanted, may_repeat, approval).await?,
+                Found::New { approval } => {
+                    self.answer_new(number, wanted, may_repeat, Grounds { approval, was_not_made: false }).await?
+                }
+                Found::NotMade => {
+                    self.answer_new(number, wanted, may_repeat, Grounds { approval: None, was_not_made: true }).await?
+                }
                 Found::Diverged => return None,
             };
             let (is_ok, json) = answer.map_or_else(|error| (false, error), |value| (true, value));
             Some(ToolReply { number, is_ok, json: json.into_bytes() })
         })
     }
+}
+
+/// Why a call is made now.
+struct Grounds {
+    approval: Option<Arc<str>>,
+    /// Whether it was started before, and somebody said that it was not made.
+    was_not_made: bool,
 }
 
 fn json_of(described: Result<Value, CallError>) -> Result<String, String> {

@@ -69,6 +69,8 @@ pub enum Found {
     LeftUnknown,
     /// It is made now; by an approval that the run has waited for.
     New { approval: Option<Arc<str>> },
+    /// It was started, and somebody said that it was not made: it is made now, whatever is on record about the earlier attempt.
+    NotMade,
     /// The run did something else before.
     Diverged,
 }
@@ -169,7 +171,7 @@ impl RunJournal {
             PastRequest { settled: Some(Settled::NotMade), .. } => {
                 // It is started now: without an answer, its outcome is not known again.
                 unwritten.add(Entry::Made { number });
-                Found::New { approval: None }
+                Found::NotMade
             }
             // Also as its tool is described now.
             PastRequest { may_repeat: true, .. } if may_repeat => Found::New { approval: None },

@@ -40,7 +40,7 @@ async fn a_call_of_unknown_outcome_is_settled_and_its_run_goes_on_with_that() {
     assert_eq!(settle(Settlement::NotMade).await.unwrap(), unknown[0]);
     assert_eq!(after.unknown_calls(&call(), &run).await.unwrap(), []);
     assert_eq!(settle(Settlement::NotMade).await.unwrap_err().code(), ErrorCode::InvalidRequest, "it is settled");
-    assert_eq!(resumed(&after, &run, 2).await, NEW);
+    assert_eq!(resumed(&after, &run, 2).await, Found::NotMade);
     assert_eq!(resumed(&after, &run, 2).await, Found::OutcomeUnknown, "it was started again, and has no answer");
     settle(Settlement::Unknown).await.unwrap();
     assert_eq!(resumed(&after, &run, 2).await, Found::LeftUnknown);
@@ -89,7 +89,7 @@ async fn a_run_is_settled_by_its_caller_and_by_administrators_of_its_tenant_whil
         assert_eq!(settled.code(), refused.unwrap_or(ErrorCode::InvalidRequest), "{asking:?}");
     }
     after.settle(&by("acme", &["admin"]), &run, (None, Settlement::NotMade)).await.unwrap();
-    assert_eq!(resumed(&after, &run, 1).await, NEW);
+    assert_eq!(resumed(&after, &run, 1).await, Found::NotMade);
 
     let run = killed(&fixture, &[0]).await;
     let (journal, _) = after.resume(&call(), &arguments(1), &run).await.unwrap();

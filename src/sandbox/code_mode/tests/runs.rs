@@ -182,7 +182,8 @@ async fn an_approved_call_that_was_sent_is_not_sent_again() {
 /// Whoever settles it has seen that nothing was sent.
 #[tokio::test]
 async fn a_call_that_was_not_made_is_made_when_its_run_is_resumed() {
-    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let (pipeline, mut outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    outer.resumption.idempotency_key = Some("one".into());
     let request = || {
         let question = ToolQuestion::Call { ordinal: 0, tool: "hang".into(), arguments: "{}".into() };
         ToolRequest { number: 0, question, read: ReadSoFar::default() }
@@ -209,7 +210,10 @@ async fn a_call_that_was_not_made_is_made_when_its_run_is_resumed() {
     journals.settle(&outer, &id, (None, Settlement::Made(json!("paid")))).await.unwrap();
     let reply = resumed().await.answer(request()).await.unwrap();
     assert_eq!((reply.is_ok, reply.json), (true, br#""paid""#.to_vec()));
-    assert_eq!(pipeline.made.lock().len(), 2);
+    let made = pipeline.made.lock();
+    let [first, second] = [&made[0].0.resumption, &made[1].0.resumption];
+    assert!(made.len() == 2 && first.idempotency_key.is_some() && second.idempotency_key.is_none());
+    assert_eq!(first.upstream_key, second.upstream_key, "the API may know better");
 }
 
 /// As if the caller had had the role of `secret` before.
