@@ -100,7 +100,8 @@ impl UnknownCall {
     fn unsettled(self, run: Arc<str>) -> CallError {
         let Self { number, tool, arguments } = self;
         let message = format!(
-            "the run stopped while its call number {number}, of {tool}, was under way, and nobody knows whether it was made: find out,              settle it with POST /runs/{run}/settle and {{\"call\": {number}, \"outcome\": \"made\", \"answer\": …}} or \"not_made\", and \
+            "the run stopped while its call number {number}, of {tool}, was under way, and nobody knows whether it was made: find out, \
+             settle it with POST /runs/{run}/settle and {{\"call\": {number}, \"outcome\": \"made\", \"answer\": …}} or \"not_made\", and \
              resume the run"
         );
         let detail = Detail {
