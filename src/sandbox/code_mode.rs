@@ -157,13 +157,13 @@ impl<'a> ProgramTools<'a> {
         number: u32,
         wanted: Wanted,
         may_repeat: bool,
-        grounds: Grounds,
+        reason: StartReason,
     ) -> Option<Result<String, String>> {
         if !may_repeat {
-            self.record_start(number, grounds.approval.as_ref()).await?;
+            self.record_start(number, reason.approval.as_ref()).await?;
         }
         let answer = match wanted {
-            Wanted::Call(call) => self.make_call(number, call, grounds).await?,
+            Wanted::Call(call) => self.make_call(number, call, reason).await?,
             // No program can ask this.
             Wanted::Inquiry(ToolQuestion::Fetch(_)) => return None,
             Wanted::Inquiry(ToolQuestion::Search { query, limit }) => json_of(Ok(self.search(&query, limit))),
@@ -177,13 +177,13 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The JSON of the tool's value, or of the error. `None`: an approval is needed first, and the run is to end.
-    async fn make_call(&self, number: u32, call: WantedCall, grounds: Grounds) -> Option<Result<String, String>> {
+    async fn make_call(&self, number: u32, call: WantedCall, reason: StartReason) -> Option<Result<String, String>> {
         let WantedCall { ordinal, tool, arguments, .. } = call;
         let arguments = match arguments.and_then(|arguments| self.admitted(arguments)) {
             Ok(arguments) => arguments,
             Err(error) => return Some(Err(error_json(&error))),
         };
-        let context = self.context(ordinal, tool.clone(), &arguments, grounds);
+        let context = self.context(ordinal, tool.clone(), &arguments, reason);
         let mut listed = Listed::new(self.call, &context);
         let answered = Arc::clone(&self.pipeline).call(context, arguments).await;
         let reply = &answered.reply;
@@ -218,8 +218,8 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The call of a tool, with no more than its caller's own.
-    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, grounds: Grounds) -> CallContext {
-        let Grounds { approval, was_not_made } = grounds;
+    fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, reason: StartReason) -> CallContext {
+        let StartReason { approval, was_not_made } = reason;
         let of_run = Sha256::new().chain_update(self.keys.base).chain_update(ordinal.to_be_bytes());
         let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
@@ -280,10 +280,11 @@ impl ToolHost for ProgramTools<'_> {
                     answer
                 }
                 Found::New { approval } => {
-                    self.answer_new(number, wanted, may_repeat, Grounds { approval, was_not_made: false }).await?
+                    self.answer_new(number, wanted, may_repeat, StartReason { approval, was_not_made: false }).await?
                 }
                 Found::NotMade => {
-                    self.answer_new(number, wanted, may_repeat, Grounds { approval: None, was_not_made: true }).await?
+                    self.answer_new(number, wanted, may_repeat, StartReason { approval: None, was_not_made: true })
+                        .await?
                 }
                 Found::Diverged => return None,
             };
@@ -294,7 +295,7 @@ impl ToolHost for ProgramTools<'_> {
 }
 
 /// Why a call is made now.
-struct Grounds {
+struct StartReason {
     approval: Option<Arc<str>>,
     /// Whether it was started before, and somebody said that it was not made.
     was_not_made: bool,

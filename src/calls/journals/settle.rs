@@ -62,7 +62,7 @@ impl Journals {
         let owner = self.owner_for(asking, id).await?;
         self.check_stopped(id).await?;
         // Refused before the run is taken, which adds a part to its journal.
-        settling(&self.read(id, &owner).await?.1, call, &settlement)?;
+        settlement_entry(&self.read(id, &owner).await?.1, call, &settlement)?;
         let (journals, id) = (Arc::clone(self), Arc::from(id));
         // In a task: for a client that has left, too, a run that was taken is stopped again.
         let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, settlement).await });
@@ -94,7 +94,7 @@ impl Journals {
         settlement: Settlement,
     ) -> Result<UnknownCall, CallError> {
         let (parts, past) = self.taken_journal(id, owner, fence).await?;
-        let (entry, found) = settling(&past, call, &settlement)?;
+        let (entry, found) = settlement_entry(&past, call, &settlement)?;
         let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
         let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
@@ -135,7 +135,11 @@ impl Journals {
 ///
 /// # Errors
 /// `invalid_request` if there is no such call, or several; `too_large` if the entry does not fit into the journal.
-fn settling(past: &Past, call: Option<u32>, settlement: &Settlement) -> Result<(Entry, UnknownCall), CallError> {
+fn settlement_entry(
+    past: &Past,
+    call: Option<u32>,
+    settlement: &Settlement,
+) -> Result<(Entry, UnknownCall), CallError> {
     let mut unknown = unknown_calls(past);
     unknown.retain(|(_, found)| call.is_none_or(|call| found.number == call));
     let (number, found) = match unknown.pop() {
