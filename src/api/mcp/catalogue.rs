@@ -116,7 +116,8 @@ impl Catalogue {
         ServerResult::CustomResult(CustomResult(written))
     }
 
-    /// The name of the tool that a client of an endpoint with a `max_name_length` calls by a shorter one.
+    /// The name of the tool that a client of an endpoint with a `max_name_length` calls by a shorter one. One that several tools have,
+    /// which a server can bring about, is the name of none.
     pub(super) fn own_name<'a>(&'a self, given: &'a str, endpoint: Option<&McpEndpoint>, caller: &Caller) -> &'a str {
         let max = endpoint.and_then(|endpoint| endpoint.max_name_length).filter(|max| given.len() == *max);
         let Some(max) = max.filter(|_| self.snapshot.get(given).is_none()) else { return given };
@@ -125,7 +126,11 @@ impl Catalogue {
                 && shortened_name(tool.name(), max) == given
                 && !tool.metadata.is_hidden_from(caller)
         };
-        self.snapshot.tools().iter().find(is_meant).map_or(given, |tool| tool.name())
+        let mut meant = self.snapshot.tools().iter().filter(is_meant);
+        match (meant.next(), meant.next()) {
+            (Some(only), None) => only.name(),
+            _ => given,
+        }
     }
 
     /// Whether calls of a tool can run as tasks.
