@@ -65,7 +65,7 @@ impl Journals {
         settlement_entry(&self.read(id, &owner).await?.1, call, &settlement)?;
         let (journals, id) = (Arc::clone(self), Arc::from(id));
         // In a task: for a client that has left, too, a run that was taken is stopped again.
-        let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, settlement).await });
+        let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, &settlement).await });
         settled.await.map_err(CallError::internal)?
     }
 
@@ -74,7 +74,7 @@ impl Journals {
         owner: &Owner,
         id: &Arc<str>,
         call: Option<u32>,
-        settlement: Settlement,
+        settlement: &Settlement,
     ) -> Result<UnknownCall, CallError> {
         let Some(_running) = Running::of(self, id) else { return Err(self.why_not_taken(id, owner).await) };
         let taken = self.store.take(id, owner.of_store(), self.runner(), LOST_AFTER).await;
@@ -91,10 +91,10 @@ impl Journals {
         owner: &Owner,
         (id, fence): (&str, i64),
         call: Option<u32>,
-        settlement: Settlement,
+        settlement: &Settlement,
     ) -> Result<UnknownCall, CallError> {
         let (parts, past) = self.taken_journal(id, owner, fence).await?;
-        let (entry, found) = settlement_entry(&past, call, &settlement)?;
+        let (entry, found) = settlement_entry(&past, call, settlement)?;
         let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
         let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
