@@ -16,14 +16,12 @@ pub(super) fn add_to_linker<T: 'static>(
     let get = move |store: StoreContextMut<'_, T>, _: ComponentFunc, given: &[Val], results: &mut [Val]| {
         let is_it = |(name, _): &&(String, String)| matches!(given, [Val::String(key)] if key == name);
         let found = values(store.data()).iter().find(is_it);
-        results[0] = ok(Val::Option(found.map(|(_, value)| Box::new(Val::String(value.clone())))));
-        Ok(())
+        answer(results, Val::Option(found.map(|(_, value)| Box::new(Val::String(value.clone())))))
     };
     let get_all = move |store: StoreContextMut<'_, T>, _: ComponentFunc, _: &[Val], results: &mut [Val]| {
         let pair =
             |(name, value): &(String, String)| Val::Tuple([name, value].map(|text| Val::String(text.clone())).into());
-        results[0] = ok(Val::List(values(store.data()).iter().map(pair).collect()));
-        Ok(())
+        answer(results, Val::List(values(store.data()).iter().map(pair).collect()))
     };
     for name in DRAFTS {
         let mut draft = linker.instance(name)?;
@@ -33,7 +31,9 @@ pub(super) fn add_to_linker<T: 'static>(
     Ok(())
 }
 
-/// The values are in memory: there is no error.
-fn ok(value: Val) -> Val {
-    Val::Result(Ok(Some(Box::new(value))))
+/// The values are in memory: there is no error of the interface. A component may import the function with another type.
+fn answer(results: &mut [Val], value: Val) -> wasmtime::Result<()> {
+    let [result] = results else { wasmtime::bail!("it imports a function of wasi:config without its result") };
+    *result = Val::Result(Ok(Some(Box::new(value))));
+    Ok(())
 }

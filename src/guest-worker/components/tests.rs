@@ -79,6 +79,23 @@ const CONFIG: &str = r#"(component
         (with "config" (instance (export "get" (func $get))))))
     (func (export "length") (result u32) (canon lift (core func $code "length"))))"#;
 
+/// The same function with another type.
+const CONFIG_WITHOUT_RESULT: &str = r#"(component
+    (import "wasi:config/store@0.2.0-draft" (instance $store (export "get-all" (func))))
+    (core func $get (canon lower (func $store "get-all")))
+    (core module $code (import "config" "get" (func $get)) (func (export "read") (call $get)))
+    (core instance $code (instantiate $code (with "config" (instance (export "get" (func $get))))))
+    (func (export "read") (canon lift (core func $code "read"))))"#;
+
+#[tokio::test]
+async fn a_draft_with_another_type_fails_its_call() {
+    let running = Running::start(CONFIG_WITHOUT_RESULT, ModuleKind::Component, ComponentGrants::default()).await;
+    for _ in 0..2 {
+        let outcome = running.call(None, "read", json!({})).await;
+        assert!(matches!(outcome.end, End::Trap(_)), "{outcome:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_draft_of_the_configuration_has_the_same_values() {
     for (config, length) in [(vec![("units".to_owned(), "metric".to_owned())], 6), (Vec::new(), 0)] {
