@@ -1,5 +1,7 @@
 //! The schemas of a tool as Python: the signature of its function, and a `TypedDict` for each object in its arguments and result.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::for_models::{is_identifier, python_function};
@@ -15,8 +17,13 @@ const MAX_SCHEMAS: usize = 2_000;
 /// Maximum bytes of a value, and of a type.
 const MAX_VALUE: usize = 60;
 const MAX_TYPE: usize = 1_000;
-/// Parts (`allOf`) of an object.
+/// Parts (`allOf`) of an object, and its members that are read.
 const MAX_PARTS: usize = 50;
+const MAX_MEMBERS: usize = 2_000;
+/// Classes of one stub, which are more than its text has room for.
+const MAX_FOUND: usize = 100;
+/// Maximum bytes of the name of a class.
+const MAX_NAME: usize = 60;
 /// Maximum bytes of the classes. Those that are found first, near the arguments, come first.
 const MAX_CLASSES: usize = 2_000;
 
@@ -74,6 +81,7 @@ impl<'s> Classes<'s> {
     fn parameter(&mut self, member: &Member<'s>) -> String {
         let Member { name, place, is_required } = member;
         let shown = if is_identifier(name) { (*name).to_owned() } else { format!("**{{{name:?}: …}}") };
+        let shown = if shown.len() > MAX_TYPE { "…".to_owned() } else { shown };
         let default = match default_of(*place) {
             Some(default) => format!(" = {default}"),
             None if *is_required => String::new(),
@@ -136,6 +144,9 @@ impl<'s> Classes<'s> {
         if let Some((name, _)) = self.found.iter().find(|(_, found)| std::ptr::eq(found.schema, place.schema)) {
             return name.clone();
         }
+        if self.found.len() == MAX_FOUND {
+            return "dict".to_owned();
+        }
         let name = class_name(hint);
         let is_free = |name: &String| !self.found.iter().any(|(found, _)| found == name);
         let numbered = (2..).map(|number| format!("{name}{number}"));
@@ -154,7 +165,7 @@ impl<'s> Classes<'s> {
                 class.push_str(&self.member(member));
             }
             if members.len() > MAX_PARAMETERS {
-                class.push_str(&format!("    # and {} more\n", members.len() - MAX_PARAMETERS));
+                class.push_str("    # and more\n");
             }
             if text.len() + class.len() > MAX_CLASSES {
                 text.push_str(&format!("# tools.schema({tool:?}) has the others"));
@@ -196,49 +207,63 @@ impl<'s> Place<'s> {
     }
 
     fn is_object(self) -> bool {
-        !self.members().is_empty()
+        self.has_members(&mut { MAX_PARTS })
+    }
+
+    fn has_members(self, parts_left: &mut usize) -> bool {
+        let (place, _) = self.resolved();
+        let mut parts = place.schema["allOf"].as_array().into_iter().flatten();
+        place.schema["properties"].as_object().is_some_and(|members| !members.is_empty())
+            || parts.any(|schema| match parts_left.checked_sub(1) {
+                Some(left) => {
+                    *parts_left = left;
+                    Place { schema, ..place }.has_members(parts_left)
+                }
+                None => false,
+            })
     }
 
     /// The members of an object and of all its parts.
     fn members(self) -> Vec<Member<'s>> {
         let mut members = Vec::<Member<'s>>::new();
-        self.add_members(&mut members, &mut { MAX_PARTS });
+        self.add_members(&mut members, &mut HashSet::new(), &mut { MAX_PARTS });
         members
     }
 
-    fn add_members(self, members: &mut Vec<Member<'s>>, parts_left: &mut usize) {
+    fn add_members(self, members: &mut Vec<Member<'s>>, names: &mut HashSet<&'s str>, parts_left: &mut usize) {
         let (place, _) = self.resolved();
         let required = place.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let required: Vec<_> = required.collect();
-        for (name, schema) in place.schema["properties"].as_object().into_iter().flatten() {
-            if !members.iter().any(|member| member.name == name) {
+        let required: HashSet<_> = required.take(MAX_MEMBERS).collect();
+        for (name, schema) in place.schema["properties"].as_object().into_iter().flatten().take(MAX_MEMBERS) {
+            if members.len() < MAX_MEMBERS && names.insert(name) {
                 members.push(Member { name, place: Place { schema, ..place }, is_required: false });
             }
         }
         for schema in place.schema["allOf"].as_array().into_iter().flatten() {
             if let Some(left) = parts_left.checked_sub(1) {
                 *parts_left = left;
-                Place { schema, ..place }.add_members(members, parts_left);
+                Place { schema, ..place }.add_members(members, names, parts_left);
             }
         }
         // A part may require members of another one.
-        members
-            .iter_mut()
-            .filter(|member| required.contains(&member.name))
-            .for_each(|member| member.is_required = true);
+        members.iter_mut().filter(|member| required.contains(member.name)).for_each(|member| member.is_required = true);
     }
 }
 
 fn values_of(schema: &Value) -> Option<Vec<&Value>> {
     match schema.get("const") {
         Some(value) => Some(vec![value]),
-        None => schema["enum"].as_array().filter(|values| !values.is_empty()).map(|values| values.iter().collect()),
+        // One more than is shown.
+        None => {
+            let values = schema["enum"].as_array().filter(|values| !values.is_empty());
+            values.map(|values| values.iter().take(MAX_LITERALS + 1).collect())
+        }
     }
 }
 
 fn literal(values: &[&Value]) -> String {
-    let shown = values.iter().take(MAX_LITERALS).map(|value| python(value));
-    let mut shown: Vec<_> = shown.map(|text| if text.len() > MAX_VALUE { "…".to_owned() } else { text }).collect();
+    let shown = values.iter().take(MAX_LITERALS).map(|value| python(value).unwrap_or_else(|| "…".to_owned()));
+    let mut shown: Vec<_> = shown.collect();
     if values.len() > MAX_LITERALS {
         shown.push("…".to_owned());
     }
@@ -261,28 +286,40 @@ fn union(kinds: Vec<String>) -> String {
 
 fn default_of(place: Place<'_>) -> Option<String> {
     let default = place.schema.get("default").or_else(|| place.resolved().0.schema.get("default"))?;
-    Some(python(default)).filter(|text| text.len() <= MAX_VALUE)
+    python(default)
 }
 
-/// A value as Python writes it.
-fn python(value: &Value) -> String {
-    match value {
+/// A value as Python writes it; none where it is longer than is shown.
+fn python(value: &Value) -> Option<String> {
+    let is_large = match value {
+        Value::String(text) => text.len() > MAX_VALUE,
+        Value::Array(items) => items.len() > MAX_VALUE,
+        Value::Object(members) => members.len() > MAX_VALUE || members.keys().any(|name| name.len() > MAX_VALUE),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    };
+    if is_large {
+        return None;
+    }
+    let text = match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        Value::Array(items) => format!("[{}]", items.iter().map(python).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(python).collect::<Option<Vec<_>>>()?.join(", ")),
         Value::Object(members) => {
-            let members = members.iter().map(|(name, value)| format!("{name:?}: {}", python(value)));
-            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+            let members = members.iter().map(|(name, value)| Some(format!("{name:?}: {}", python(value)?)));
+            format!("{{{}}}", members.collect::<Option<Vec<_>>>()?.join(", "))
         }
         other => other.to_string(),
-    }
+    };
+    Some(text).filter(|text| text.len() <= MAX_VALUE)
 }
 
 /// `order_lines` is `OrderLines`.
 fn class_name(hint: &str) -> String {
     let words = hint.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let name: String = words.flat_map(|word| [word[..1].to_ascii_uppercase(), word[1..].to_owned()]).collect();
+    let mut name: String =
+        words.take(MAX_NAME).flat_map(|word| [word[..1].to_ascii_uppercase(), word[1..].to_owned()]).collect();
+    name.truncate(MAX_NAME);
     let is_free = name.starts_with(|first: char| first.is_ascii_alphabetic()) && !TYPES.contains(&&*name);
     if is_free { name } else { format!("Object{name}") }
 }
@@ -353,6 +390,19 @@ mod tests {
             let Stub { call, types } = stub("t", &schema, Some(&schema));
             assert!(call.len() < 1_000 && types.len() < 2 * MAX_CLASSES, "{call}\n{types}");
         }
+        // Many wide objects, with long names that are the same at their beginning and large values.
+        let long = "n".repeat(100_000);
+        let forms = (0..3_000).map(|n| json!({"properties": {"x": {"default": [long.as_str()], "const": n}}}));
+        let many = forms.collect::<Vec<_>>();
+        let members = (0..20_000).map(|n| (format!("m{n}"), json!({"$ref": "#/$defs/wide"})));
+        let members = members.collect::<serde_json::Map<_, _>>();
+        let required: Vec<_> = members.keys().cloned().collect();
+        let mut properties = serde_json::Map::from_iter([(long.clone(), json!({"anyOf": many}))]);
+        properties.insert("odd name".repeat(10_000), json!({"enum": [long.as_str(), {"a": long.as_str()}]}));
+        properties.insert("w".into(), json!({"allOf": vec![json!({"$ref": "#/$defs/wide"}); 60]}));
+        let defs = json!({"wide": {"properties": members, "required": required}});
+        let Stub { call, types } = stub("t", &json!({"properties": properties, "$defs": defs}), None);
+        assert!(call.len() < 3_000 && types.len() < 2 * MAX_CLASSES, "{}", call.len());
         let Stub { types, .. } = stub("t", &wide(4), None);
         assert!(types.ends_with("# tools.schema(\"t\") has the others"), "{types}");
         let same = json!({"properties": {"a": {"properties": {"x": {}}}, "b": {"properties": {"a": {"properties": {"y": {}}}}}}});
