@@ -27,7 +27,7 @@ const MAX_TEXT_BYTES: usize = 2 * MAX_DOCUMENT_BYTES;
 const MAX_OPEN: usize = 10_000;
 
 /// Deepest nesting that is read; both parsers refuse more than about 120 levels.
-const MAX_DEPTH: usize = 100;
+pub(super) const MAX_DEPTH: usize = 100;
 
 /// Most flaws that are remembered.
 const MAX_FLAWS: usize = 1_000;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
 
+use super::document::MAX_DEPTH;
 use sekisho_core::json;
 
 /// Most actions of one overlay.
@@ -27,6 +28,8 @@ pub enum OverlayError {
     TooManyActions,
     #[error("with `actions[{action}]` the overlay adds more than {} MiB; select fewer targets", MAX_ADDED_BYTES >> 20)]
     TooLarge { action: usize },
+    #[error("with `actions[{action}]` the document is nested more than {MAX_DEPTH} levels deep; write it flatter")]
+    TooDeep { action: usize },
     #[error("`actions[{action}].{field}` is not a JSONPath (RFC 9535): {problem}")]
     Path { action: usize, field: &'static str, problem: String },
     #[error("`actions[{action}]` has neither `update`, `copy` nor `remove: true`; give one of them")]
@@ -111,6 +114,10 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
         };
         let added = json::footprint(&update).saturating_mul(places.len());
         room = room.checked_sub(added).ok_or(OverlayError::TooLarge { action: index })?;
+        let above = places.iter().map(|place| place.matches('/').count()).max().unwrap_or_default();
+        if above + depth(&update) > MAX_DEPTH {
+            return Err(OverlayError::TooDeep { action: index });
+        }
         places.iter().try_for_each(|place| change(&mut changed, place, &update, version, index))?;
     }
     *document = changed;
@@ -119,6 +126,15 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
 
 fn path(written: &str, field: &'static str, action: usize) -> Result<JsonPath, OverlayError> {
     JsonPath::parse(written).map_err(|error| OverlayError::Path { action, field, problem: error.to_string() })
+}
+
+/// Values within each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }
 
 /// The one value that `copy` selects.
@@ -322,6 +338,16 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
             assert_eq!(changed, document());
         }
+    }
+
+    #[test]
+    fn no_action_nests_a_document_without_end() {
+        let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+        let doubling = json!({"target": format!("$.{}", vec!["a"; 60].join(".")), "copy": "$.a"});
+        let doubled = apply(&mut deep(60), &json!({"overlay": "1.1.0", "actions": [doubling]}));
+        assert_eq!(doubled, Err(OverlayError::TooDeep { action: 0 }));
+        let actions = json!([{"target": "$", "update": deep(90)}, {"target": "$..a", "update": deep(90)}]);
+        assert_eq!(applied(&actions), Err(OverlayError::TooDeep { action: 1 }));
     }
 
     #[test]
