@@ -30,7 +30,7 @@ pub struct McpConfig {
     pub servers: BTreeMap<String, McpServerSettings>,
     /// `mcpServers` files of other programs, read unchanged (`SEKISHO_MCP_CONFIG`). Without any, `mcp.json` in the state directory,
     /// which `sekisho mcp add` writes, and `.mcp_servers` in the working directory (A49) are read if they exist; the latter may not
-    /// start programs.
+    /// start programs or read variables.
     pub files: Vec<PathBuf>,
     /// Whether tools' names have the server's name as a prefix, by default (`SEKISHO_MCP_PREFIX`).
     pub prefix: McpPrefix,
@@ -120,12 +120,16 @@ impl McpConfig {
     pub(super) fn read_files(&mut self, files: &[PathBuf], environment: &Environment) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         for file in files {
-            // Whoever unpacks an archive and works in it did not choose its programs.
-            let may_start_programs = !self.files.is_empty() || file != Path::new(FOUND_FILE);
+            // Whoever unpacks an archive and works in it did not choose its programs, nor the servers that get secrets.
+            let is_chosen = !self.files.is_empty() || file != Path::new(FOUND_FILE);
             match file::read(file, environment) {
+                Ok(servers) if !is_chosen && file::read(file, &Environment::default()).as_ref() != Ok(&servers) => {
+                    let error = ConfigError::of_file(file, "it reads variables of the environment".to_owned());
+                    errors.push(error.advise("name the file in `mcp.files`, if you trust it"));
+                }
                 Ok(servers) => {
                     for (name, settings) in servers {
-                        if settings.command.is_some() && !may_start_programs {
+                        if settings.command.is_some() && !is_chosen {
                             let error = ConfigError::of_file(file, format!("{name:?} starts a program"));
                             errors.push(error.advise("name the file in `mcp.files`, if you trust it"));
                             continue;

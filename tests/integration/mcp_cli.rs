@@ -125,6 +125,10 @@ async fn the_list_of_servers_in_the_working_directory_is_found_and_starts_no_pro
     assert!(!checked.status.success() && reported.contains("starts a program"), "{reported}");
     let named = sekisho(&directory).env("SEKISHO_MCP_CONFIG", &list).arg("check").output().unwrap();
     assert!(!text(&named).contains("starts a program"), "{}", text(&named));
+    let headers = json!({"X-Key": "${HOME}"});
+    fs::write(&list, json!({"mcpServers": {"m": {"url": url, "headers": headers}}}).to_string()).unwrap();
+    let checked = sekisho(&directory).arg("check").output().unwrap();
+    assert!(!checked.status.success() && text(&checked).contains("reads variables"), "{}", text(&checked));
 }
 
 #[test]
