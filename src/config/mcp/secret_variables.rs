@@ -24,18 +24,22 @@ const IN_NAME: [&str; 13] = [
     "CONNECTIONSTRING",
     "WEBHOOK",
 ];
-const WORD_OF_NAME: [&str; 11] =
-    ["KEY", "KEYS", "PASS", "PWD", "PAT", "DSN", "JWT", "COOKIE", "AUTH", "BEARER", "CREDS"];
+const WORD_OF_NAME: [&str; 10] = ["KEY", "KEYS", "PASS", "PWD", "PAT", "DSN", "JWT", "COOKIE", "BEARER", "CREDS"];
+
+/// The shortest value that may be a credential whatever the name of its variable.
+const MIN_OPAQUE: usize = 20;
 
 impl McpServerSettings {
     /// The secrets in `env`: values of variables with the name of a credential, values that a variable, a file or a program
-    /// gave (`${…}`), and passwords in URLs.
+    /// gave (`${…}`), long values of letters and digits, and passwords in URLs.
     pub fn env_secrets(&self) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         for (name, value) in &self.env {
             let value = value.expose();
-            let is_given = || self.env_references.contains(name) && !is_plain(value);
-            if names_credential(name) || is_given() {
+            // `BASIC_AUTH` is a credential or a switch.
+            let may_be = || self.env_references.contains(name) || name.to_ascii_uppercase().ends_with("AUTH");
+            let is_given = || may_be() && !is_plain(value);
+            if names_credential(name) || is_given() || is_opaque(value) {
                 secrets.add_setting(value);
             }
             secrets.add_password_of(value);
@@ -66,6 +70,14 @@ fn is_plain(value: &str) -> bool {
     is_word || value.parse::<f64>().is_ok() || Path::new(value).exists()
 }
 
+/// Letters and digits without an end of a word, as most credentials are.
+fn is_opaque(value: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| value.bytes().any(|byte| is(&byte));
+    let is_one_word =
+        value.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'='));
+    value.len() >= MIN_OPAQUE && is_one_word && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +102,7 @@ mod tests {
             ("DB", "orders"),
             ("PWD", "/srv/files"),
             ("MONKEY", "capuchin"),
+            ("USE_AUTH", "true"),
             ("API_URL", "https://api.example.com/v2"),
         ];
         for (name, value) in plain {
@@ -113,15 +126,17 @@ mod tests {
             "GITHUB_PAT",
             "OPENAI_APIKEY",
             "SENTRY_DSN",
-            "NPM_CONFIG_PASSWD",
             "REDIS_AUTH",
-            "AZURE_STORAGE_CONNECTION_STRING",
             "SLACK_WEBHOOK_URL",
+            "NPM_CONFIG_PASSWD",
+            "AZURE_STORAGE_CONNECTION_STRING",
         ];
         for name in named {
             assert_eq!(struck(&[(name, "k3y-of-a-caller")], &[], "no k3y-of-a-caller"), "no [redacted]", "{name}");
         }
         assert_eq!(struck(&[("GH", "k3y-of-a-caller")], &["GH"], "no k3y-of-a-caller"), "no [redacted]");
+        let opaque = "ghx_0123456789abcdefABCDEF";
+        assert_eq!(struck(&[("GH", opaque)], &[], &format!("no {opaque}")), "no [redacted]");
         let url = "postgres://ann:hunter%2F22@db/orders";
         for text in [url, "hunter%2F22", "hunter/22"] {
             assert_eq!(struck(&[("DB_URL", url)], &[], text), "[redacted]");
