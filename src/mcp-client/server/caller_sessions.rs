@@ -54,9 +54,11 @@ impl Server {
         let Ok(headers) = self.own_headers(call) else { return false };
         let owner = SessionOwner::of(call, self.settings().share, headers);
         let Some(session) = owner.key.as_ref().and_then(|key| self.callers.get(key)) else { return false };
-        if session.connection.has_other_tools.swap(false, Ordering::Relaxed)
-            && let Ok(listing) = self.connector.list(&session, self.most_tools).await
-        {
+        if session.connection.has_other_tools.swap(false, Ordering::Relaxed) {
+            let Ok(listing) = self.connector.list(&session, self.most_tools).await else {
+                session.connection.has_other_tools.store(true, Ordering::Relaxed);
+                return false;
+            };
             let catalogue = self.catalogue.load();
             let known: HashSet<_> = catalogue.tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
             let tools = listing.tools.iter().filter_map(|tool| serde_json::from_str::<Value>(tool).ok());

@@ -11,6 +11,9 @@ use crate::text::bounded;
 use sekisho_core::call::CallContext;
 use sekisho_core::peer::{Question, QuestionMethod, Questions, URL_ELICITATION_REQUIRED};
 
+/// Pages that one refusal may name.
+const MAX_PAGES: usize = 10;
+
 /// The pages that a refusal names, as questions by their ids.
 pub(super) fn questions(refusal: &ErrorData) -> Questions {
     let asked = refusal.data.as_ref().filter(|_| refusal.code.0 == URL_ELICITATION_REQUIRED);
@@ -20,7 +23,7 @@ pub(super) fn questions(refusal: &ErrorData) -> Questions {
         let id = page["elicitationId"].as_str()?.to_owned();
         Some((id, Question { method: QuestionMethod::Elicitation, params: page.clone() }))
     };
-    pages.filter_map(question).collect()
+    pages.filter_map(question).take(MAX_PAGES).collect()
 }
 
 /// The addresses of the pages that a refusal names, for a caller that is not asked.
@@ -58,6 +61,8 @@ mod tests {
         let found = refusal(URL_ELICITATION_REQUIRED, json!([page("b"), page("a")]));
         assert_eq!(questions(&found).keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(addresses(&found).as_deref(), Some("https://a.example/a , https://a.example/b"));
+        let many: Vec<_> = (0..100).map(|n| page(&n.to_string())).collect();
+        assert_eq!(questions(&refusal(URL_ELICITATION_REQUIRED, many.into())).len(), MAX_PAGES);
         for none in [
             refusal(-32_000, json!([page("a")])),
             refusal(URL_ELICITATION_REQUIRED, json!([{"mode": "form", "elicitationId": "a"}, 7])),
