@@ -20,6 +20,9 @@ const MAX_BYTES: usize = 2 << 20;
 /// Folders within folders.
 const MAX_DEPTH: usize = 8;
 
+/// Entries of all folders, which are looked at each time.
+const MAX_ENTRIES: usize = 10_000;
+
 /// The modules that files may import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SharedModules {
@@ -34,7 +37,7 @@ impl SharedModules {
     /// Reads all modules in a folder. Texts in `known` are not read again where their files are the same.
     pub(super) fn read(directory: &Path, known: &mut KnownTexts, now: SystemTime) -> Self {
         let mut found = Self::default();
-        let whole = found.add(directory, "", known, now);
+        let whole = found.add(directory, "", known, &mut { MAX_ENTRIES }, now);
         if let Err(problem) = whole {
             found = Self { problems: vec![problem], ..Self::default() };
         }
@@ -50,9 +53,19 @@ impl SharedModules {
 
     /// # Errors
     /// There are too many, or a folder cannot be read.
-    fn add(&mut self, folder: &Path, prefix: &str, known: &mut KnownTexts, now: SystemTime) -> Result<(), String> {
+    fn add(
+        &mut self,
+        folder: &Path,
+        prefix: &str,
+        known: &mut KnownTexts,
+        entries_left: &mut usize,
+        now: SystemTime,
+    ) -> Result<(), String> {
         let unreadable = |error| format!("the folder {} cannot be read: {error}", folder.display());
         for entry in fs::read_dir(folder).map_err(unreadable)? {
+            *entries_left = entries_left.checked_sub(1).ok_or_else(|| {
+                format!("the folders beside the files of tools have more than {MAX_ENTRIES} entries: move other files elsewhere")
+            })?;
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let (is_folder, module) = (path.is_dir(), name.strip_suffix(".py"));
@@ -60,7 +73,7 @@ impl SharedModules {
                 if prefix.matches('/').count() == MAX_DEPTH {
                     return Err(format!("the folder {} is nested too deep: move it elsewhere", path.display()));
                 }
-                self.add(&path, &format!("{prefix}{name}/"), known, now)?;
+                self.add(&path, &format!("{prefix}{name}/"), known, entries_left, now)?;
             } else if let Some(module) = module.filter(|_| !is_folder)
                 && is_identifier(module)
                 && (!prefix.is_empty() || module.starts_with('_'))
@@ -161,6 +174,12 @@ mod tests {
         }
         let found = read(folder.path());
         assert!(!found.has("_shared") && found.problems()[0].contains("2 MiB"), "{found:?}");
+        let wide = tempfile::tempdir().unwrap();
+        fs::create_dir(wide.path().join("data")).unwrap();
+        for number in 0..MAX_ENTRIES {
+            fs::write(wide.path().join(format!("data/{number}")), b"").unwrap();
+        }
+        assert!(read(wide.path()).problems()[0].contains("more than 10000 entries"));
         let deep = tempfile::tempdir().unwrap();
         fs::create_dir_all(deep.path().join("a/".repeat(10))).unwrap();
         assert!(read(deep.path()).problems()[0].contains("nested too deep"));

@@ -133,7 +133,8 @@ class _Strict(Check):
         self._named = named
 
     def before(self, value, path):
-        if type(value) is not self._kind:
+        # An integer of JSON is a number, too.
+        if type(value) is not self._kind and not (self._kind is float and type(value) is int):
             raise Unacceptable(path, f"Input should be a valid {self._named}", f"{self._named}_type", value)
         return value
 
