@@ -176,7 +176,8 @@ def one_number_system(after_import):
         conversions.update(pointers)
         conversions[numpy.ndarray] = widened
         # The types themselves: `np.intp`, and what `dtype` is.
-        conversions[type] = lambda kind: pointers.get(kind, kind)
+        # Not by a look-up: a class need not have a hash.
+        conversions[type] = lambda kind: next((wide for narrow, wide in pointers.items() if kind is narrow), kind)
         conversions[numpy.dtype] = lambda kind: numbers.get(kind.num, kind)
 
         def narrowed(values):

@@ -15,7 +15,7 @@ from importlib import machinery
 LIBRARIES = "/usr/local/lib/"
 # Values inside of values: a table in a tuple in a list.
 MAX_DEPTH = 3
-# A dictionary with more is judged by its first value, as a list always is.
+# A dictionary or tuple with more is judged by its first value, as a list always is.
 MAX_EXAMINED = 64
 
 # Fields of nodes that are no values when a program runs.
@@ -132,7 +132,9 @@ def _may_be_of_package(node, field, child, code):
 def _compile_alike(call):
     """What `exec`, `eval` and `compile` make of a text is code of a run, too."""
     name = call.func.id
-    if name in ("exec", "eval") and call.args:
+    # Names that are given by keyword are not seen here, and may be without our builtins.
+    has_names = any(word.arg in ("globals", None) for word in call.keywords)
+    if name in ("exec", "eval") and call.args and not has_names:
         arguments = _call("_sekisho_sources", [ast.copy_location(ast.Constant(name), call), *call.args], call)
         call.args = [ast.copy_location(ast.Starred(arguments, ast.Load()), call)]
     elif name == "compile":
@@ -147,8 +149,12 @@ def _call(name, arguments, place):
 def _sources(name, text, *more):
     """The arguments of `exec` or `eval`, with code in place of a text."""
     names = more[0].get("__builtins__", builtins) if more and isinstance(more[0], dict) else builtins
+    is_usual = names is builtins or names is vars(builtins)
+    if isinstance(text, types.CodeType) and not is_usual and isinstance(names, dict):
+        # It was compiled with our names, which the program leaves out with the other builtins.
+        more[0]["__builtins__"] = {**OURS, **names}
     # A program that evaluates a text without its builtins leaves ours out as well.
-    if isinstance(text, (str, bytes)) and names is builtins:
+    if isinstance(text, (str, bytes)) and is_usual:
         try:
             text = _compile(text.lstrip() if name == "eval" else text, "<string>", name)
         except (SyntaxError, ValueError):
@@ -180,12 +186,12 @@ def _of_conversion(convert):
 
 
 def _tuple(value, depth):
-    parts = _parts(value, depth)
+    parts = _parts_of_many(value, depth)
     return value if parts is None else tuple(parts)
 
 
 def _named_tuple(value, depth):
-    parts = _parts(value, depth)
+    parts = _parts_of_many(value, depth)
     try:
         return value if parts is None else type(value)(*parts)
     except TypeError:
@@ -197,6 +203,10 @@ def _list(value, depth):
     if not value or _parts(value[:1], depth) is None:
         return value
     return _parts(value, depth)
+
+
+def _parts_of_many(value, depth):
+    return None if len(value) > MAX_EXAMINED and _parts(value[:1], depth) is None else _parts(value, depth)
 
 
 def _dict(value, depth):
@@ -252,11 +262,13 @@ def _source_to_code(self, data, path, *more, **named):
     return _to_code(self, data, path, *more, **named)
 
 
+# What the changed code names.
+OURS = {"_sekisho_converted": converted, "_sekisho_sources": _sources, "_sekisho_compile": _compile}
+
+
 def install():
     machinery.SourceFileLoader.source_to_code = _source_to_code
-    builtins._sekisho_converted = converted
-    builtins._sekisho_sources = _sources
-    builtins._sekisho_compile = _compile
+    vars(builtins).update(OURS)
 
 
 if conversions is not None:

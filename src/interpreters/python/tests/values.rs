@@ -23,6 +23,10 @@ fn values_of_packages_are_converted_in_all_code_of_a_run() {
         ("scope = {'dt': dt}\nexec('day = dt.timedelta(1)', scope)\nscope['day']", json!(86_400.0)),
         ("exec('day = dt.timedelta(1)')\nday", json!(86_400.0)),
         ("exec(compile('day = dt.timedelta(1)', 'text', 'exec'))\nday", json!(86_400.0)),
+        (
+            "scope = {'__builtins__': {}, 'dt': dt}\nexec(compile('day = dt.timedelta(1)', 'text', 'exec'), scope)\nscope['day']",
+            json!(86_400.0),
+        ),
         ("type(eval(' [dt.timedelta(1)][0]')).__name__", json!("float")),
         ("eval('x + 1', {'__builtins__': {}}, {'x': 1})", json!(2)),
         ("try:\n    eval('1 +')\nexcept SyntaxError as error:\n    name = error.filename\nname", json!("<string>")),
