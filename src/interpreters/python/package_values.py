@@ -24,10 +24,10 @@ UNUSED = frozenset(["annotation", "returns", "pattern", "ctx", "op", "ops"])
 VALUES = frozenset([ast.Attribute, ast.Call])
 # In code without them nothing is of a package.
 IMPORTS = re.compile(r"\b(?:exec|eval|compile)\b|\b(?:from|import)\s+(\w+)")
-# What gives no value of a package, and so need not be examined.
+# What gives no value of a package, and so need not be examined; namespaces must stay what they are.
 PLAIN = frozenset(
-    "bool bytes callable chr complex delattr enumerate float format hasattr hash hex id input int isinstance issubclass len"
-    " open ord print range repr setattr str super type".split()
+    "bool bytes callable chr complex delattr enumerate float format globals hasattr hash hex id input int isinstance issubclass"
+    " len locals open ord print range repr setattr str super type vars".split()
 )
 
 # By type, functions of values, for values of subclasses too. Empty until the packages are imported; None in an interpreter
@@ -47,9 +47,10 @@ def rewrite(tree, text):
         return
     code = _Code(tree)
     last = tree.body[-1] if isinstance(tree, ast.Module) and tree.body else None
+    compiling = []
     for node, field, at, child in code.values:
         if type(child) is ast.Call and type(child.func) is ast.Name and child.func.id not in code.own:
-            _compile_alike(child)
+            compiling.append(child)
         is_unused = type(node) is ast.Expr and node is not last
         if not is_unused and _may_be_of_package(node, field, child, code):
             child = _call("_sekisho_converted", [child], child)
@@ -57,6 +58,9 @@ def rewrite(tree, text):
                 setattr(node, field, child)
             else:
                 getattr(node, field)[at] = child
+    # After the values in their arguments, whose positions these change.
+    for call in compiling:
+        _compile_alike(call)
 
 
 def _imports_packages(text):
