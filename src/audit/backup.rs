@@ -27,6 +27,7 @@ const FORMAT: u32 = 1;
 const MANIFEST: &str = "backup.json";
 const DATABASE: &str = "sekisho.db";
 const MCP_SERVERS: &str = "mcp.json";
+const LOCK: &str = "tools.lock";
 const AUDIT: &str = "audit";
 const WORKSPACES: &str = "workspaces";
 
@@ -40,6 +41,8 @@ pub struct StatePlaces {
     pub workspaces: PathBuf,
     /// The file of `sekisho mcp add`.
     pub mcp_servers: PathBuf,
+    /// The file of `sekisho lock` of a gateway without a configuration file; another one is beside the configuration.
+    pub lock: PathBuf,
 }
 
 /// The contents of a backup, in numbers.
@@ -70,6 +73,7 @@ impl StatePlaces {
             audit: config.audit_file(),
             workspaces: config.workspaces_directory(),
             mcp_servers: config.state_directory().join(MCP_SERVERS),
+            lock: config.state_directory().join(LOCK),
         }
     }
 
@@ -128,8 +132,10 @@ impl Archive {
         if let Some((name, head)) = trail.map(|trail| trail.head) {
             self.add(&format!("{AUDIT}/{name}"), &mut &*head)?;
         }
-        if places.mcp_servers.is_file() {
-            self.add_file(MCP_SERVERS, &places.mcp_servers)?;
+        for (name, file) in [(MCP_SERVERS, &places.mcp_servers), (LOCK, &places.lock)] {
+            if file.is_file() {
+                self.add_file(name, file)?;
+            }
         }
         let workspace_files = self.add_folder(WORKSPACES, &places.workspaces)?;
         self.0.finish()?.sync_all()?;

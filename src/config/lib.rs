@@ -121,6 +121,9 @@ pub use self::watch::Watcher;
 pub use self::yaml::error::{ConfigError, ConfigLocation};
 pub use self::yaml::reference::References;
 
+/// The file that `sekisho lock` writes.
+const LOCK_FILE: &str = "tools.lock";
+
 /// The whole configuration. `Config::default()` applies when there is no file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -255,9 +258,21 @@ impl Config {
         }
     }
 
-    /// The path of the `sekisho lock` file, whether it exists or not.
+    /// The path of the `sekisho lock` file, whether it exists or not: a start in another working directory has the same lock.
     pub fn lock_file(&self) -> PathBuf {
-        self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
+        let beside_the_file = || Some(self.file.as_deref()?.with_file_name(LOCK_FILE));
+        let named = self.tools.lock.clone().or_else(beside_the_file);
+        named.unwrap_or_else(|| self.state_directory().join(LOCK_FILE))
+    }
+
+    /// For an operator, while that file does not exist. Versions before had it in the working directory.
+    pub fn unpinned(&self) -> String {
+        let file = self.lock_file();
+        let advice = match Path::new(LOCK_FILE).exists() {
+            true => "move the one of the working directory there, which does not count",
+            false => "create it with `sekisho lock`",
+        };
+        format!("tools are not pinned: {} does not exist; {advice}", file.display())
     }
 
     /// `may_read`: the files with MCP servers that may be read, if not all.
@@ -381,7 +396,7 @@ impl Config {
         let open = lists.into_iter().filter(|(_, hosts, _)| hosts.iter().any(|host| host.trim() == "*"));
         let open =
             open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")));
-        open.chain(self.server.notes()).chain(self.auth.notes()).collect()
+        open.chain(self.server.notes()).chain(self.auth.notes()).chain(self.mcp.notes()).collect()
     }
 }
 

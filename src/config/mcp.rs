@@ -152,6 +152,13 @@ impl McpConfig {
         errors
     }
 
+    /// Settings of servers that have no effect, by path.
+    pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
+        self.servers
+            .iter()
+            .filter_map(|(name, settings)| Some((format!("mcp.servers.{name}"), settings.unread_members()?)))
+    }
+
     pub(super) fn check(&self, findings: &mut Findings) {
         for (name, settings) in &self.servers {
             let setting = format!("mcp.servers.{name}");

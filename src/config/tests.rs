@@ -256,6 +256,24 @@ fn the_state_directory_follows_the_base_directory_specification() {
 }
 
 #[test]
+fn the_lock_is_beside_the_configuration_whatever_the_working_directory_is() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("sekisho.yaml");
+    let environment = Environment::from_iter([("SEKISHO_STATE_DIRECTORY", "/s")]);
+    let named = folder.path().join("named.lock");
+    for (text, expected) in [
+        (Some("server: {}".to_owned()), folder.path().join("tools.lock")),
+        (Some(format!("tools: {{lock: '{}'}}", named.display())), named.clone()),
+        (None, "/s/tools.lock".into()),
+    ] {
+        let file = text.map(|text| std::fs::write(&file, text).map(|()| &*file).unwrap());
+        let config = Config::load(file, &environment).unwrap();
+        assert_eq!(config.lock_file(), expected);
+        assert!(config.unpinned().contains(&*expected.to_string_lossy()), "{}", config.unpinned());
+    }
+}
+
+#[test]
 fn hostile_bytes_as_a_configuration() {
     let whole = include_bytes!("../../config/sekisho.yaml");
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";

@@ -21,7 +21,7 @@ pub struct ToolsConfig {
     /// Coerce arguments of the wrong JSON type ("3" to 3). The receipt lists each change.
     pub coerce_arguments: bool,
     /// The approved definition of every tool (`sekisho lock`). A configured file must exist; by default `tools.lock`
-    /// in the working directory is used if it exists.
+    /// beside the configuration file, or in the state directory without one, is used if it exists.
     pub lock: Option<PathBuf>,
     /// Overrides by tool name, on top of the tool's own definition.
     pub overrides: BTreeMap<String, ToolOverride>,

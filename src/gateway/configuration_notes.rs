@@ -62,11 +62,19 @@ impl ConfigurationNotes {
         let config = self.configuration.current();
         let mut notes = config.notes();
         notes.extend(self.names.load().as_deref().cloned().unwrap_or_default());
+        notes.extend(self.without_lock(&config).map(|note| ("tools.lock".to_owned(), note)));
         notes.extend(descriptors::shortage(&config).map(|note| ("server.max_connections".to_owned(), note)));
         let pending = self.configuration.restart_required();
         let note = "it was changed; the change takes effect at the next start";
         notes.extend(pending.iter().map(|topic| ((*topic).to_owned(), note.to_owned())));
         notes
+    }
+
+    /// Says that tools from outside are taken as they are, where there are such sources.
+    fn without_lock(&self, config: &Config) -> Option<String> {
+        let has_sources = !config.mcp.servers.is_empty() || !config.openapi.collections.is_empty();
+        let is_outside = has_sources || self.pipeline.registry.snapshot().has_tools_from_outside();
+        (is_outside && self.tool_offer.lock.load().is_none()).then(|| config.unpinned())
     }
 
     /// Warnings about the configuration, by path. None of them stops the service.

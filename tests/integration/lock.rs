@@ -200,6 +200,27 @@ fn a_damaged_or_missing_lock_stops_the_start_with_a_remedy() {
     assert_eq!(place.reported(&["call", "calculator", r#"{"expression": "1"}"#]).0, Some(0));
 }
 
+/// The working directory of an editor or a service has no part in it.
+#[test]
+fn a_start_in_another_folder_has_the_same_lock_and_a_missing_one_is_reported() {
+    let place = Place::new();
+    let elsewhere = TempDir::new().unwrap();
+    let checked = || {
+        let mut program = sekisho(&place.directory);
+        program.args(["--json", "check", "--config"]).arg(place.path("sekisho.yaml")).current_dir(elsewhere.path());
+        let findings: Vec<Value> = serde_json::from_slice(&program.output().unwrap().stdout).unwrap();
+        findings.into_iter().find(|finding| finding["part"] == "lock").unwrap()
+    };
+    let missing = checked();
+    assert!(
+        missing["warning"] == true && missing["says"].as_str().unwrap().contains("tools are not pinned"),
+        "{missing}"
+    );
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
+    let found = checked();
+    assert!(found["warning"].is_null() && found["says"].as_str().unwrap().contains("are pinned in"), "{found}");
+}
+
 pub(crate) async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {

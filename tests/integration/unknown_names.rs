@@ -19,10 +19,11 @@ fn run(directory: &TempDir, yaml: &str, arguments: &[&str]) -> Output {
     sekisho(directory).args(arguments).args(["--config", "sekisho.yaml"]).output().unwrap()
 }
 
-/// Without that about the files that the process may open.
+/// Without the notes about the files that the process may open, and about the lock that no test here has.
 async fn notes(app: &TestApp) -> Value {
     let mut notes = answer(app.get("/readyz")).await.1["notes"].as_object().cloned().unwrap_or_default();
     notes.remove("server.max_connections");
+    notes.remove("tools.lock");
     notes.into()
 }
 

@@ -9,7 +9,8 @@ use zip::ZipArchive;
 use zip::read::ZipFile;
 
 use super::{
-    AUDIT, BackupContents, BackupError, DATABASE, FORMAT, MANIFEST, MCP_SERVERS, Manifest, StatePlaces, WORKSPACES,
+    AUDIT, BackupContents, BackupError, DATABASE, FORMAT, LOCK, MANIFEST, MCP_SERVERS, Manifest, StatePlaces,
+    WORKSPACES,
 };
 
 /// Writes the contents of an archive to their places, which must be empty. Everything is extracted beside its place
@@ -38,11 +39,11 @@ pub fn restore(places: &StatePlaces, from: &Path) -> Result<BackupContents, Back
 }
 
 fn refuse_existing(places: &StatePlaces) -> Result<(), BackupError> {
-    let StatePlaces { database, audit, workspaces, mcp_servers } = places;
+    let StatePlaces { database, audit, workspaces, mcp_servers, lock } = places;
     if crate::exists(audit)? {
         return Err(BackupError::NotEmpty(audit.clone()));
     }
-    match [database, workspaces, mcp_servers].into_iter().find(|place| place.exists()) {
+    match [database, workspaces, mcp_servers, lock].into_iter().find(|place| place.exists()) {
         Some(place) => Err(BackupError::NotEmpty(place.clone())),
         None => Ok(()),
     }
@@ -79,6 +80,7 @@ impl Extracted<'_> {
             [MANIFEST] => return Ok(()),
             [DATABASE] => self.staged(&self.places.database.clone()),
             [MCP_SERVERS] => self.staged(&self.places.mcp_servers.clone()),
+            [LOCK] => self.staged(&self.places.lock.clone()),
             [AUDIT, name] => self.staged(&self.places.audit.with_file_name(name)),
             [WORKSPACES, ref inner @ ..] => {
                 self.workspace_files += u64::from(entry.is_file());

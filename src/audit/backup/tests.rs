@@ -11,6 +11,7 @@ fn places(folder: &Path) -> StatePlaces {
         audit: folder.join("audit.jsonl"),
         workspaces: folder.join("workspaces"),
         mcp_servers: folder.join("mcp.json"),
+        lock: folder.join("tools.lock"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists of MCP servers in the files of other programs: `mcpServers` (D4) and `.mcp_servers` (A49).
 //!
-//! They are read unchanged: keys that only concern the other program are ignored.
+//! They are read unchanged: keys that only concern the other program are ignored, and others that are not read are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,6 +16,37 @@ use sekisho_core::json;
 
 /// Keys for lists of servers: of most programs, of VS Code, and of A49.
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
+
+/// Members of an entry that are read.
+const READ: [&str; 12] = [
+    "args",
+    "command",
+    "cwd",
+    "disabled",
+    "enabled",
+    "env",
+    "headers",
+    "requiresAuth",
+    "serverUrl",
+    "transport",
+    "type",
+    "url",
+];
+
+/// Members about how the other program shows its servers or asks its user, which mean nothing here.
+const OF_THE_OTHER: [&str; 11] = [
+    "alwaysAllow",
+    "autoApprove",
+    "description",
+    "gallery",
+    "icon",
+    "name",
+    "note",
+    "tags",
+    "title",
+    "trust",
+    "version",
+];
 
 /// Reads the servers of a file, with `${NAME}` replaced from the environment.
 ///
@@ -36,7 +67,7 @@ pub fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, M
 pub fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let document: Map<String, Value> =
-        json::parse_as(text).map_err(|problem| format!("is not a JSON object: {problem}"))?;
+        json::parse_as(text).map_err(|problem| format!("is not a JSON object: {problem}{}", about_comments(text)))?;
     let lists = LISTS.iter().filter_map(|list| Some((*list, document.get(*list)?)));
     let mut servers = BTreeMap::new();
     let mut named_any = false;
@@ -51,6 +82,15 @@ pub fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, 
         }
     }
     if named_any { Ok(servers) } else { Err("has no `mcpServers`".to_owned()) }
+}
+
+/// The remedy for a file of an editor that takes more than JSON.
+fn about_comments(text: &[u8]) -> &'static str {
+    let has_comment = |line: &str| ["//", "/*"].iter().any(|start| line.trim_start().starts_with(start));
+    match String::from_utf8_lossy(text).lines().any(has_comment) {
+        true => "; JSON has no comments: remove the lines with `//` and `/*`",
+        false => "",
+    }
 }
 
 /// Names of other programs may contain spaces and dots; tools' names may not.
@@ -84,6 +124,7 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         args: list(entry, "args", environment)?,
         env: texts(entry, "env", environment)?,
         env_references: references(entry, "env"),
+        unread: entry.keys().filter(|key| !is_known(key)).cloned().collect(),
         cwd: text("cwd")?.map(Into::into),
         url,
         transport,
@@ -92,6 +133,10 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         disabled: flag("disabled").unwrap_or_default() || flag("enabled") == Some(false),
         ..McpServerSettings::default()
     })
+}
+
+fn is_known(member: &str) -> bool {
+    READ.contains(&member) || OF_THE_OTHER.contains(&member) || member.starts_with(['_', '$'])
 }
 
 fn list(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Result<Vec<String>, String> {
@@ -135,6 +180,7 @@ fn references(entry: &Map<String, Value>, key: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::McpConfig;
 
     fn parsed(text: &str) -> Result<BTreeMap<String, McpServerSettings>, String> {
         parse(text.as_bytes(), &Environment::from_iter([("TOKEN", "t0p"), ("HOME", "/home/me")]))
@@ -162,6 +208,25 @@ mod tests {
     }
 
     #[test]
+    fn members_that_have_no_effect_are_reported() {
+        let servers = parsed(
+            r#"{"mcpServers": {
+                "a": {"command": "x", "options": {"cwd": "/srv", "env": {"K": "hunter2"}}, "disabledTools": ["rm"], "_comment": "z"},
+                "b": {"command": "x", "autoApprove": ["a"], "type": "stdio"}}}"#,
+        );
+        let config = McpConfig { servers: servers.unwrap(), ..McpConfig::default() };
+        let notes: Vec<_> = config.notes().collect();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        let (setting, note) = &notes[0];
+        assert_eq!(setting, "mcp.servers.a");
+        assert!(
+            note.contains("`disabledTools`, `options`; write `cwd` and `env` of `options` beside `command`"),
+            "{note}"
+        );
+        assert!(!note.contains("hunter2"), "{note}");
+    }
+
+    #[test]
     fn the_list_of_streamable_servers_is_read() {
         let servers = parsed(
             r#"{"httpStreamableServers": {"met-data": {"url": "https://met.example.com/mcp", "requiresAuth": true},
@@ -176,6 +241,7 @@ mod tests {
     fn an_error_names_the_entry_and_shows_no_value() {
         let cases = [
             ("[]", "is not a JSON object"),
+            ("{\n// servers\n}", "JSON has no comments"),
             ("{}", "has no `mcpServers`"),
             (r#"{"mcpServers": []}"#, "`mcpServers` is not an object"),
             (r#"{"mcpServers": {"a": {}}}"#, "`mcpServers.a` has neither `command` nor `url`"),

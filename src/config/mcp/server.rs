@@ -27,6 +27,9 @@ pub struct McpServerSettings {
     /// The variables of `env` with a value that a variable, a file or a program gave (`${…}`).
     #[serde(skip)]
     pub env_references: BTreeSet<String>,
+    /// The members of its entry in an `mcpServers` file that are not read.
+    #[serde(skip)]
+    pub unread: BTreeSet<String>,
     /// The working directory of the program.
     pub cwd: Option<PathBuf>,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
@@ -125,6 +128,7 @@ impl Default for McpServerSettings {
             args: Vec::new(),
             env: BTreeMap::new(),
             env_references: BTreeSet::new(),
+            unread: BTreeSet::new(),
             cwd: None,
             url: None,
             allow_networks: Vec::new(),
@@ -227,6 +231,16 @@ impl McpSignIn {
 }
 
 impl McpServerSettings {
+    /// A note about the members of its entry in a file of another program that have no effect here.
+    pub(super) fn unread_members(&self) -> Option<String> {
+        let unread: Vec<_> = self.unread.iter().map(|member| format!("`{member}`")).collect();
+        let nested =
+            if self.unread.contains("options") { "; write `cwd` and `env` of `options` beside `command`" } else { "" };
+        (!unread.is_empty()).then(|| {
+            format!("members of its entry in the `mcpServers` file that are not read: {}{nested}", unread.join(", "))
+        })
+    }
+
     /// Maximum sessions of callers at once.
     pub fn max_sessions(&self) -> usize {
         self.max_sessions.unwrap_or(if self.command.is_some() { MAX_PROGRAMS } else { MAX_HTTP_SESSIONS })

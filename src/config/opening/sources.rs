@@ -158,6 +158,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         args,
         env: _,
         env_references: _,
+        unread: _,
         cwd,
         url,
         allow_networks,

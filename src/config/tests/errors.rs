@@ -18,6 +18,16 @@ fn a_configured_file_must_exist() {
 }
 
 #[test]
+fn a_key_beside_its_topic_is_refused_with_the_topic() {
+    insta::assert_snapshot!(errors("api_keys: []\n"), @r#"
+    sekisho.yaml:1:1: unknown key `api_keys` at the top level
+      1 | api_keys: …
+        | ^
+      write it in `auth`, as `auth: {api_keys: …}`
+    "#);
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_its_place_and_a_suggestion() {
     insta::assert_snapshot!(errors("
 serve:
@@ -71,13 +81,13 @@ tools:
     sekisho.yaml:2:9: `server`: expected keys with values, not a list
       2 | server: …
         |         ^
-    sekisho.yaml:4:19: `limits.max_concurrent`: expected a whole number, zero or more (u32), not a string
+    sekisho.yaml:4:19: `limits.max_concurrent`: expected a whole number from 0 to 4294967295, not a string
       4 |   max_concurrent: "many"
         |                   ^
-    sekisho.yaml:5:16: `limits.parallelism`: expected a whole number, zero or more (u32)
+    sekisho.yaml:5:16: `limits.parallelism`: expected a whole number from 0 to 4294967295
       5 |   parallelism: -1
         |                ^
-    sekisho.yaml:6:15: `limits.max_queued`: expected a whole number, zero or more (u32), not a number with a fraction
+    sekisho.yaml:6:15: `limits.max_queued`: expected a whole number from 0 to 4294967295, not a number with a fraction
       6 |   max_queued: 2.5
         |               ^
     sekisho.yaml:7:28: `breaker.error_threshold`: expected a number, not a string

@@ -8,11 +8,13 @@ use std::collections::HashSet;
 
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
+use serde_json::Value;
 
 use super::document::{Content, Document, Node};
 use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
 use crate::one_or_many::ONE_OR_MANY;
+use crate::schema::json_schema;
 
 /// Maximum values that are not read and no texts: for each the document is read once more.
 const MAX_UNREAD: usize = 200;
@@ -39,6 +41,18 @@ pub fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigErr
             }
         }
     }
+}
+
+/// The advice for a key at the top level that belongs in one topic.
+fn topic_with(key: &str) -> Option<String> {
+    let schema = json_schema();
+    let has_key = |topic: &Value| {
+        let definition = topic["$ref"].as_str().and_then(|path| schema.pointer(path.trim_start_matches('#')));
+        definition.is_some_and(|definition| definition["properties"].get(key).is_some())
+    };
+    let mut topics = schema["properties"].as_object()?.iter().filter(|(_, topic)| has_key(topic)).map(|(name, _)| name);
+    let (topic, None) = (topics.next()?, topics.next()) else { return None };
+    Some(format!("write it in `{topic}`, as `{topic}: {{{key}: …}}`"))
 }
 
 struct Reading<'a> {
@@ -81,7 +95,11 @@ impl<'a> Reading<'a> {
         let is_new = |node: &Node| !self.invalid.borrow().contains(&std::ptr::from_ref(node));
         let unknown = entries.iter().filter(|(key, value)| !known.contains(&key.name.as_str()) && is_new(value));
         for (key, value) in unknown.take(MAX_ERRORS) {
-            let (what, advice) = unknown_key(&key.name, known);
+            let (what, mut advice) = unknown_key(&key.name, known);
+            // Other files are read with the same words.
+            if known.contains(&"state_directory") {
+                advice = topic_with(&key.name).unwrap_or(advice);
+            }
             let message = match self.document.key_of(mapping).as_str() {
                 "" => format!("{what} at the top level"),
                 around => format!("{what} in `{around}`"),

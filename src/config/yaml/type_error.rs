@@ -90,8 +90,11 @@ impl de::Error for ConfigTypeError<'_> {
 /// Descriptions of types, for operators who do not read Rust.
 fn in_words(expected: &str) -> String {
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => format!("a whole number, zero or more ({expected})"),
-        "i8" | "i16" | "i32" | "i64" | "isize" => format!("a whole number ({expected})"),
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" | "usize" => "a whole number, zero or more".into(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
         "f32" | "f64" => "a number".into(),
         "a boolean" => "true or false".into(),
         "a string" | "path string" => "a string".into(),
