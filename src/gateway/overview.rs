@@ -58,6 +58,7 @@ impl Status {
         let metrics = &self.pipeline.settlement.metrics;
         self.pipeline.breakers.report();
         metrics.set_budgets(&self.pipeline.budget.of_today(MAX_BUDGET_GAUGES));
+        metrics.set_degraded(self.degraded().keys().map(String::as_str));
         if let Some(replica) = &self.replica {
             metrics.set_replicas(&replica.states());
         }

@@ -11,6 +11,7 @@ mod large_results;
 mod sandbox;
 mod tool;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prometheus::core::Collector;
@@ -238,6 +239,21 @@ impl Metrics {
                 let count = degraded.iter().filter(|name| kind_of(name) == kind).count();
                 replica_degraded.with_label_values(&[id, kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
             }
+        }
+    }
+
+    /// Replaces the gauges of the components that do not work. `components`: their names in readiness.
+    pub fn set_degraded<'a>(&self, components: impl Iterator<Item = &'a str>) {
+        let mut counts = BTreeMap::<_, i64>::new();
+        for component in components {
+            // Names of servers and documents are no labels of it: these may be added at any time.
+            let kind = component.split_once(':').map_or(component, |(kind, _)| kind);
+            *counts.entry(kind).or_default() += 1;
+        }
+        let gauge = &self.families.component_degraded;
+        gauge.reset();
+        for (kind, count) in counts {
+            gauge.with_label_values(&[kind]).set(count);
         }
     }
 

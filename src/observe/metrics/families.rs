@@ -114,6 +114,8 @@ families! {
     replica_live: IntGaugeVec = "replica_live" { replica, host },
     /// Parts of such a replica that do not work, by kind: circuit (open breakers), mcp, openapi or other.
     replica_degraded: IntGaugeVec = "replica_degraded" { replica, kind },
+    /// Components that do not work, as in /readyz: 1 each, and how many of a kind that has several (mcp, openapi, circuit, …).
+    component_degraded: IntGaugeVec = "component_degraded" { component },
     /// Runs of agents that have ended, by how they ended.
     agent_runs: IntCounterVec = "agent_runs_total" { agent, reason },
     /// Seconds that runs of agents took.

@@ -130,6 +130,7 @@ const MOVES: &[Move] = &[
     ),
     (|m, _| m.set_replicas(&[replica()]), "replica_live{host=\"h\",replica=\"r\"}"),
     (|m, _| m.set_replicas(&[replica()]), "replica_degraded{kind=\"mcp\",replica=\"r\"}"),
+    (|m, _| m.set_degraded(["audit", "mcp:a", "mcp:b"].into_iter()), "component_degraded{component=\"audit\"}"),
     (|m, _| m.unauthenticated(), "unauthenticated_requests_total"),
     (|m, _| m.configuration_reloaded(false), "configuration_reloads_total{result=\"rejected\"}"),
     (|m, _| m.configuration_reloaded(true), "configuration_last_reload_successful"),
@@ -329,4 +330,21 @@ fn a_tool_that_is_never_called_is_in_no_scrape() {
     assert_eq!(value(&metrics, r#"shannon_tool_executions_total{status="success",tool_name="calculator"}"#), Some(1.0));
     let no_error = r#"shannon_tool_errors_total{error_type="tool_error",tool_name="calculator"}"#;
     assert_eq!(value(&metrics, no_error), Some(0.0), "a rate of errors has something to start from");
+}
+
+#[test]
+fn components_that_do_not_work_are_counted_by_their_kind_until_they_work_again() {
+    let metrics = Metrics::new("shannon").unwrap();
+    let shown = |components: &[&str]| {
+        metrics.set_degraded(components.iter().copied());
+        let text = metrics.render();
+        let lines = text.lines().filter(|line| line.starts_with("shannon_component_degraded"));
+        lines.map(|line| line.trim_start_matches("shannon_component_degraded").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        shown(&["mcp:crm", "mcp:time", "tools.lock"]),
+        ["{component=\"mcp\"} 2", "{component=\"tools.lock\"} 1"]
+    );
+    assert_eq!(shown(&["audit"]), ["{component=\"audit\"} 1"]);
+    assert_eq!(shown(&[]), Vec::<String>::new());
 }
