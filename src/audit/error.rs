@@ -8,6 +8,8 @@ use thiserror::Error;
 /// The error in a trail, and its line.
 #[derive(Debug, Error)]
 pub enum AuditError {
+    #[error("{path} does not exist; name the trail's file, or the configuration with --config", path = path.display())]
+    NoTrail { path: PathBuf },
     #[error("{path} cannot be used: {problem}", path = path.display())]
     Unusable { path: PathBuf, problem: io::Error },
     #[error(
@@ -58,14 +60,18 @@ impl AuditError {
             | Self::NotTheHead { line }
             | Self::BeginningMissing { line, .. } => Some(*line),
             Self::InSegment { error, .. } | Self::Refused { error, .. } => error.line(),
-            Self::Unusable { .. } | Self::InUse { .. } | Self::Thread(_) | Self::NoHead { .. } => None,
+            Self::NoTrail { .. }
+            | Self::Unusable { .. }
+            | Self::InUse { .. }
+            | Self::Thread(_)
+            | Self::NoHead { .. } => None,
         }
     }
 
     /// Names the file of the error.
     pub(super) fn in_segment(path: &Path) -> impl Fn(Self) -> Self {
         move |error| match error {
-            error @ (Self::Unusable { .. } | Self::InSegment { .. }) => error,
+            error @ (Self::NoTrail { .. } | Self::Unusable { .. } | Self::InSegment { .. }) => error,
             error => Self::InSegment { path: path.to_owned(), error: Box::new(error) },
         }
     }

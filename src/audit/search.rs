@@ -17,6 +17,8 @@ use super::verify::files;
 /// The lines that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
 pub struct LineFilter {
+    /// The event of a line that is not about a call, such as `unauthenticated`.
+    pub event: Option<String>,
     pub tool: Option<String>,
     pub caller: Option<String>,
     /// An error code, such as `denied`.
@@ -147,6 +149,9 @@ impl Segment {
     }
 }
 
+/// The code of requests without valid credentials, whose lines are events.
+const UNAUTHENTICATED: &str = "unauthenticated";
+
 /// Whether a line has this field, if one is wanted.
 pub(super) fn fits(wanted: &Option<String>, field: &Option<Cow<'_, str>>) -> bool {
     wanted.as_ref().is_none_or(|wanted| field.as_ref().is_some_and(|field| field == wanted))
@@ -156,10 +161,12 @@ impl LineFilter {
     fn wants(&self, line: &FoundLine<'_>) -> bool {
         let is_call =
             self.call_id.is_none() || fits(&self.call_id, &line.call_id) || fits(&self.call_id, &line.last_call_id);
+        let is_event = self.code.as_deref() == Some(UNAUTHENTICATED) && fits(&self.code, &line.event);
         is_call
+            && (is_event || fits(&self.code, &line.code))
+            && fits(&self.event, &line.event)
             && fits(&self.tool, &line.tool)
             && fits(&self.caller, &line.caller)
-            && fits(&self.code, &line.code)
             && fits(&self.request_id, &line.request_id)
             && self.covers(&line.time)
     }
@@ -197,6 +204,9 @@ mod tests {
             (filter(|f| f.tool = text("other")), false, false),
             (filter(|f| f.caller = text("ann")), true, false),
             (filter(|f| f.code = text("denied")), true, false),
+            (filter(|f| f.code = text("unauthenticated")), false, true),
+            (filter(|f| f.event = text("unauthenticated")), false, true),
+            (filter(|f| f.event = text("key_created")), false, false),
             (filter(|f| (f.code, f.caller) = (text("denied"), text("bob"))), false, false),
             (filter(|f| f.call_id = text("c-1")), true, false),
             (filter(|f| f.call_id = text("c-9")), true, false),

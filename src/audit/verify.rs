@@ -81,6 +81,9 @@ pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
     let written = match written {
         Ok(written) => Some(written),
         Err(problem) if problem.kind() == io::ErrorKind::NotFound && !closed.is_empty() => None,
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
+            return Err(AuditError::NoTrail { path: file.to_owned() });
+        }
         Err(problem) => return Err(AuditError::unusable(file)(problem)),
     };
     if let Some(written) = &written

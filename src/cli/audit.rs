@@ -43,6 +43,10 @@ pub(super) enum AuditCommand {
 /// A line must fit all options that are given.
 #[derive(Debug, Args)]
 pub(super) struct Search {
+    /// The event of a line that is not about a call, such as `unauthenticated` (requests without a valid key) or `key_created`.
+    #[arg(long, conflicts_with_all = ["tool", "code", "call_id"])]
+    event: Option<String>,
+    /// The name of the tool that was called.
     #[arg(long)]
     tool: Option<String>,
     /// The id of a caller.
@@ -51,6 +55,7 @@ pub(super) struct Search {
     /// An error code, such as `denied`.
     #[arg(long)]
     code: Option<String>,
+    /// The id of a call, as its reply has it.
     #[arg(long)]
     call_id: Option<String>,
     /// What the client sent or got as `X-Request-Id`.
@@ -83,9 +88,9 @@ pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     match command {
         AuditCommand::Verify { stored: true, .. } => with_config(common, |config| stored::verify(common, &config)),
         AuditCommand::Verify { files, .. } => with_trails(common, &files, |files| verify_all(common, files)),
-        AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, trails }) => {
+        AuditCommand::Search(Search { event, tool, caller, code, call_id, request_id, period, trails }) => {
             let Period { since, until } = period;
-            let filter = LineFilter { tool, caller, code, call_id, request_id, since, until };
+            let filter = LineFilter { event, tool, caller, code, call_id, request_id, since, until };
             with_trails(common, &trails.files, |files| {
                 print(files, &filter, |text| if common.json { text.to_owned() } else { summary(text) })
             })
@@ -114,14 +119,18 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 /// Prints each line that is found, until nobody reads any more.
 fn print(files: &[PathBuf], filter: &LineFilter, show: impl Fn(&str) -> String) -> Exit {
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut written = Ok(());
+    let (mut written, mut is_found) = (Ok(()), false);
     let searched = sekisho_audit::search(files, filter, |text| {
+        is_found = true;
         written = writeln!(out, "{}", show(text));
         written.is_ok()
     });
     if let Err(problem) = searched {
         present::problem(&problem.to_string());
         return Exit::Failed;
+    }
+    if !is_found {
+        present::info("no line of the trail fits");
     }
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -176,7 +185,7 @@ fn report(common: &Common, mut origin: Value, name: &str, found: Result<Verified
             Exit::Failed
         }
         Err(fault) => {
-            present::problem(&format!("{name}: {fault}"));
+            present::problem(&if fault.starts_with(name) { fault } else { format!("{name}: {fault}") });
             Exit::Failed
         }
     }

@@ -167,6 +167,20 @@ fn lines_are_found_by_what_they_say_and_exported_as_they_are() {
     assert_eq!(run(&directory, &["audit", "export", "--since", "yesterday"]).status.code(), Some(2));
     let nowhere = run(&directory, &["audit", "search", "--file", "nowhere.jsonl"]);
     assert_eq!(nowhere.status.code(), Some(1), "{}", text(&nowhere));
+    let nothing = run(&directory, &["audit", "search", "--event", "key_created"]);
+    assert_eq!((nothing.status.code(), text(&nothing).trim()), (Some(0), "no line of the trail fits"));
+}
+
+#[tokio::test]
+async fn requests_without_a_valid_key_are_found_by_their_event_and_by_their_code() {
+    let app = TestApp::with("auth: {api_keys: [{id: ann, key: ann-03d7e58bc19f4a26}]}").await;
+    let refused = answer(app.get("/tools/list").bearer_auth("wrong")).await;
+    assert_eq!(refused.0, StatusCode::UNAUTHORIZED, "{}", refused.1);
+    let directory = app.stop().await;
+    for option in ["--event", "--code"] {
+        let shown = text(&run(&directory, &["audit", "search", option, "unauthenticated"]));
+        assert!(shown.contains("refused") && shown.lines().count() == 1, "{option}: {shown}");
+    }
 }
 
 #[tokio::test]
