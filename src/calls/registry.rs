@@ -9,8 +9,8 @@ mod search;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
@@ -20,7 +20,7 @@ pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
 pub use self::operations::unknown_target;
 pub use self::search::{SearchIndex, Searchable};
 
-use crate::tool::{InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
+use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -35,6 +35,8 @@ pub struct Registry {
     /// The version of the registrations that replicas share, as last taken over; negative before that, and without
     /// replicas.
     shared_version: AtomicI64,
+    /// Asked about tools that nobody offers.
+    awaited: OnceLock<Arc<dyn AwaitedTools>>,
 }
 
 /// One state of the registry: complete, checked and immutable.
@@ -77,15 +79,26 @@ impl Registry {
             snapshot: ArcSwap::from_pointee(snapshot),
             changes: watch::Sender::new(()),
             shared_version: AtomicI64::new(-1),
+            awaited: OnceLock::new(),
         }
+    }
+
+    /// Has calls of tools that nobody offers answered by sources that list their tools later. Of several calls the first one counts.
+    pub fn await_tools_of(&self, sources: Arc<dyn AwaitedTools>) {
+        let _set_before = self.awaited.set(sources);
     }
 
     /// The tool of that name, if it is visible to the caller.
     ///
     /// # Errors
-    /// `unknown_tool` with the most similar names, or `tool_changed`.
+    /// `unknown_tool` with the most similar names, `tool_changed`, or the state of a source that has not listed its tools yet.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
-        self.snapshot.load().find(name, caller).cloned()
+        let snapshot = self.snapshot.load();
+        snapshot.find(name, caller).cloned().map_err(|error| {
+            // A tool that is hidden from the caller is answered like one that nobody has.
+            let awaited = self.awaited.get().filter(|_| !snapshot.knows(name));
+            awaited.and_then(|sources| sources.refusal(name, caller)).unwrap_or(error)
+        })
     }
 
     /// The tool of the call's name, or the operation of the source that has the call's target.
@@ -96,7 +109,7 @@ impl Registry {
         let snapshot = self.snapshot.load();
         let Some(target) = &call.target else {
             return match call.nesting.depth == 0 || call.nesting.scope.admits(&call.tool) {
-                true => snapshot.find(&call.tool, &call.caller).cloned(),
+                true => self.find(&call.tool, &call.caller),
                 false => Err(snapshot.unknown_to(call)),
             };
         };
@@ -144,6 +157,11 @@ impl Snapshot {
     /// All tools, sorted by name.
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
+    }
+
+    /// Whether a source from outside has a tool, which only a lock holds to its approved form.
+    pub fn has_tools_from_outside(&self) -> bool {
+        self.tools.iter().any(|tool| !lock::is_ours(&tool.metadata.source))
     }
 
     /// Tools that exist but cannot be offered, with the reason.

@@ -27,14 +27,16 @@ use sekisho_observe::metrics::ToolMetrics;
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
 pub use self::metadata::{Effects, Metadata};
 pub use self::missing::Missing;
-pub use self::name::{InvalidToolName, ToolName, qualified_name, shortened_name};
+pub use self::name::{InvalidToolName, ToolName, qualified_name, qualified_prefix, shortened_name};
 pub use self::paging::how_to_read_on;
 pub use self::schema::{
     Aliases, ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
     is_pattern,
 };
 pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
-pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
+pub use self::source::{
+    Attempt, AwaitedTools, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable,
+};
 
 /// Maximum size of an output, unless its source or the configuration has another.
 pub const MAX_OUTPUT_BYTES: usize = 1 << 20;

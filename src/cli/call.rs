@@ -16,6 +16,7 @@ use sekisho_gateway::Gateway;
 
 #[derive(Debug, Args)]
 pub(super) struct CallCommand {
+    /// The name of a tool, as `sekisho tools` lists it.
     name: String,
     /// The arguments as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
@@ -66,11 +67,14 @@ pub(super) fn run(common: &Common, command: CallCommand) -> Exit {
             call_at(&gateway, &command, &arguments).map_or_else(Unanswered::report, |reply| show(common, &reply))
         }
         Ok(Place::Process(config, lock)) => {
-            super::serve::with_gateway(*config, lock, async |gateway| match call(&gateway, command, arguments).await {
-                Ok(reply) => show(common, &reply),
-                Err(error) => {
-                    present::problem(&error.to_string());
-                    Exit::Refused
+            let tool = command.name.clone();
+            super::serve::with_gateway(*config, lock, Some(&tool), async |gateway| {
+                match call(&gateway, command, arguments).await {
+                    Ok(reply) => show(common, &reply),
+                    Err(error) => {
+                        present::problem(&error.to_string());
+                        Exit::Refused
+                    }
                 }
             })
         }
@@ -124,11 +128,8 @@ pub(super) fn show(common: &Common, reply: &Value) -> Exit {
 /// The text of a reply about a failure or refusal.
 pub(super) fn explain(reply: &Value) -> String {
     let info = &reply["error_info"];
-    let mut lines = vec![format!(
-        "{}: {}",
-        info["code"].as_str().unwrap_or("failed"),
-        reply["error"].as_str().unwrap_or("the call failed")
-    )];
+    let message = in_commands(reply["error"].as_str().unwrap_or("the call failed"));
+    let mut lines = vec![format!("{}: {message}", info["code"].as_str().unwrap_or("failed"))];
     for detail in info["details"].as_array().into_iter().flatten() {
         let place = detail["path"].as_str().filter(|path| !path.is_empty()).map(|path| format!("{path}: "));
         lines.push(format!("  {}{}", place.unwrap_or_default(), detail["message"].as_str().unwrap_or_default()));
@@ -139,6 +140,32 @@ pub(super) fn explain(reply: &Value) -> String {
         lines.push(format!("  perhaps: {}", alternatives.join(", ")));
     }
     lines.join("\n")
+}
+
+/// The commands for routes that messages name, with the id between the two parts of the route, if there is one.
+const COMMANDS: [(&str, &str, &str); 3] = [
+    (
+        "GET /tools/list lists the tools",
+        "",
+        "`sekisho tools` lists the tools, and `--role` calls one that needs a role",
+    ),
+    ("POST /runs/", "/resume", "`sekisho runs resume"),
+    ("POST /runs/", "/settle", "`sekisho runs settle"),
+];
+
+/// A message of the gateway, with commands in place of routes.
+fn in_commands(message: &str) -> String {
+    let mut message = message.to_owned();
+    for (before, after, command) in COMMANDS {
+        let found = message.split_once(before).map(|(start, rest)| (start.to_owned(), rest.to_owned()));
+        let Some((start, rest)) = found else { continue };
+        if after.is_empty() {
+            message = format!("{start}{command}{rest}");
+        } else if let Some((id, rest)) = rest.split_once(after).filter(|(id, _)| !id.contains(char::is_whitespace)) {
+            message = format!("{start}{command} {id}`{rest}");
+        }
+    }
+    message
 }
 
 /// A call fails with the tool's error if the tool ran; otherwise it was refused.
@@ -156,3 +183,27 @@ fn exit_of(reply: &Value) -> Exit {
 /// Codes with which the gateway refuses a call in its last stages: the tool has not run.
 const REFUSALS: [&str; 6] =
     ["invalid_request", "invalid_arguments", "denied", "overloaded", "warming_up", "unknown_session"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_commands_instead_of_routes() {
+        for (message, expected) in [
+            (
+                "there is no tool \"x\"; GET /tools/list lists the tools",
+                "there is no tool \"x\"; `sekisho tools` lists the tools, and `--role` calls one that needs a role",
+            ),
+            (
+                "resume it with POST /runs/r-1/resume: it goes on",
+                "resume it with `sekisho runs resume r-1`: it goes on",
+            ),
+            ("settle it with POST /runs/r-1/settle", "settle it with `sekisho runs settle r-1`"),
+            ("the text of POST /runs/ is no route", "the text of POST /runs/ is no route"),
+            ("nothing to change", "nothing to change"),
+        ] {
+            assert_eq!(in_commands(message), expected);
+        }
+    }
+}

@@ -8,7 +8,7 @@ mod kept;
 mod markdown;
 mod screen;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -114,7 +114,7 @@ struct Start {
 }
 
 fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config, lock: StateLock) -> Exit {
-    super::serve::with_gateway(config, lock, async |gateway| {
+    super::serve::with_gateway(config, lock, None, async |gateway| {
         let agents = match AgentService::new(&gateway) {
             Ok(agents) => agents,
             Err(problem) => {
@@ -273,6 +273,11 @@ fn profile_of(config: &Config, name: &str, plans: bool) -> Result<(String, Arc<A
 
 fn named_profile(config: &Config, name: &str) -> Result<(String, Arc<AgentProfile>), CallError> {
     if let Some(file) = name.strip_prefix(REPLAY) {
+        if !Path::new(file).is_file() {
+            let message =
+                format!("the script {file:?} does not exist; name a file of turns, as in `{REPLAY}turns.yaml`");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
         return Ok(("replay".to_owned(), Arc::new(AgentProfile::replay(file))));
     }
     let profile = service::profile(&config.agent, name).map_err(|error| {

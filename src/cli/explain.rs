@@ -67,7 +67,7 @@ fn parse_result(text: &str) -> Result<Value, String> {
 /// Runs with a gateway on a copy of the state: nothing is written to it, and a running gateway has the lock.
 pub(super) fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     match copied_state(&mut config) {
-        Ok((_folder, lock)) => super::serve::with_gateway(config, lock, run),
+        Ok((_folder, lock)) => super::serve::with_gateway(config, lock, None, run),
         Err(problem) => {
             present::problem(&problem);
             Exit::Misconfigured
@@ -78,7 +78,10 @@ pub(super) fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Ga
 /// Moves the configuration to a copy of its state, which is removed with the folder.
 fn copied_state(config: &mut Config) -> Result<(TempDir, StateLock), String> {
     let folder = private_folder().map_err(|error| error.to_string())?;
-    let store = StoreLocation::of(config);
+    let (store, tools_lock) = (StoreLocation::of(config), config.lock_file());
+    if tools_lock.exists() {
+        config.tools.lock = Some(tools_lock);
+    }
     config.state_directory = Some(folder.path().to_owned());
     config.audit.file = None;
     config.store.url = None;

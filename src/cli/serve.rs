@@ -47,13 +47,9 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(agents) => agents,
             Err(problem) => return misconfigured(&problem),
         };
-        if options.on_demand {
-            // The client that started it asks for the list of tools at once, and may never ask again.
-            offer_all_tools(&gateway).await;
-        }
         let tools = gateway.pipeline.registry.snapshot().tools().len();
         // Before anyone learns that the process runs: a signal would end it at once otherwise.
-        let signals = StopSignals::listen();
+        let signals = StopSignals::listen().and_of_terminal();
         match listening.address() {
             Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
             None => tracing::info!(tools, "sekisho is listening on its Unix socket"),
@@ -105,6 +101,8 @@ fn greet(config: &Config, listening: &BoundListeners) {
     };
     let policies =
         config.policy.directory.as_ref().map_or("none of your own".into(), |folder| folder.to_string_lossy());
+    let lock = config.lock_file();
+    let pins = if lock.exists() { "pinned in" } else { "not pinned: `sekisho lock` pins them in" };
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     let console = match cfg!(feature = "console") {
         true => "  console      sekisho console   (prints a link that signs you in)\n",
@@ -112,8 +110,9 @@ fn greet(config: &Config, listening: &BoundListeners) {
     };
     present::info(&format!(
         "\n  API          {scheme}://{address}   (described at /openapi.json)\n  MCP          {scheme}://{address}/mcp\n  \
-         callers      {callers}\n  policies     {policies}\n  state        {}\n{console}  editors      sekisho connect\n  try          \
-         sekisho call calculator '{{\"expression\": \"6*7\"}}'\n",
+         callers      {callers}\n  policies     {policies}\n  tools        {pins} {}\n  state        {}\n{console}  editors      sekisho connect\n  \
+         try          sekisho call calculator '{{\"expression\": \"6*7\"}}'\n",
+        lock.display(),
         config.state_directory().display(),
     ));
 }
@@ -125,8 +124,13 @@ async fn log_notes(gateway: &Gateway) {
     }
 }
 
-/// Runs something with a gateway of this process that does not listen.
-pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+/// Runs something with a gateway of this process that does not listen. `tool`: the one that it needs, if not all.
+pub(super) fn with_gateway(
+    config: Config,
+    lock: StateLock,
+    tool: Option<&str>,
+    run: impl AsyncFnOnce(Arc<Gateway>) -> Exit,
+) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
         // The terminal is for the result, not for logs.
@@ -137,8 +141,10 @@ pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnc
         };
         match Gateway::with_lock(config, Vec::new(), lock).await {
             Ok(gateway) => {
-                // MCP servers may have the tools that the command needs.
-                offer_all_tools(&gateway).await;
+                match tool {
+                    Some(tool) => offer_tool(&gateway, tool).await,
+                    None => offer_all_tools(&gateway).await,
+                }
                 let exit = run(Arc::clone(&gateway)).await;
                 gateway.close().await;
                 exit
@@ -155,6 +161,20 @@ pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnc
 async fn offer_all_tools(gateway: &Arc<Gateway>) {
     gateway.collections().fetch_pending_documents().await;
     gateway.mcp_servers().settled().await;
+    gateway.tool_offer().offer_mcp_tools().await;
+}
+
+/// Waits only for the sources that may have this tool.
+async fn offer_tool(gateway: &Arc<Gateway>, tool: &str) {
+    match gateway.pipeline.registry.snapshot().get(tool) {
+        // Its program may call any other tool.
+        Some(offered) if offered.metadata.sandboxed => return offer_all_tools(gateway).await,
+        Some(_) => return,
+        None => {}
+    }
+    if !gateway.mcp_servers().settled_for(tool).await {
+        gateway.collections().fetch_pending_documents().await;
+    }
     gateway.tool_offer().offer_mcp_tools().await;
 }
 
@@ -186,22 +206,40 @@ pub(super) enum Stop {
 pub(super) struct StopSignals {
     terminate: Option<Signal>,
     interrupt: Option<Signal>,
+    /// Of a process on a terminal: it is sent when the terminal is closed, and to reload.
+    hang_up: Option<Signal>,
 }
 
 impl StopSignals {
     /// A signal that cannot be handled ends the process.
     pub(super) fn listen() -> Self {
-        let of = |kind| {
-            let handled = signal(kind);
-            handled.inspect_err(|error| tracing::warn!(%error, ?kind, "a signal to stop cannot be handled")).ok()
-        };
-        Self { terminate: of(SignalKind::terminate()), interrupt: of(SignalKind::interrupt()) }
+        Self { terminate: handled(SignalKind::terminate()), interrupt: handled(SignalKind::interrupt()), hang_up: None }
+    }
+
+    /// Also the end of the terminal in which the process was started: it would go on without one, unseen.
+    fn and_of_terminal(self) -> Self {
+        let hang_up = std::io::stdin().is_terminal().then(|| handled(SignalKind::hangup())).flatten();
+        Self { hang_up, ..self }
     }
 
     pub(super) async fn next(&mut self) -> Stop {
         tokio::select! {
             () = received(self.terminate.as_mut()) => Stop::Terminated,
             () = received(self.interrupt.as_mut()) => Stop::Interrupted,
+            () = terminal_closed(self.hang_up.as_mut()) => Stop::Interrupted,
+        }
+    }
+}
+
+fn handled(kind: SignalKind) -> Option<Signal> {
+    signal(kind).inspect_err(|error| tracing::warn!(%error, ?kind, "a signal to stop cannot be handled")).ok()
+}
+
+async fn terminal_closed(mut hang_up: Option<&mut Signal>) {
+    loop {
+        received(hang_up.as_deref_mut()).await;
+        if !std::io::stdin().is_terminal() {
+            return;
         }
     }
 }

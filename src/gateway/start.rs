@@ -19,7 +19,7 @@ use super::{
 };
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;
-use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_calls::tool::{AwaitedTools, Source, SourceTools};
 use sekisho_config::Config;
 use sekisho_mcp_client::McpServers;
 use sekisho_observe::metrics::Metrics;
@@ -166,6 +166,7 @@ impl Gateway {
             usage,
             state_lock,
         });
+        gateway.pipeline.registry.await_tools_of(Arc::clone(&gateway.mcp_servers) as Arc<dyn AwaitedTools>);
         gateway.mcp_servers.configure(&gateway.configuration.current());
         gateway.configuration_notes.look_for_unknown_names();
         gateway.start_background();

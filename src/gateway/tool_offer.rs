@@ -80,6 +80,13 @@ impl ToolOffer {
         }
     }
 
+    /// Before a list of the tools: offers the tools of servers that connect within a moment of their start.
+    pub async fn offer_new_servers(self: &Arc<Self>) {
+        if self.mcp_servers.settled_soon().await {
+            self.offer_mcp_tools().await;
+        }
+    }
+
     /// Updates the registry to the current tools of the MCP servers.
     pub async fn offer_mcp_tools(self: &Arc<Self>) {
         let _changing = self.changing.lock().await;

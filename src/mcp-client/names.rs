@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use sekisho_calls::tool::{ToolName, qualified_name};
+use sekisho_calls::tool::{ToolName, qualified_name, qualified_prefix};
 
 /// The scheme of the resources that MCP Apps are made of. Clients recognize them by it, so it stays.
 const APP_SCHEME: &str = "ui://";
@@ -38,6 +38,11 @@ impl Names {
 
     pub(super) fn is_prefixed(&self) -> bool {
         self.prefix.is_some()
+    }
+
+    /// Whether a tool of this name here would be the server's: never without a prefix.
+    pub(super) fn is_prefix_of(&self, tool: &str) -> bool {
+        self.prefix.as_deref().is_some_and(|prefix| tool.starts_with(qualified_prefix(prefix).as_str()))
     }
 
     /// The name of a tool or prompt; `None` if the server's own name must be kept but is not valid here.

@@ -3,10 +3,11 @@
 //! A failing server affects only its own tools: they stay listed, calls of them fail with the reason, and the gateway
 //! retries the connection with increasing intervals.
 //!
-//! Methods of [`Server`] are in several files: `caller_sessions` begins and keeps the sessions of callers,
+//! Methods of [`Server`] are in several files: `awaited` answers before it has listed its tools, `caller_sessions` begins and keeps the sessions of callers,
 //! `connection_loop` keeps the gateway's own connection (`user_listing` the lists, where each caller signs in on its
 //! own), and `subscriptions` has the subscriptions.
 
+mod awaited;
 mod caller_sessions;
 mod caller_slots;
 pub(crate) mod catalogue;
@@ -127,6 +128,7 @@ pub(super) struct Server {
     pub(super) catalogue: ArcSwap<Catalogue>,
     pub(super) listing: ArcSwap<Listing>,
     state: watch::Sender<State>,
+    started: Instant,
     /// When it came into its state.
     since: Mutex<SystemTime>,
     /// Notified when somebody asks for a new connection.
@@ -167,6 +169,7 @@ impl Server {
             catalogue: ArcSwap::default(),
             listing: ArcSwap::new(before),
             state: watch::Sender::new(State::Connecting),
+            started: Instant::now(),
             since: Mutex::new(SystemTime::now()),
             reconnect: Notify::new(),
             settled: watch::Sender::new(false),

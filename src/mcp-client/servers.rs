@@ -25,9 +25,11 @@ use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 pub use super::server::{ServerState, ServerStatus};
 use sekisho_calls::registry::lock::{Lock, Pin};
-use sekisho_calls::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
+use sekisho_calls::tool::{AwaitedTools, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 use sekisho_config::{Config, McpServerSettings};
 use sekisho_core::administration::Ownership;
+use sekisho_core::call::Caller;
+use sekisho_core::error::CallError;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::Outbound;
@@ -269,6 +271,29 @@ impl McpServers {
         join_all(running.values().map(|server| server.settle())).await;
     }
 
+    /// Waits a moment for servers that were started just now and have neither connected nor failed. Returns whether there were any.
+    pub async fn settled_soon(&self) -> bool {
+        let running = self.running.load_full();
+        let graces: Vec<_> = running.values().filter_map(|server| Some((server, server.list_grace()?))).collect();
+        let settled = graces.iter().map(|(server, grace)| tokio::time::timeout(*grace, server.settle()));
+        // The tools of a slower one are announced when it connects.
+        let _late = join_all(settled).await;
+        !graces.is_empty()
+    }
+
+    /// Waits until each server that may have a tool of this name has connected or failed once. Returns whether the name has the prefix of
+    /// one of them.
+    pub async fn settled_for(&self, tool: &str) -> bool {
+        let running = self.running.load_full();
+        let is_prefixed = running.values().any(|server| server.names().is_prefix_of(tool));
+        let may_have = |server: &&Arc<Server>| match is_prefixed {
+            true => server.names().is_prefix_of(tool),
+            false => !server.names().is_prefixed(),
+        };
+        join_all(running.values().filter(may_have).map(|server| server.settle())).await;
+        is_prefixed
+    }
+
     /// Closes all connections, and stops the servers' processes.
     pub async fn close(&self) {
         for server in self.running.swap(Arc::default()).values() {
@@ -311,6 +336,12 @@ impl McpServers {
     /// A receiver of the changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
+    }
+}
+
+impl AwaitedTools for McpServers {
+    fn refusal(&self, tool: &str, caller: &Caller) -> Option<CallError> {
+        self.running.load().values().find_map(|server| server.refusal(tool, caller))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -100,6 +101,22 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _waited = self.child.wait();
+    }
+}
+
+/// It would hold its port and its state directory, and nobody would see it.
+#[test]
+fn a_gateway_ends_with_the_terminal_in_which_it_was_started() {
+    let directory = TempDir::new().unwrap();
+    let mut terminal = Terminal::start(&directory, "serve --listen 127.0.0.1:0");
+    terminal.expect("sekisho call calculator");
+    let socket = directory.path().join("state/gateway.sock");
+    assert!(UnixStream::connect(&socket).is_ok());
+    drop(terminal);
+    let until = Instant::now() + Duration::from_secs(30);
+    while UnixStream::connect(&socket).is_ok() {
+        assert!(Instant::now() < until, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

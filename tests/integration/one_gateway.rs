@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use crate::cli::{Serving, sekisho, text};
 
+/// Of an MCP server, by default.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
 const SUM: &str = r#"{"expression": "6*7"}"#;
 
 fn run(directory: &TempDir, arguments: &[&str]) -> Output {
@@ -131,7 +134,29 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
         let ran = run(&directory, arguments);
         assert_eq!(ran.status.code(), Some(0), "{arguments:?}: {}", text(&ran));
     }
-    assert_eq!((files(), audit_lines(&directory)), (before, 4));
+    // `sekisho lock` has written its file: without a configuration file it is in the state directory.
+    let mut with_lock = before.iter().cloned().chain(["tools.lock".into()]).collect::<Vec<_>>();
+    with_lock.sort();
+    assert_eq!((files(), audit_lines(&directory)), (with_lock, 4));
+}
+
+/// A server that takes long to start delays only calls of its own tools.
+#[test]
+fn a_slow_server_delays_neither_an_editor_nor_calls_of_other_tools() {
+    let directory = TempDir::new().unwrap();
+    let added = run(&directory, &["mcp", "add", "slow", "--", "sleep", "600"]);
+    assert_eq!(added.status.code(), Some(0), "{}", text(&added));
+    let started = Instant::now();
+    let called = run(&directory, &["call", "calculator", SUM]);
+    assert_eq!((called.status.code(), text(&called).trim()), (Some(0), "42"));
+    let mut client = Client::start(&directory, &[]);
+    let listed = client.ask(1, "tools/list", json!({}));
+    assert!(listed["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()), "{listed}");
+    assert_eq!(client.sum(2), "42");
+    let refused = client.ask(3, "tools/call", json!({"name": "slow__now", "arguments": {}}));
+    let refused = refused["result"].to_string();
+    assert!(refused.contains("the MCP server slow is still connecting"), "{refused}");
+    assert!(started.elapsed() < CONNECT_TIMEOUT, "nobody waited for the server: {:?}", started.elapsed());
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub(super) struct StartedRequest {
 }
 
 /// The sender of a request, and the request's metadata.
+#[derive(Clone)]
 struct Context {
     server: Arc<McpServer>,
     client: Arc<McpClientContext>,
@@ -90,6 +91,9 @@ pub(super) fn start(
     let session = client.session.as_ref().filter(|_| era == Era::Sessions);
     let started = match (method.as_str(), era) {
         ("tools/call", _) => context.call_tool(params),
+        ("tools/list", _) => parsed(params).map(|params: PaginatedRequestParams| {
+            context.start_without_client(|context| context.clone().list_tools(params).boxed())
+        }),
         ("tasks/get" | "tasks/cancel", _)
         | ("tasks/list" | "tasks/result", Era::Sessions)
         | ("tasks/update", Era::Stateless) => context.task_request(&method, &params),
@@ -153,7 +157,6 @@ impl Context {
         session: Option<&Arc<McpSession>>,
     ) -> Result<ServerResult, ErrorData> {
         match (method, self.era) {
-            ("tools/list", _) => self.tools(&parsed(params)?),
             ("resources/list", _) => self.resources(&parsed(params)?).map(ServerResult::ListResourcesResult),
             ("resources/templates/list", _) => {
                 self.resource_templates(&parsed(params)?).map(ServerResult::ListResourceTemplatesResult)

@@ -124,6 +124,29 @@ fn a_hidden_tool_does_not_exist() {
     assert!(registry.snapshot().search("secret", 10).is_empty());
 }
 
+#[derive(Debug)]
+struct Connecting;
+
+impl AwaitedTools for Connecting {
+    fn refusal(&self, tool: &str, _caller: &Caller) -> Option<CallError> {
+        tool.starts_with("time__").then(|| CallError::new(ErrorCode::WarmingUp, "it still connects"))
+    }
+}
+
+#[test]
+fn a_tool_that_a_source_may_list_later_is_refused_with_the_state_of_the_source() {
+    let mut hidden = definition("time__hidden", "mcp:time");
+    hidden.metadata.roles = vec!["admin".to_owned()];
+    let tools = vec![definition("time__now", "mcp:time"), hidden];
+    let registry = Registry::new(build(tools, &ToolsConfig::default()).unwrap());
+    registry.await_tools_of(Arc::new(Connecting));
+    let code = |name: &str| registry.find(name, &Caller::anonymous()).map_err(|error| error.code()).map(|_| ());
+    assert_eq!(code("time__now"), Ok(()));
+    assert_eq!(code("time__zone"), Err(ErrorCode::WarmingUp));
+    assert_eq!(code("time__hidden"), Err(ErrorCode::UnknownTool), "nobody learns that it exists");
+    assert_eq!(code("crm__find"), Err(ErrorCode::UnknownTool));
+}
+
 #[test]
 fn the_error_for_an_unknown_tool_suggests_similar_names() {
     let tools = ["calculator", "web_fetch", "web_search"].map(|name| definition(name, "builtin"));

@@ -68,6 +68,12 @@ pub fn qualified_name(prefix: &str, name: &str) -> ToolName {
     ToolName(qualified)
 }
 
+/// The beginning of each [`qualified_name`] with this prefix.
+pub fn qualified_prefix(prefix: &str) -> String {
+    let allowed = prefix.chars().map(|character| if is_allowed(character) { character } else { '_' });
+    allowed.chain(SEPARATOR.chars()).collect()
+}
+
 /// A name of at most `max` characters for the tool of this name: the name itself, or its beginning and eight hex digits of its
 /// SHA-256.
 pub fn shortened_name(name: &str, max: usize) -> Cow<'_, str> {
@@ -120,6 +126,7 @@ mod tests {
         ];
         for ((prefix, name), expected) in cases {
             assert_eq!(qualified_name(prefix, name).as_str(), expected);
+            assert!(expected.starts_with(&qualified_prefix(prefix)), "{expected}");
         }
         let long = qualified_name("github", &"x".repeat(100));
         assert_eq!(long.as_str().len(), 64);

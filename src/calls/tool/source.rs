@@ -29,6 +29,12 @@ pub struct SourceTools {
     pub unavailable: Vec<Unavailable>,
 }
 
+/// Sources that may list their tools later, such as MCP servers that still connect.
+pub trait AwaitedTools: fmt::Debug + Send + Sync {
+    /// The refusal of a call of a tool that is not offered, where one of them may have it: worth repeating.
+    fn refusal(&self, tool: &str, caller: &Caller) -> Option<CallError>;
+}
+
 /// The kind of an offer: a source describes it and may be unable to offer it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OfferKind {

@@ -124,6 +124,9 @@ fn why_not(program: &str, folder: Option<&Path>, error: &std::io::Error) -> Stri
         (std::io::ErrorKind::NotFound, Some(folder)) if !folder.is_dir() => {
             return format!("its folder {} does not exist", folder.display());
         }
+        (std::io::ErrorKind::NotFound, _) if program.contains(char::is_whitespace) => {
+            "no program has this name; put the arguments into `args`, one item each".to_owned()
+        }
         (std::io::ErrorKind::NotFound, _) => "it does not exist; install it, or configure its full path".to_owned(),
         _ => error.to_string(),
     };

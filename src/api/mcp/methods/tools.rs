@@ -25,7 +25,13 @@ use sekisho_config::McpToolListing;
 use sekisho_core::call::{Arguments, CallContext, READ_RESULT};
 
 impl Context {
-    pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ServerResult, ErrorData> {
+    /// The list of the tools.
+    pub(super) async fn list_tools(self, request: PaginatedRequestParams) -> Outcome {
+        self.server.gateway.tool_offer().offer_new_servers().await;
+        self.tools(&request)
+    }
+
+    fn tools(&self, request: &PaginatedRequestParams) -> Result<ServerResult, ErrorData> {
         let cursor = cursor(request);
         let catalogue = self.server.catalogues.present(&self.server.gateway);
         let has_handles = self.client.has_handles();
