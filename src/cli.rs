@@ -68,11 +68,16 @@ struct Common {
     config: Option<PathBuf>,
     /// Use the running gateway at this URL instead of this process; also set by SEKISHO_SERVER. Its key is read from
     /// SEKISHO_API_KEY. Commands that work only on this machine refuse the option.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", value_parser = server_address)]
     server: Option<Url>,
     /// Print JSON, for scripts.
     #[arg(long, global = true)]
     json: bool,
+}
+
+fn server_address(text: &str) -> Result<Url, String> {
+    let parsed = text.parse::<Url>().ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    parsed.ok_or_else(|| "it is not an http or https address; write it like http://127.0.0.1:8080".to_owned())
 }
 
 /// Settings of the command line that override the configuration.
@@ -137,8 +142,8 @@ enum Command {
     /// Pin every tool, so that a changed tool is quarantined until it is approved.
     ///
     /// Reads every source: those of the configuration, and those registered with the gateway of the same state
-    /// directory. Without a subcommand the lock is written if it does not exist: to `tools.lock`, or to the path of
-    /// the configuration's `tools.lock`. A running gateway loads a changed file by itself.
+    /// directory. Without a subcommand the lock is written if it does not exist: to `tools.lock` beside
+    /// the configuration file (without one, in the state directory), or to the path of the configuration's `tools.lock`. A running gateway loads a changed file by itself.
     Lock(lock::LockCommand),
     /// Show which stage would stop a call, and why, without running it.
     Explain(explain::ExplainCommand),
@@ -228,7 +233,10 @@ enum Command {
         command: Option<resources::ResourceCommand>,
     },
     /// Print completions for a shell: `source <(sekisho completions bash)`.
-    Completions { shell: Shell },
+    Completions {
+        /// The shell that completes.
+        shell: Shell,
+    },
 }
 
 /// The exit status of a command, for scripts.
@@ -338,4 +346,26 @@ fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Ve
 /// One line for each error.
 fn describe(errors: &[impl ToString]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command as Described;
+
+    use super::*;
+
+    fn undescribed(command: &Described, found: &mut Vec<String>) {
+        let arguments = command.get_arguments().filter(|argument| argument.get_help().is_none());
+        found.extend(arguments.map(|argument| format!("{} {}", command.get_name(), argument.get_id())));
+        for inner in command.get_subcommands() {
+            undescribed(inner, found);
+        }
+    }
+
+    #[test]
+    fn each_argument_is_described() {
+        let mut found = Vec::new();
+        undescribed(&Cli::command(), &mut found);
+        assert_eq!(found, [""; 0]);
+    }
 }

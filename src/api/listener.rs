@@ -50,10 +50,21 @@ pub struct BoundListeners {
 /// Why the server cannot listen.
 #[derive(Debug, Error)]
 pub enum BindError {
-    #[error("cannot listen on {address}: {source}; check that no other process uses the port")]
+    #[error("cannot listen on {address}: {source}; {}", remedy(source))]
     Address { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
+}
+
+fn remedy(problem: &io::Error) -> &'static str {
+    match problem.kind() {
+        io::ErrorKind::AddrInUse => "end the other process that uses the port, or choose another one",
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have the address; choose one of its own (`ip address` lists them), 127.0.0.1 or 0.0.0.0"
+        }
+        io::ErrorKind::PermissionDenied => "choose a port from 1024, or give the process CAP_NET_BIND_SERVICE",
+        _ => "choose another address",
+    }
 }
 
 impl BoundListeners {

@@ -21,9 +21,13 @@ pub(super) enum ApprovalsCommand {
     /// List approvals, the latest first.
     List(ListOptions),
     /// Show one with the arguments of its call.
-    Show { id: String },
+    Show {
+        /// The id of an approval, as `sekisho approvals` lists it.
+        id: String,
+    },
     /// Approve a call: once, unless an option says otherwise.
     Approve {
+        /// The id of an approval, as `sekisho approvals` lists it.
         id: String,
         /// Why, for the record.
         #[arg(long, default_value = "")]
@@ -44,6 +48,7 @@ pub(super) enum ApprovalsCommand {
     },
     /// Deny a call, or take back an approval that is not used up.
     Deny {
+        /// The id of an approval, as `sekisho approvals` lists it.
         id: String,
         /// Why: the caller reads it.
         #[arg(long, default_value = "")]
@@ -58,6 +63,7 @@ pub(super) struct ListOptions {
     /// pending, approved, executing, done, unknown, denied or expired.
     #[arg(long)]
     status: Option<String>,
+    /// The name of a tool.
     #[arg(long)]
     tool: Option<String>,
     /// The id of a caller.

@@ -105,16 +105,20 @@ fn look_at(config: &Config) -> Vec<Finding> {
     let lock = runtime.block_on(sekisho_gateway::read_lock(config)).map_err(|problem| problem.to_string());
     findings.extend(check_cluster(config, &runtime));
     findings.extend(check_blobs(config, &runtime));
-    findings.push(finding("lock", lock.as_ref().map(describe_lock).map_err(Clone::clone)));
-    if lock.is_err() {
-        return findings;
-    }
+    let lock = match lock {
+        Ok(lock) => lock,
+        Err(problem) => {
+            findings.push(finding("lock", Err(problem)));
+            return findings;
+        }
+    };
     let progress = present::progress("asking MCP servers and reading documents");
     let offered = runtime.block_on(sekisho_gateway::offered_tools(config));
     progress.finish_and_clear();
     match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
         Ok(OfferedTools { snapshot, collections, python_tools, components, servers, out_of_reach }) => {
+            findings.push(describe_lock(config, lock.as_ref(), &snapshot));
             if policies.is_ok() {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
@@ -254,10 +258,11 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
 }
 
-fn describe_lock(lock: &Option<Lock>) -> String {
+fn describe_lock(config: &Config, lock: Option<&Lock>, offered: &Snapshot) -> Finding {
     match lock {
-        Some(lock) => format!("{} are pinned", lock.count()),
-        None => "none: tools are not pinned; run `sekisho lock` to pin them".to_owned(),
+        Some(lock) => finding("lock", Ok(format!("{} are pinned in {}", lock.count(), config.lock_file().display()))),
+        None if offered.has_tools_from_outside() => warning(("lock".to_owned(), config.unpinned())),
+        None => finding("lock", Ok(config.unpinned())),
     }
 }
 
@@ -287,7 +292,7 @@ fn run_cases(config: &Config, tools: &Snapshot) -> Result<String, String> {
     if failed.is_empty() { Ok(format!("{} pass", results.len())) } else { Err(failed.join("\n")) }
 }
 
-fn show(common: &Common, findings: Vec<Finding>) {
+fn show(common: &Common, mut findings: Vec<Finding>) {
     if common.json {
         let findings_json: Vec<_> = findings
             .iter()
@@ -303,6 +308,14 @@ fn show(common: &Common, findings: Vec<Finding>) {
         present::json(&findings_json);
         return;
     }
+    let broken = count(&findings, |verdict| matches!(verdict, Verdict::Broken(_)));
+    let warnings = count(&findings, |verdict| matches!(verdict, Verdict::Warning(_)));
+    // On a terminal the end is read first.
+    findings.sort_by_key(|finding| match finding.verdict {
+        Verdict::Ok(_) => 0,
+        Verdict::Warning(_) => 1,
+        Verdict::Broken(_) => 2,
+    });
     let row = |finding: Finding| {
         let (state, details) = match finding.verdict {
             Verdict::Ok(details) => ("ok", details),
@@ -312,4 +325,9 @@ fn show(common: &Common, findings: Vec<Finding>) {
         vec![finding.part.into_owned(), state.to_owned(), details]
     };
     present::table(&["part", "", ""], findings.into_iter().map(row).collect());
+    present::line(&format!("{broken} broken, {warnings} warnings"));
+}
+
+fn count(findings: &[Finding], is_meant: impl Fn(&Verdict) -> bool) -> usize {
+    findings.iter().filter(|finding| is_meant(&finding.verdict)).count()
 }

@@ -35,9 +35,13 @@ enum Command {
         workspace: bool,
     },
     /// Show a conversation with its messages.
-    Show { id: String },
+    Show {
+        /// The id of a conversation, as `sekisho conversations` lists it.
+        id: String,
+    },
     /// Say something to a conversation: `sekisho conversations run ID 'Is it warm?'`.
     Run {
+        /// The id of a conversation, as `sekisho conversations` lists it.
         id: String,
         /// Left out, the run goes on where the one before paused for an approver.
         input: Option<String>,
@@ -47,13 +51,17 @@ enum Command {
     },
     /// Create a conversation that begins with the messages of another one.
     Fork {
+        /// The id of a conversation, as `sekisho conversations` lists it.
         id: String,
         /// The last message of the fork, by its id in `show --json`; by default the last one.
         #[arg(long, value_name = "MESSAGE")]
         at: Option<String>,
     },
     /// Delete a conversation with its messages and logs.
-    Delete { id: String },
+    Delete {
+        /// The id of a conversation, as `sekisho conversations` lists it.
+        id: String,
+    },
 }
 
 pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {

@@ -18,16 +18,23 @@ pub(super) enum KeysCommand {
     /// Create a key and print its token, which is shown this once: `sekisho keys create --person ann --role operator`.
     Create(NewKey),
     /// Show a key, without its token.
-    Show { id: String },
+    Show {
+        /// The id of a key, as `sekisho keys` lists it.
+        id: String,
+    },
     /// Give a key another token, and print it. The one before is accepted for a time.
     Rotate {
+        /// The id of a key, as `sekisho keys` lists it.
         id: String,
         /// How long the token before is accepted; 0 for no longer.
         #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
         overlap: u64,
     },
     /// Revoke a key, for ever.
-    Revoke { id: String },
+    Revoke {
+        /// The id of a key, as `sekisho keys` lists it.
+        id: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +48,7 @@ pub(super) struct NewKey {
     /// A role of the caller; give it once for each.
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
+    /// The tenant of the caller; yours by default.
     #[arg(long)]
     tenant: Option<String>,
     /// A tool that may be called, whose final `*` matches any rest; give it once for each. All by default.

@@ -28,6 +28,7 @@ enum LockAction {
     Diff,
     /// Pin tools in their current form: the named ones, or all that differ.
     Approve {
+        /// The names of tools; without any, all that differ.
         #[arg(value_name = "TOOL")]
         tools: Vec<String>,
     },

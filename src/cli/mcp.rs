@@ -19,7 +19,10 @@ pub(super) enum McpCommand {
         identity: Identity,
     },
     /// Start a user's sign-in to an MCP server of the gateway at `--server`, and print the address to open.
-    Login { name: String },
+    Login {
+        /// The name of the server.
+        name: String,
+    },
     #[command(flatten)]
     Servers(ServersCommand),
 }

@@ -18,6 +18,7 @@ pub(super) enum ServersCommand {
     ///
     /// A running gateway offers its tools at once.
     Add {
+        /// The name of the server, which begins the names of its tools.
         name: String,
         /// The server's URL.
         #[arg(long, conflicts_with = "program")]
@@ -41,6 +42,7 @@ pub(super) enum ServersCommand {
     },
     /// Remove a server.
     Remove {
+        /// The name of the server, which begins the names of its tools.
         name: String,
         #[command(flatten)]
         file: ServersFile,

@@ -32,6 +32,8 @@ pub(super) fn json_line(value: &(impl Serialize + ?Sized)) {
     }
 }
 
+const NO_ENTRIES: &str = "no entries";
+
 /// Additional information, on standard error.
 pub(super) fn info(text: &str) {
     let _gone = writeln!(io::stderr(), "{text}");
@@ -107,7 +109,11 @@ pub(super) fn cells<T: Listed>(entry: &Value) -> Vec<String> {
     columns.map(|column| harmless(&column.words(entry)).into_owned()).collect()
 }
 
+/// A table without rows would read like a failure, so that a sentence stands for it.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return info(NO_ENTRIES);
+    }
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     table.add_rows(rows);
@@ -117,6 +123,9 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
 /// Rows of one line each, which fit the terminal: the last cell is cut off. Elsewhere they are whole, unless `COLUMNS`
 /// is set.
 pub(super) fn lines(rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return info(NO_ENTRIES);
+    }
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -25,9 +25,13 @@ pub(super) enum ResourceCommand {
     #[default]
     List,
     /// Show one.
-    Show { name: String },
+    Show {
+        /// Its name.
+        name: String,
+    },
     /// Add one: `sekisho tenants add acme '{"models": ["haiku"]}'`.
     Add {
+        /// Its name.
         name: String,
         /// Its settings as a JSON object; `-` reads them from standard input.
         #[arg(default_value = "{}", value_name = "JSON")]
@@ -35,13 +39,17 @@ pub(super) enum ResourceCommand {
     },
     /// Replace one that is not of the configuration.
     Change {
+        /// Its name.
         name: String,
         /// All its settings as a JSON object; `-` reads them from standard input.
         #[arg(value_name = "JSON")]
         settings: String,
     },
     /// Remove one that is not of the configuration.
-    Remove { name: String },
+    Remove {
+        /// Its name.
+        name: String,
+    },
 }
 
 pub(super) fn run(common: &Common, kind: Kind, command: &ResourceCommand) -> Exit {

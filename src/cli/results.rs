@@ -19,6 +19,7 @@ pub(super) enum ResultsCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct WantedPart {
+    /// The handle of a result, as `sekisho results` lists it.
     handle: String,
     /// Elements or lines to skip.
     #[arg(long)]

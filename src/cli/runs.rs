@@ -23,15 +23,22 @@ enum Action {
     #[default]
     List,
     /// Show the calls of a run whose outcome is not known.
-    Show { run: String },
+    Show {
+        /// The id of a run, as `sekisho runs` lists it.
+        run: String,
+    },
     /// Say what became of such a call: `sekisho runs settle RUN --made '{"id": 7}'`, or `--not-made`.
     Settle(Settlement),
     /// Execute a run again, from where it stopped.
-    Resume { run: String },
+    Resume {
+        /// The id of a run, as `sekisho runs` lists it.
+        run: String,
+    },
 }
 
 #[derive(Debug, Args)]
 struct Settlement {
+    /// The id of a run, as `sekisho runs` lists it.
     run: String,
     /// Its number, where there are several.
     #[arg(long, value_name = "NUMBER")]

@@ -27,6 +27,7 @@ pub(super) enum SandboxCommand {
     /// Run programs as a worker of the gateway, which starts this command and writes to its standard input.
     #[command(hide = true)]
     Worker {
+        /// With a lower priority, for callers whose programs run for long.
         #[arg(long)]
         background: bool,
         /// Print what its compiled files depend on, as JSON, and end.

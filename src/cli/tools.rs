@@ -37,9 +37,15 @@ pub(super) enum ListingCommand {
     #[default]
     List,
     /// Show one tool's metadata and schemas.
-    Show { name: String },
+    Show {
+        /// The name of a tool, as `sekisho tools` lists it.
+        name: String,
+    },
     /// Search tools by a few words, best match first.
-    Search { query: String },
+    Search {
+        /// Words about a tool.
+        query: String,
+    },
 }
 
 impl Default for ToolsCommand {

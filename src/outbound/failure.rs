@@ -2,6 +2,7 @@
 //! query strings with keys are for the log), with the blame for the circuit breaker and the retries.
 
 use std::error::Error;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +85,14 @@ impl Failure {
         } else if error.is_timeout() {
             Self::NoConnection { host, problem: "it did not accept one in time", cause }
         } else {
-            Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
+            let refused =
+                find::<io::Error>(&error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            let problem = match (refused, url.scheme()) {
+                (true, _) => "it was refused; nothing listens at that port",
+                (false, "https") => "the TLS handshake failed",
+                (false, _) => "it could not be made",
+            };
+            Self::NoConnection { host, problem, cause }
         }
     }
 

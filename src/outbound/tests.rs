@@ -328,8 +328,8 @@ async fn a_connection_that_fails_is_the_networks_fault() {
     });
     let https = Url::parse(&format!("https://{half}/")).unwrap();
     for (target, message) in [
-        (url(closed, "/"), "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
-        (https, "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
+        (url(closed, "/"), "no connection to 127.0.0.1: it was refused; nothing listens at that port"),
+        (https, "no connection to 127.0.0.1: the TLS handshake failed"),
         (url(half, "/?key=secret"), "the connection to 127.0.0.1 closed before the response was complete"),
     ] {
         let error = outbound().send(request(target)).await.unwrap_err();

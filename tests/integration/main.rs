@@ -79,6 +79,7 @@ mod mcp_programs;
 mod mcp_schema;
 mod mcp_servers;
 mod mcp_sessions;
+mod mistakes;
 mod model_apis;
 mod model_requests;
 mod oauth;
