@@ -263,7 +263,7 @@ fn the_lock_is_beside_the_configuration_whatever_the_working_directory_is() {
     let named = folder.path().join("named.lock");
     for (text, expected) in [
         (Some("server: {}".to_owned()), folder.path().join("tools.lock")),
-        (Some(format!("tools: {{lock: '{}'}}", named.display())), named.clone()),
+        (Some(format!("tools: {{lock: '{}'}}", named.display())), named),
         (None, "/s/tools.lock".into()),
     ] {
         let file = text.map(|text| std::fs::write(&file, text).map(|()| &*file).unwrap());

@@ -285,7 +285,8 @@ fn the_command_reports_the_tools_of_a_document() {
     assert_eq!(
         report,
         json!({
-            "operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "needs_credentials": [], "dangerous": []
+            "operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "needs_credentials": [], "dangerous": [],
+            "open_deletes": []
         })
     );
 
