@@ -96,7 +96,7 @@ impl Registry {
         let snapshot = self.snapshot.load();
         snapshot.find(name, caller).cloned().map_err(|error| {
             // A tool that is hidden from the caller is answered like one that nobody has.
-            let awaited = self.awaited.get().filter(|_| !snapshot.knows(name));
+            let awaited = self.awaited.get().filter(|_| !snapshot.knows(name) && !snapshot.withholds(name));
             awaited.and_then(|sources| sources.refusal(name, caller)).unwrap_or(error)
         })
     }
@@ -183,6 +183,11 @@ impl Snapshot {
     pub fn knows(&self, name: &str) -> bool {
         let is_operation = || self.operations().any(|operation| operation.name() == name);
         self.by_name.contains_key(name) || self.quarantined.contains_key(name) || is_operation()
+    }
+
+    /// Whether a source has a tool of that name that is not offered under it, now or later: it is hidden, renamed or invalid.
+    fn withholds(&self, name: &str) -> bool {
+        self.overridden.contains(name) || self.unavailable.iter().any(|missing| missing.name == name)
     }
 
     /// The tool of that name, if it is visible to the caller. For a tool that is hidden from the caller, the error is the

@@ -137,13 +137,15 @@ impl AwaitedTools for Connecting {
 fn a_tool_that_a_source_may_list_later_is_refused_with_the_state_of_the_source() {
     let mut hidden = definition("time__hidden", "mcp:time");
     hidden.metadata.roles = vec!["admin".to_owned()];
-    let tools = vec![definition("time__now", "mcp:time"), hidden];
-    let registry = Registry::new(build(tools, &ToolsConfig::default()).unwrap());
+    let tools = vec![definition("time__now", "mcp:time"), hidden, definition("time__withheld", "mcp:time")];
+    let withheld = override_of("time__withheld", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
+    let registry = Registry::new(build(tools, &withheld).unwrap());
     registry.await_tools_of(Arc::new(Connecting));
     let code = |name: &str| registry.find(name, &Caller::anonymous()).map_err(|error| error.code()).map(|_| ());
     assert_eq!(code("time__now"), Ok(()));
     assert_eq!(code("time__zone"), Err(ErrorCode::WarmingUp));
     assert_eq!(code("time__hidden"), Err(ErrorCode::UnknownTool), "nobody learns that it exists");
+    assert_eq!(code("time__withheld"), Err(ErrorCode::UnknownTool), "it is never offered");
     assert_eq!(code("crm__find"), Err(ErrorCode::UnknownTool));
 }
 
