@@ -1,6 +1,7 @@
 //! The start: builds all parts from a configuration.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Mutex, Notify};
@@ -151,6 +152,7 @@ impl Gateway {
             components: ArcSwap::new(own_components),
             lock: shared_lock,
             changing: Mutex::default(),
+            collected: AtomicU64::default(),
             names_changed: Notify::new(),
         });
         let gateway = assemble(Parts {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -43,6 +44,8 @@ pub struct ToolOffer {
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
     /// Held while the offered tools are changed.
     pub(super) changing: Mutex<()>,
+    /// How often the tools of MCP servers were collected.
+    pub(super) collected: AtomicU64,
     /// Notified when names of tools have changed.
     pub(super) names_changed: Notify,
 }
@@ -82,14 +85,30 @@ impl ToolOffer {
 
     /// Before a list of the tools: offers the tools of servers that connect within a moment of their start.
     pub async fn offer_new_servers(self: &Arc<Self>) {
-        if self.mcp_servers.settled_soon().await {
-            self.offer_mcp_tools().await;
+        if !self.mcp_servers.settled_soon().await {
+            return;
         }
+        let (offer, collected) = (Arc::clone(self), self.collected.load(Ordering::SeqCst));
+        // A client that goes away does not stop it: others wait for the same.
+        let offered = tokio::spawn(async move {
+            let _changing = offer.changing.lock().await;
+            // Of many clients that ask at the same time, one has the tools collected for all.
+            if offer.collected.load(Ordering::SeqCst) == collected {
+                offer.offer_collected_tools().await;
+            }
+        });
+        let _panicked = offered.await;
     }
 
     /// Updates the registry to the current tools of the MCP servers.
     pub async fn offer_mcp_tools(self: &Arc<Self>) {
         let _changing = self.changing.lock().await;
+        self.offer_collected_tools().await;
+    }
+
+    /// The caller holds `changing`.
+    async fn offer_collected_tools(self: &Arc<Self>) {
+        self.collected.fetch_add(1, Ordering::SeqCst);
         // Taken before the tools are collected: a server that retires later may still be among them.
         let retired = self.mcp_servers.retire();
         let offer = Arc::clone(self);
