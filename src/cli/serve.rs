@@ -172,7 +172,16 @@ async fn offer_tool(gateway: &Arc<Gateway>, tool: &str) {
         Some(_) => return,
         None => {}
     }
-    if !gateway.mcp_servers().settled_for(tool).await {
+    // Servers know a renamed tool by its own name.
+    let renamed = gateway
+        .configuration()
+        .current()
+        .tools
+        .overrides
+        .iter()
+        .find(|(_, changes)| changes.rename.as_deref() == Some(tool))
+        .map(|(name, _)| name.clone());
+    if !gateway.mcp_servers().settled_for(renamed.as_deref().unwrap_or(tool)).await {
         gateway.collections().fetch_pending_documents().await;
     }
     gateway.tool_offer().offer_mcp_tools().await;
