@@ -163,20 +163,33 @@ pub(super) fn read(file: &Path) -> Result<Map<String, Value>, String> {
 }
 
 fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
+    let mut document = document_of(file)?;
+    let list = list_of(&document);
+    match document.shift_remove(list) {
+        Some(Value::Object(servers)) => Ok(servers),
+        _ => Err(format!("{}: `mcpServers` is missing", file.display())),
+    }
+}
+
+fn document_of(file: &Path) -> Result<Map<String, Value>, String> {
     let at = |problem: &dyn std::fmt::Display| format!("{}: {problem}", file.display());
     let text = fs::read(file).map_err(|error| at(&error))?;
-    let mut document: Map<String, Value> = json::parse_as(&text).map_err(|error| at(&error))?;
-    let servers =
-        ["mcpServers", "servers", "httpStreamableServers"].iter().find_map(|list| document.shift_remove(*list));
-    match servers {
-        Some(Value::Object(servers)) => Ok(servers),
-        _ => Err(at(&"`mcpServers` is missing")),
-    }
+    json::parse_as(&text).map_err(|error| at(&error))
+}
+
+/// The member with the servers.
+fn list_of(document: &Map<String, Value>) -> &'static str {
+    let lists = ["mcpServers", "servers", "httpStreamableServers"];
+    lists.into_iter().find(|list| document.contains_key(*list)).unwrap_or("mcpServers")
 }
 
 /// Readable only by this user: the file may contain credentials.
 pub(super) fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(&json!({"mcpServers": servers})).map_err(|error| error.to_string())?;
+    // Other members are of the program whose file it is.
+    let mut document = if file.exists() { document_of(file)? } else { Map::new() };
+    let list = list_of(&document);
+    document.insert(list.to_owned(), Value::Object(servers.clone()));
+    let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
     write_text(file, &(text + "\n"), 0o600)
 }
 

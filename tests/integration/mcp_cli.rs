@@ -30,9 +30,10 @@ fn a_list_of_servers_is_sanitized_for_the_terminal() {
         let output = sekisho(&directory).arg("mcp").args(before).args(["--file", &list]).args(after).output().unwrap();
         (output.status.success(), text(&output))
     };
+    fs::write(&list, r#"{"theme": "dark", "mcpServers": {}}"#).unwrap();
     assert!(run(&["add", "time", "--env", "TZ=UTC", "--", "uvx", "mcp-server-time"]).0);
     assert!(run(&["add", "docs", "--url", "https://mcp.example.com/mcp", "--header", "X-Key: ${DOCS_KEY}"]).0);
-    let expected = json!({"mcpServers": {
+    let expected = json!({"theme": "dark", "mcpServers": {
         "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TZ": "UTC"}},
         "docs": {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "${DOCS_KEY}"}},
     }});
