@@ -31,6 +31,9 @@ const USER: &str = "me";
 
 const STATE_DIRECTORY: &str = "SEKISHO_STATE_DIRECTORY";
 
+/// The hosts of MCP servers.
+const HOSTS: &str = "MCP_ALLOWED_DOMAINS";
+
 #[derive(Debug, Args)]
 pub(super) struct ConnectCommand {
     /// The editors; without a name, those that are found on this machine.
@@ -172,6 +175,10 @@ fn program(
         let directory = config.state_directory();
         let directory = std::path::absolute(&directory).unwrap_or(directory);
         variables.insert(STATE_DIRECTORY.to_owned(), directory.display().to_string().into());
+    }
+    if let Some(hosts) = environment.get(HOSTS) {
+        // Without it the gateway that the editor starts would not reach the servers that move.
+        variables.insert(HOSTS.to_owned(), hosts.into());
     }
     let command = stable_path(&own, environment.get("PATH").unwrap_or_default());
     Ok(GatewayEntry::Program { command: command.display().to_string(), arguments, environment: variables })

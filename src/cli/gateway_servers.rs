@@ -1,6 +1,7 @@
 //! The servers of the gateway, to which `sekisho connect` and `sekisho add` add some.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -26,6 +27,12 @@ impl GatewayServers {
         Ok(Self { config, environment, file, entries, is_changed: false })
     }
 
+    /// Whether the gateway reads this file itself, so that its servers cannot move.
+    pub(super) fn reads(&self, file: &Path) -> bool {
+        let real = |file: &Path| fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+        self.config.mcp_files().iter().any(|own| real(own) == real(file))
+    }
+
     /// Adds a server of an editor, unless it is there already. Returns its name: with the editor's as a suffix where
     /// another server has it.
     ///
@@ -39,7 +46,16 @@ impl GatewayServers {
                 Some(_) => {}
                 // In the configuration, or in another file.
                 None if self.config.mcp.servers.contains_key(&name) => {}
-                None => return self.add(&name, entry).map(|()| name),
+                None => {
+                    let with_server = self.with_server(&name, &entry, &self.environment)?;
+                    // An editor may start the gateway without the variables of this shell. An entry that is invalid
+                    // without them would keep the gateway from starting.
+                    self.with_server(&name, &entry, &Environment::default()).map_err(|problem| {
+                        format!("the gateway could not start where a variable of it is not set: {problem}")
+                    })?;
+                    self.insert(&name, entry, with_server);
+                    return Ok(name);
+                }
             }
         }
         Err(format!("the gateway has another server {plain:?}"))
@@ -53,17 +69,22 @@ impl GatewayServers {
         if self.entries.contains_key(name) || self.config.mcp.servers.contains_key(name) {
             return Err(format!("the gateway has a server {name:?} already; choose another name, or remove it first"));
         }
-        self.check(name, &entry)?;
-        self.entries.insert(name.to_owned(), entry);
-        self.is_changed = true;
+        let with_server = self.with_server(name, &entry, &self.environment)?;
+        self.insert(name, entry, with_server);
         Ok(())
     }
 
-    /// Refuses what would keep the gateway from starting, or the server from being reached.
-    fn check(&mut self, name: &str, entry: &Value) -> Result<(), String> {
+    fn insert(&mut self, name: &str, entry: Value, with_server: Config) {
+        self.config = with_server;
+        self.entries.insert(name.to_owned(), entry);
+        self.is_changed = true;
+    }
+
+    /// The configuration with the server. Refuses what would keep the gateway from starting, or the server from being
+    /// reached.
+    fn with_server(&self, name: &str, entry: &Value, environment: &Environment) -> Result<Config, String> {
         let text = json!({"mcpServers": {name: entry}}).to_string();
-        let settings =
-            mcp_file::parse(text.as_bytes(), &self.environment)?.remove(name).ok_or("its name is not valid")?;
+        let settings = mcp_file::parse(text.as_bytes(), environment)?.remove(name).ok_or("its name is not valid")?;
         if let Some(url) = &settings.url {
             let allowed = DomainList::parse(&self.config.outbound.mcp_allowed_domains);
             if !allowed.is_ok_and(|allowed| allowed.allows(url)) {
@@ -75,10 +96,7 @@ impl GatewayServers {
         with_server.mcp.servers.insert(name.to_owned(), settings);
         match with_server.check().first() {
             Some(error) => Err(error.to_string()),
-            None => {
-                self.config = with_server;
-                Ok(())
-            }
+            None => Ok(with_server),
         }
     }
 

@@ -80,12 +80,19 @@ impl Change {
         servers: &mut GatewayServers,
         gateway: &GatewayEntry,
     ) -> Result<Self, String> {
+        if servers.reads(&file.path) {
+            return Err(format!(
+                "the gateway reads {} itself (`mcp.files`, SEKISHO_MCP_CONFIG): remove it there, and run the command again",
+                file.path.display()
+            ));
+        }
         let own = gateway.entry(editor)?;
         let mut document = file.document(editor)?;
         let found = document.servers().map_err(|problem| file.problem(&problem))?;
+        // An earlier copy may have servers that are nowhere else in this form, also where the gateway was removed by hand.
         let without_gateway = match file.backup()? {
-            Some(backup) if found.contains_key(GATEWAY) => file.without_gateway(editor, &backup)?,
-            _ => file.text.clone(),
+            Some(backup) => file.without_gateway(editor, &backup)?,
+            None => file.text.clone(),
         };
         let mut changes = Vec::new();
         for (name, entry) in found.iter().filter(|(name, _)| *name != GATEWAY) {

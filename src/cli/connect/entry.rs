@@ -88,6 +88,11 @@ impl Conversion {
             "args" => {
                 let items = value.as_array().ok_or_else(|| wrong(member))?;
                 let items = items.iter().map(|item| self.text(member, item)).collect::<Result<Vec<_>, _>>()?;
+                let is_of_folder =
+                    |item: &String| matches!(&**item, "." | "..") || item.starts_with("./") || item.starts_with("../");
+                if items.iter().any(is_of_folder) {
+                    return Err(format!("a path in `{member}` is relative to the folder of the editor"));
+                }
                 self.entry.insert(member.to_owned(), items.into());
             }
             "env" => self.add_texts("env", member, value)?,

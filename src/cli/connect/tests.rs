@@ -225,6 +225,46 @@ fn a_gateway_is_not_moved_behind_the_gateway() {
 }
 
 #[test]
+fn a_file_that_the_gateway_reads_itself_stays() {
+    let (editor, home) = (editor("cursor"), TempDir::new().unwrap());
+    let home = home.path();
+    let text = r#"{"mcpServers": {"a": {"command": "run-a"}}, "other": 1}"#;
+    write(editor, home, text);
+    let mut config = Config { state_directory: Some(home.join("state")), ..Config::default() };
+    config.mcp.files = vec![editor.file(&folders(home))];
+    let mut servers = GatewayServers::read(config, environment(home)).unwrap();
+    let problem = Change::connect(editor, read(editor, home), &mut servers, &program()).err().unwrap();
+    assert!(problem.contains("reads") && problem.contains("mcp.files"), "{problem}");
+    assert_eq!(text_of(editor, home), text);
+}
+
+/// It would keep the gateway from starting in an editor without the variable.
+#[test]
+fn a_server_whose_program_or_address_is_a_variable_stays() {
+    let (editor, home) = (editor("cursor"), TempDir::new().unwrap());
+    let home = home.path();
+    let text = r#"{"mcpServers": {"a": {"command": "${env:HOME}"}, "b": {"command": "${env:HOME}/run"}}}"#;
+    write(editor, home, text);
+    let change = connect(editor, home);
+    let stays = notes(&change, ChangeKind::Stays);
+    assert!(stays["a"].as_deref().unwrap().contains("a variable of it is not set"), "{stays:?}");
+    assert_eq!(notes(&change, ChangeKind::Moved), [("b".to_owned(), None)].into());
+}
+
+#[test]
+fn servers_come_back_also_where_the_gateway_was_removed_by_hand() {
+    let (editor, home) = (editor("cursor"), TempDir::new().unwrap());
+    let home = home.path();
+    write(editor, home, r#"{"mcpServers": {"a": {"command": "run-a", "timeout": 5}}}"#);
+    connect(editor, home);
+    write(editor, home, r#"{"mcpServers": {}, "other": 1}"#);
+    connect(editor, home);
+    undo(editor, home);
+    let text: Value = serde_json::from_str(&text_of(editor, home)).unwrap();
+    assert_eq!(text, json!({"mcpServers": {"a": {"command": "run-a", "timeout": 5}}, "other": 1}));
+}
+
+#[test]
 fn a_missing_file_is_made_and_removed() {
     for editor in &EDITORS {
         let home = TempDir::new().unwrap();
