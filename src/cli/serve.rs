@@ -24,6 +24,10 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         Ok(config) => config,
         Err(errors) => return misconfigured(&describe(&errors)),
     };
+    // Editors start gateways on demand in any folder.
+    if !options.on_demand && config.leaves_a_lock() {
+        return misconfigured(&config.unpinned());
+    }
     let lock = match local_gateway::take_over(&config, options.on_demand) {
         Ok(lock) => lock,
         Err(exit) => return exit,

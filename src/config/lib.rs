@@ -265,11 +265,19 @@ impl Config {
         named.unwrap_or_else(|| self.state_directory().join(LOCK_FILE))
     }
 
-    /// For an operator, while that file does not exist. Versions before had it in the working directory.
+    /// Whether no lock applies, and the working directory has one: versions before read it there, and its pins would be gone.
+    pub fn leaves_a_lock(&self) -> bool {
+        self.tools.lock.is_none() && !self.lock_file().exists() && Path::new(LOCK_FILE).exists()
+    }
+
+    /// For an operator, while that file does not exist.
     pub fn unpinned(&self) -> String {
         let file = self.lock_file();
-        let advice = match Path::new(LOCK_FILE).exists() {
-            true => "move the one of the working directory there, which does not count",
+        let advice = match self.leaves_a_lock() {
+            true => {
+                "move the one of the working directory there, which does not count, or name it in `tools.lock` of the \
+                 configuration"
+            }
             false => "create it with `sekisho lock`",
         };
         format!("tools are not pinned: {} does not exist; {advice}", file.display())

@@ -216,6 +216,17 @@ fn a_start_in_another_folder_has_the_same_lock_and_a_missing_one_is_reported() {
         missing["warning"] == true && missing["says"].as_str().unwrap().contains("tools are not pinned"),
         "{missing}"
     );
+    // As versions before had it.
+    let left = elsewhere.path().join("tools.lock");
+    std::fs::write(&left, r#"{"version": 1, "tools": {}}"#).unwrap();
+    let mut program = sekisho(&place.directory);
+    program.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(place.path("sekisho.yaml"));
+    let refused = program.current_dir(elsewhere.path()).output().unwrap();
+    let reported = text(&refused).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        refused.status.code() == Some(4) && reported.contains("move the one of the working directory"),
+        "{reported}"
+    );
     assert_eq!(place.reported(&["lock"]).0, Some(0));
     let found = checked();
     assert!(found["warning"].is_null() && found["says"].as_str().unwrap().contains("are pinned in"), "{found}");

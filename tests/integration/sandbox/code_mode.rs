@@ -218,7 +218,7 @@ async fn a_call_that_is_sent_again_with_its_key_calls_nothing_twice() {
 
 #[tokio::test]
 async fn code_mode_has_limits_and_can_be_switched_off() {
-    let app = app("", "sandbox: {code_mode: {max_calls: 3}}").await;
+    let app = app("flood: {max_output_bytes: 1000000}", "sandbox: {code_mode: {max_calls: 3}}").await;
     let many = "for _ in range(3): tools.echo()\ntry:\n  tools.echo()\nexcept ToolError as error:\n  kept = [error.code, 'more' in str(error) or 'many' in str(error)]\nkept";
     assert_eq!(run(&app, many).await.0, json!(["budget_exceeded", true]));
     let (_, reply) =
