@@ -58,14 +58,18 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether a refusal with 400 is about the session: many servers answer so, where the protocol says 404, when they no
-    /// longer know it. No code says it.
+    /// Whether a refusal with 400 says that the server does not know the id of the session: many servers answer so, where
+    /// the protocol says 404. No code says it, and the request is sent again: so the words of the SDKs are required. A tool
+    /// may speak of another session, after it had an effect.
     pub(super) fn is_about_session(&self) -> bool {
+        const WORDS: [&str; 5] =
+            ["session id", "session-id", "session not found", "unknown session", "invalid session"];
         let message = match self {
             Self::JsonRpc(error) => &*error.message,
             Self::Status(error) => error.message(),
         };
-        message.to_ascii_lowercase().contains("session")
+        let message = message.to_ascii_lowercase();
+        WORDS.iter().any(|words| message.contains(words))
     }
 }
 
@@ -219,5 +223,20 @@ mod tests {
         let heading = Heading::of(Some(id), &ProtocolVersion::LATEST_WITH_INITIALIZE);
         assert_eq!(heading.headers[SESSION], "secret-id");
         assert!(!format!("{heading:?}").contains("secret-id"), "{heading:?}");
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_id_of_a_session_is_sent_again() {
+        for (message, is_about_session) in [
+            ("Bad Request: No valid session ID provided", true),
+            ("Bad Request: Mcp-Session-Id header is required", true),
+            ("Session not found", true),
+            ("Invalid session", true),
+            ("the session of the customer has ended after the payment", false),
+            ("Bad Request", false),
+        ] {
+            let refusal = Refusal::Status(CallError::new(ErrorCode::ToolError, message));
+            assert_eq!(refusal.is_about_session(), is_about_session, "{message}");
+        }
     }
 }
