@@ -1,5 +1,6 @@
 //! Addresses of pages: all of a page's state is in its address.
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::form_urlencoded;
 
 /// The path with these fields as its query; fields without a value are left out.
@@ -10,6 +11,11 @@ pub(super) fn with_query<'a>(path: &str, fields: impl IntoIterator<Item = (&'a s
         query if query.is_empty() => path.to_owned(),
         query => format!("{path}?{query}"),
     }
+}
+
+/// An id in a path.
+pub(super) fn encoded(id: &str) -> String {
+    utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
 }
 
 #[cfg(test)]

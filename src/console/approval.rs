@@ -9,9 +9,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::acts::Act;
-use super::address::with_query;
+use super::address::{encoded, with_query};
 use super::approvals::{path_of, status};
-use super::conversations::encoded;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;

@@ -8,8 +8,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::acts::Act;
-use super::address::with_query;
-use super::conversations::encoded;
+use super::address::{encoded, with_query};
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::Table;

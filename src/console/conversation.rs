@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
+use super::address::encoded;
 use super::chat;
 use super::conversations::{self, path_of, title_of};
 use super::export::Format;
@@ -85,7 +86,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
 
 /// `GET /console/runs/{id}/events`: the events of a run, as its route sends them.
 pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let path = format!("/api/runs/{}/events", conversations::encoded(&id));
+    let path = format!("/api/runs/{}/events", encoded(&id));
     let events = match visit.require(Act::SeeConversations) {
         Ok(()) => console.api.send(&visit.guest.request, &visit.caller, (Method::GET, &path), None).await,
         Err(error) => Err(error),
@@ -100,18 +101,18 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
 pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
     // The visitor of the page decides about a call that may have happened.
     let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue", "on_unknown": "pause"});
-    let route = format!("/api/conversations/{}/execute", conversations::encoded(id));
+    let route = format!("/api/conversations/{}/execute", encoded(id));
     let response = console.api.send(&visit.guest.request, &visit.caller, (Method::POST, &route), Some(&body)).await?;
     let run = response.headers().get(&RUN_ID).and_then(|run| run.to_str().ok()).unwrap_or_default();
     Ok(format!("{}?run={run}#end", path_of(id)))
 }
 
 async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String, CallError> {
-    let (visit, route) = (&form.visit, format!("/api/conversations/{}", conversations::encoded(id)));
+    let (visit, route) = (&form.visit, format!("/api/conversations/{}", encoded(id)));
     let patch = match form.text("act").unwrap_or_default() {
         "say" => return send_message(console, visit, id, form.text("user_input").unwrap_or_default()).await,
         act @ ("cancel" | "repeat" | "skip") => {
-            let run = conversations::encoded(form.text("run").unwrap_or_default());
+            let run = encoded(form.text("run").unwrap_or_default());
             let decision = (act != "cancel").then(|| json!({"call_id": form.field("call_id"), "decision": act}));
             let route = format!("/api/runs/{run}/{}", if decision.is_some() { "resolve" } else { "cancel" });
             visit.change(console, Method::POST, &route, decision.as_ref()).await?;
@@ -136,7 +137,7 @@ async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String,
 
 async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Result<Shown, CallError> {
     visit.require(Act::SeeConversations)?;
-    let route = format!("/api/conversations/{}", conversations::encoded(id));
+    let route = format!("/api/conversations/{}", encoded(id));
     let conversation: ConversationBody = visit.fetch(console, &route).await?;
     let runs = runs::fetch(console, visit, &route, wanted.runs_before).await?;
     let mut offset = wanted.offset.unwrap_or(0);

@@ -6,12 +6,11 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
-use super::address::with_query;
+use super::address::{encoded, with_query};
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
@@ -107,11 +106,6 @@ async fn begin(console: &Console, form: &Submitted) -> Result<String, CallError>
 /// The address of a conversation's page.
 pub(super) fn path_of(id: &str) -> String {
     format!("/console/conversations/{}", encoded(id))
-}
-
-/// An id in a path.
-pub(super) fn encoded(id: &str) -> String {
-    utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
 }
 
 fn show(visit: &Visit, after: &str, found: &Page<ConversationBody>, agents: &Agents) -> Markup {

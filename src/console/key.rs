@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::acts::Act;
-use super::conversations::encoded;
+use super::address::encoded;
 use super::frame::{self, Head, Section};
 use super::keys::{self, path_of};
 use super::submitted::Submitted;

@@ -8,7 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::acts::Act;
-use super::conversations::encoded;
+use super::address::encoded;
 use super::frame::{self, Head, Section};
 use super::plans::{self, path_of};
 use super::submitted::Submitted;

@@ -9,8 +9,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::acts::Act;
-use super::address::with_query;
-use super::conversations::{Agents, agent_field, agents, encoded};
+use super::address::{encoded, with_query};
+use super::conversations::{Agents, agent_field, agents};
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};

@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::acts::Act;
-use super::address::with_query;
-use super::conversations::encoded;
+use super::address::{encoded, with_query};
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::list::Page;

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use self::pages::{rows, show_list, show_one};
 use super::acts::Act;
-use super::conversations::encoded;
+use super::address::encoded;
 use super::export::Format;
 use super::frame::Section;
 use super::schema_form;

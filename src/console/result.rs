@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::acts::Act;
-use super::address::with_query;
-use super::conversations::encoded;
+use super::address::{encoded, with_query};
 use super::frame::{self, Head, Section};
 use super::results::{self, path_of};
 use super::text::Texts;

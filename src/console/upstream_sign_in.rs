@@ -16,7 +16,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use url::Url;
 
-use super::conversations::encoded;
+use super::address::encoded;
 use super::sessions::SessionSecret;
 use super::sign_in::require_encryption;
 use super::visit::{Address, Guest, TOKEN_FIELD};

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::Console;
+use crate::address::encoded;
 use crate::chat::pretty;
-use crate::conversations::encoded;
 use crate::export::{self, Rows};
 use crate::format;
 use crate::list;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{Attempt, Kind, Resource, Wanted, skills};
-use crate::conversations::encoded;
+use crate::address::encoded;
 use crate::export::{self, Rows};
 use crate::frame::{self, Head};
 use crate::text::Texts;
