@@ -67,7 +67,7 @@ pub struct UnsettledRunBody {
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = UnknownCall)]
+#[schema(as = UnsettledProgramCall)]
 pub struct UnknownCallBody {
     /// Its position among the calls of the run, from 1.
     pub call: u32,
