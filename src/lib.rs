@@ -58,10 +58,27 @@ pub use sekisho_core::error::{Blame, CallError, ErrorCode};
 pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
 pub use sekisho_gateway::Gateway;
 
+use std::sync::Arc;
+
+use sekisho_api::Routes;
 #[cfg(not(feature = "console"))]
-pub use sekisho_api::serve;
+use sekisho_api::serve as serve_routes;
 #[cfg(feature = "console")]
-pub use sekisho_console::serve;
+use sekisho_console::serve as serve_routes;
+
+/// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
+pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
+    serve_with(listening, agents.gateway(), sekisho_agent_api::routes(agents), shutdown).await;
+}
+
+async fn serve_with(
+    listening: BoundListeners,
+    gateway: &Arc<Gateway>,
+    further: Routes,
+    shutdown: impl Future<Output = ()>,
+) {
+    serve_routes(listening, gateway, sekisho_api::router(gateway, further), shutdown).await;
+}
 
 /// Further items for the tests and benchmarks of this repository. No promise is made about them.
 #[doc(hidden)]

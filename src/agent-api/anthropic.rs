@@ -14,20 +14,17 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::StreamExt;
 
-use self::error::AnthropicError;
+use self::error::{AnthropicError, AnthropicErrorBody};
 use self::events::{EventEncoder, PING, shown};
 use self::message::{MessageBody, TokenCount};
 use self::request::MessagesRequest;
-use super::body::JsonBody;
-use super::documentation::AnthropicErrorBody;
-use super::event_stream;
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
-use super::reply;
-use super::request::RequestMeta;
-use crate::reply::ErrorReply;
+use super::run_events;
 use sekisho_agent::AgentService;
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{JsonBody, RequestMeta, event_stream};
 use sekisho_gateway::Gateway;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
@@ -47,7 +44,7 @@ pub(super) async fn create(
     let session = session_of_thread(&meta, &gateway);
     let events = request.into_run()?.begin(&agent, &meta, &agents, session).await?;
     if streams {
-        let shown = shown(event_stream::first(events).await?, shows_thinking);
+        let shown = shown(run_events::first(events).await?, shows_thinking);
         let encoder = EventEncoder { message: MessageBody::begun(&agent.name) };
         return Ok(event_stream::respond_named(encoded(encoder, shown, drop), PING));
     }

@@ -20,17 +20,14 @@ use utoipa::{IntoParams, ToSchema};
 use self::reply::ChatReply;
 use self::session::ChatRun;
 use self::turn_texts::TurnTexts;
-use super::body::{DigestedBody, JsonBody};
 use super::conversations::execute::RUN_ID;
-use super::documentation::ReplyBody;
-use super::event_stream;
 use super::keyed_turn::{self, Progress, Turn};
-use super::parameters::Parameters;
-use super::request::{RequestMeta, forbid_other_sites};
-use crate::reply::ErrorReply;
+use super::run_events;
 use sekisho_agent::Event;
 use sekisho_agent::conversation::ConversationRuns;
 use sekisho_agent::summary::CompletedCall;
+use sekisho_api::reply::ErrorReply;
+use sekisho_api::{DigestedBody, JsonBody, Parameters, ReplyBody, RequestMeta, event_stream, forbid_other_sites};
 use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 
@@ -94,7 +91,7 @@ async fn answer(
         .collect();
     let payer = (&meta.caller, &run.scopes);
     reply.summary = runs.agents().sum_up(payer, &run.profile, &question, &calls).await;
-    Ok(with_run_id(super::reply::json(StatusCode::OK, &reply), &run.run_id))
+    Ok(with_run_id(sekisho_api::reply::json(StatusCode::OK, &reply), &run.run_id))
 }
 
 /// The same as a stream: first `{"type": "session", "session_id"}`, then the run's events. Older than
@@ -136,7 +133,7 @@ async fn stream_run(
     forbid_other_sites(parts)?;
     let Parameters(request) = request?;
     let run = ChatRun::begin(request, meta, runs, plans).await?;
-    let events = event_stream::first(run.events).await?;
+    let events = run_events::first(run.events).await?;
     let session = json!({"type": "session", "session_id": run.session_id}).to_string();
     let mut texts = TurnTexts::default();
     // Never fails: an event has no map with keys that are not strings.
@@ -175,5 +172,5 @@ pub(super) async fn tool_settings(
     let off = session.switch_tools(&tools);
     let known = gateway.pipeline.tools_for(&meta.caller);
     let tools = known.visible().map(|(tool, _)| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
-    Ok(super::reply::json(StatusCode::OK, &ToolSettings { session_id, tools }))
+    Ok(sekisho_api::reply::json(StatusCode::OK, &ToolSettings { session_id, tools }))
 }

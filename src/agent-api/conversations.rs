@@ -18,15 +18,11 @@ pub use self::bodies::{ConversationBody, MessageBody, RunBody, Status};
 use self::bodies::{
     ConversationChange, ConversationPage, ForkRequest, MessagePage, NewConversation, OldPaging, RunPage,
 };
-use super::body::JsonBody;
-use super::documentation::ReplyBody;
-use super::list::{Page, PageQuery};
-use super::parameters::{Name, Parameters};
-use super::reply;
-use super::request::RequestMeta;
-use crate::reply::ErrorReply;
 use sekisho_agent::AgentService;
 use sekisho_agent::conversation::{ConversationRuns, unknown_conversation, unknown_run, unknown_session};
+use sekisho_api::list::{Page, PageQuery};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{JsonBody, Name, Parameters, ReplyBody, RequestMeta};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::workspace_of;
 use sekisho_gateway::Gateway;

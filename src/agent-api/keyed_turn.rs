@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::conversations::execute::RUN_ID;
-use super::reply::REPLAYED;
-use super::request::RequestMeta;
 use sekisho_agent::Event;
+use sekisho_api::RequestMeta;
+use sekisho_api::reply::REPLAYED;
 use sekisho_calls::pipeline::{EnteredTurn, KeyedTurn, TurnGuard};
 use sekisho_core::call::{Caller, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
-use super::request::RequestMeta;
+use super::requested_run;
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::models::reads_documents;
 use sekisho_agent::toolbox::ToolDescription;
 use sekisho_agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
+use sekisho_api::RequestMeta;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -99,13 +100,13 @@ impl ClientRun {
     ) -> AgentRequest {
         let Self { messages, client_tools, options } = self;
         let session_id = session.as_ref().map(|session| Arc::clone(&session.id));
-        let toolbox = Arc::new(meta.toolbox(gateway, session));
+        let toolbox = Arc::new(requested_run::toolbox(meta, gateway, session));
         AgentRequest {
             client_tools,
             options,
             session: session_id,
             pauses: Pauses::ForClient,
-            ..meta.agent_request(&agent.name, Arc::clone(&agent.profile), toolbox, messages)
+            ..requested_run::agent_request(meta, &agent.name, Arc::clone(&agent.profile), toolbox, messages)
         }
     }
 }

@@ -17,17 +17,14 @@ use utoipa::ToSchema;
 
 use self::completion::{Chunk, ChunkEncoder, Completion};
 use self::request::CompletionRequest;
-use super::body::JsonBody;
-use super::documentation::OpenAiErrorBody;
-use super::event_stream;
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread, should_retry};
-use super::parameters::Name;
-use super::reply;
-use super::request::RequestMeta;
-use crate::reply::ErrorReply;
+use super::run_events;
 use sekisho_agent::AgentService;
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{ErrorInfoBody, JsonBody, Name, RequestMeta, event_stream};
+use sekisho_calls::pipeline::Receipt;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
@@ -94,7 +91,7 @@ pub(super) async fn complete(
     if streams {
         let encoder = ChunkEncoder::new(&agent.name, includes_usage);
         let keep_alive = text_of(&encoder.keep_alive());
-        let chunks = encoded(encoder, event_stream::first(events).await?, drop);
+        let chunks = encoded(encoder, run_events::first(events).await?, drop);
         return Ok(event_stream::respond(chunks.map(|chunk| text_of(&chunk)), keep_alive));
     }
     let output = Output::whole(events.collect::<Vec<_>>().await)?;
@@ -145,6 +142,29 @@ impl IntoResponse for OpenAiError {
         let problem = json!(problem);
         should_retry::refused(self.error, |body| body["error"] = problem)
     }
+}
+
+/// The body of an error at `/v1`: a reply whose `error` is the object that OpenAI clients expect.
+#[derive(Debug, ToSchema)]
+#[schema(as = Fault)]
+#[expect(dead_code, reason = "only describes")]
+pub(super) struct OpenAiErrorBody {
+    success: bool,
+    text: String,
+    error: OpenAiErrorDetail,
+    error_info: ErrorInfoBody,
+    receipt: Receipt,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = FaultDetail)]
+#[expect(dead_code, reason = "only describes")]
+struct OpenAiErrorDetail {
+    message: String,
+    r#type: String,
+    param: Option<String>,
+    /// From the closed list of error codes.
+    code: String,
 }
 
 /// OpenAI's object for an error.

@@ -12,18 +12,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::body::JsonBody;
-use super::column::{Column, Form, Listed};
-use super::documentation::ReplyBody;
-use super::event_stream::{self, LoggedFrame};
-use super::list::{Page, PageQuery};
-use super::parameters::{Name, Parameters};
-use super::reply;
-use super::request::RequestMeta;
-use crate::reply::ErrorReply;
+use super::{requested_run, run_events};
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
 use sekisho_agent::{AgentRequest, AgentService, Event, Message};
+use sekisho_api::column::{Column, Form, Listed};
+use sekisho_api::event_stream::{self, LoggedFrame};
+use sekisho_api::list::{Page, PageQuery};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{JsonBody, Name, Parameters, ReplyBody, RequestMeta};
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -253,7 +250,7 @@ pub(super) async fn events(
     let after = event_stream::last_event_id(&parts.headers)?;
     if let Some(events) = agents.plan_events(&meta.caller, &id, after).await? {
         let events = events.take_until(agents.gateway().keys().ended(&meta.caller));
-        return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
+        return Ok(event_stream::respond_logged(events.map(|event| run_events::frame(&event))));
     }
     let plan = agents.plan(&meta.caller, &id).await?;
     let status = Event::Status { status: plan.status.as_str().to_owned(), message: String::new() };
@@ -286,8 +283,8 @@ async fn agent_request(
     let ResolvedModel { name, profile } = agents.catalog().model(&meta.caller.tenant, name).await?;
     let session = session.map(|id| gateway.pipeline.sessions.prepare(&meta.caller, id)).transpose()?;
     let id = session.as_ref().map(|session| Arc::clone(&session.id));
-    let toolbox = Arc::new(meta.toolbox(gateway, session));
-    Ok(AgentRequest { session: id, ..meta.agent_request(&name, profile, toolbox, messages) })
+    let toolbox = Arc::new(requested_run::toolbox(meta, gateway, session));
+    Ok(AgentRequest { session: id, ..requested_run::agent_request(meta, &name, profile, toolbox, messages) })
 }
 
 fn answer(plan: Result<Plan, CallError>) -> Result<Response, CallError> {

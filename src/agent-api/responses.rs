@@ -18,18 +18,15 @@ use self::events::EventEncoder;
 use self::kept::Conversation;
 use self::request::{ReadRequest, ResponseRequest};
 use self::response::ResponseBody;
-use super::body::DigestedBody;
-use super::documentation::OpenAiErrorBody;
-use super::event_stream;
 use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
-use super::openai::OpenAiError;
-use super::reply;
-use super::request::RequestMeta;
-use crate::reply::ErrorReply;
+use super::openai::{OpenAiError, OpenAiErrorBody};
+use super::run_events;
 use sekisho_agent::{AgentService, FinishReason, Message};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{DigestedBody, RequestMeta, event_stream};
 use sekisho_gateway::Gateway;
 
 pub(super) use self::kept::KeptResponses;
@@ -89,7 +86,7 @@ async fn answer(
         kept.keep(&caller, &id, conversation, messages, output.parts);
     };
     if streams {
-        let events = event_stream::first(events).await?;
+        let events = run_events::first(events).await?;
         // The response is kept before its client has it whole.
         let sent = encoded(EventEncoder::new(begun), events, keep);
         return Ok(event_stream::respond_named(sent, event_stream::COMMENT));

@@ -10,13 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::body::JsonBody;
-use crate::documentation::ReplyBody;
-use crate::reply;
-use crate::reply::ErrorReply;
-use crate::request::RequestMeta;
 use sekisho_agent::AgentService;
 use sekisho_agent::toolbox::{ToolDescription, ToolboxCall};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{JsonBody, ReplyBody, RequestMeta};
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::Tool;
 use sekisho_core::call::Arguments;

@@ -12,7 +12,6 @@ pub(super) mod openapi;
 pub(super) mod overview;
 pub(super) mod policies;
 pub(super) mod python_tools;
-pub(super) mod resources;
 pub(super) mod servers;
 pub(super) mod sign_in;
 pub(super) mod usage;
@@ -25,7 +24,7 @@ use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 
 /// Makes a change that a request of the API asks for, and writes its line.
-async fn recorded<T: Send + 'static>(
+pub async fn recorded<T: Send + 'static>(
     gateway: &Gateway,
     meta: &RequestMeta,
     kind: EventKind,

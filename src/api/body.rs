@@ -65,7 +65,7 @@ pub(super) type HeldMemory = Option<Arc<Lease>>;
 /// A request of an administrator, with the proof for its additions; the body is read as JSON only after the role is
 /// checked. Other resources that it names must belong to a tenant that the caller administers.
 #[derive(Debug)]
-pub(super) struct FromAdministrator<T, P = Administrator> {
+pub struct FromAdministrator<T, P = Administrator> {
     pub by: P,
     pub meta: RequestMeta,
     pub body: T,
@@ -78,11 +78,11 @@ pub(super) type FromSharedAdministrator<T> = FromAdministrator<T, SharedAdminist
 /// A request's body as JSON: declared as JSON, within the limits, without duplicate keys.
 /// Handlers take their [`RequestMeta`] first.
 #[derive(Debug)]
-pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
+pub struct JsonBody<T>(pub T, pub HeldMemory);
 
 /// As [`JsonBody`], with the SHA-256 of its bytes in hex.
 #[derive(Debug)]
-pub(super) struct DigestedBody<T>(pub T, pub HeldMemory, pub String);
+pub struct DigestedBody<T>(pub T, pub HeldMemory, pub String);
 
 /// The limits of one body.
 #[derive(Debug, Clone, Copy)]

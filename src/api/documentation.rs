@@ -35,7 +35,7 @@ use sekisho_gateway::Gateway;
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
     ),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody))
 )]
 struct Description;
 
@@ -56,7 +56,7 @@ pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
 #[derive(Debug, ToSchema)]
 #[schema(as = Reply)]
 #[expect(dead_code, reason = "only describes what `Reply` serialises to")]
-pub(super) struct ReplyBody {
+pub struct ReplyBody {
     success: bool,
     output: Value,
     text: String,
@@ -67,51 +67,6 @@ pub(super) struct ReplyBody {
     usage: UsageBody,
     error_info: Option<ErrorInfoBody>,
     receipt: Receipt,
-}
-
-/// The body of an error at `/v1`: a reply whose `error` is the object that OpenAI clients expect.
-#[derive(Debug, ToSchema)]
-#[schema(as = Fault)]
-#[expect(dead_code, reason = "only describes")]
-pub(super) struct OpenAiErrorBody {
-    success: bool,
-    text: String,
-    error: OpenAiErrorDetail,
-    error_info: ErrorInfoBody,
-    receipt: Receipt,
-}
-
-#[derive(Debug, ToSchema)]
-#[schema(as = FaultDetail)]
-#[expect(dead_code, reason = "only describes")]
-struct OpenAiErrorDetail {
-    message: String,
-    r#type: String,
-    param: Option<String>,
-    /// From the closed list of error codes.
-    code: String,
-}
-
-/// The body of an error at `/v1/messages`: a reply whose `error` is the object that Anthropic's clients expect.
-#[derive(Debug, ToSchema)]
-#[schema(as = MessagesFault)]
-#[expect(dead_code, reason = "only describes")]
-pub(super) struct AnthropicErrorBody {
-    /// `error`.
-    r#type: String,
-    success: bool,
-    text: String,
-    error: AnthropicErrorDetail,
-    error_info: ErrorInfoBody,
-    receipt: Receipt,
-}
-
-#[derive(Debug, ToSchema)]
-#[schema(as = MessagesFaultDetail)]
-#[expect(dead_code, reason = "only describes")]
-struct AnthropicErrorDetail {
-    r#type: String,
-    message: String,
 }
 
 #[derive(Debug, ToSchema)]
@@ -125,7 +80,7 @@ struct UsageBody {
 #[derive(Debug, ToSchema)]
 #[schema(as = ErrorInfo)]
 #[expect(dead_code, reason = "only describes")]
-struct ErrorInfoBody {
+pub struct ErrorInfoBody {
     /// From the closed list of error codes.
     code: String,
     message: String,

@@ -11,13 +11,11 @@ use axum::response::Response;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 
-use sekisho_agent::Event;
-use sekisho_agent::event_log::LoggedEvent;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::single;
 
 /// Interval of keep-alives: load balancers close idle connections (A33).
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The last event of an OpenAI stream (A31).
 const DONE: &str = "[DONE]";
@@ -34,8 +32,8 @@ pub const COMMENT: &str = ": keep-alive\n\n";
 /// An event with a name, as OpenAI's Responses and Anthropic's Messages send them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedEvent {
-    name: &'static str,
-    data: String,
+    pub name: &'static str,
+    pub data: String,
 }
 
 impl NamedEvent {
@@ -47,30 +45,11 @@ impl NamedEvent {
     fn frame(&self) -> Bytes {
         format!("event: {}\ndata: {}\n\n", self.name, self.data).into()
     }
-
-    #[cfg(test)]
-    pub(super) fn parts(&self) -> (String, serde_json::Value) {
-        (self.name.to_owned(), serde_json::from_str(&self.data).unwrap())
-    }
-}
-
-/// Waits for the first event: a run that fails before it is answered with an error status; a later error is an event.
-///
-/// # Errors
-/// The run's own error.
-pub(super) async fn first(
-    events: impl Stream<Item = Event> + Send + 'static,
-) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
-    let mut events = Box::pin(events);
-    match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
-        Ok(Some(Event::Error(error))) => Err(error.into()),
-        first => Ok(stream::iter(first.ok().flatten()).chain(events)),
-    }
 }
 
 /// Sends each text as a numbered event (A35), `keep_alive` after each [`KEEP_ALIVE`] without one, and `[DONE]` at the
 /// end. When the client disconnects, `data` is dropped.
-pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_alive: String) -> Response {
+pub fn respond(data: impl Stream<Item = String> + Send + 'static, keep_alive: String) -> Response {
     respond_with(frames(data, keep_alive))
 }
 
@@ -110,22 +89,16 @@ fn kept_alive<T: Clone + Send>(items: impl Stream<Item = T> + Send, keep_alive: 
 
 /// An event of a run, as it is sent.
 #[derive(Debug)]
-pub(super) struct LoggedFrame {
-    pub(super) id: Option<u64>,
-    pub(super) name: &'static str,
+pub struct LoggedFrame {
+    pub id: Option<u64>,
+    pub name: &'static str,
     /// JSON on one line.
-    pub(super) data: String,
-}
-
-impl From<&LoggedEvent> for LoggedFrame {
-    fn from(event: &LoggedEvent) -> Self {
-        Self { id: Some(event.id), name: event.name, data: event.data.clone() }
-    }
+    pub data: String,
 }
 
 /// Sends the events of a run with their own ids, so that a client can come back with `Last-Event-ID`, and a comment after each
 /// [`KEEP_ALIVE`] without one. When the client disconnects, `events` is dropped.
-pub(super) fn respond_logged(events: impl Stream<Item = LoggedFrame> + Send + 'static) -> Response {
+pub fn respond_logged(events: impl Stream<Item = LoggedFrame> + Send + 'static) -> Response {
     let frames = events.map(|LoggedFrame { id, name, data }| {
         let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
         Bytes::from(format!("{id}event: {name}\ndata: {data}\n\n"))
@@ -137,7 +110,7 @@ pub(super) fn respond_logged(events: impl Stream<Item = LoggedFrame> + Send + 's
 ///
 /// # Errors
 /// `invalid_request`: no number.
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
+pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
     let invalid = || CallError::new(ErrorCode::InvalidRequest, "`Last-Event-ID` is not the id of an event, a number");
     let text = single(headers, &LAST_EVENT_ID).map_err(|_| invalid())?;
     text.filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(|_| invalid())

@@ -25,14 +25,14 @@ pub struct Page<T> {
 /// The part of a list to return.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct PageQuery {
+pub struct PageQuery {
     /// Entries of the page: 50 if omitted, at most 500.
     #[param(minimum = 1, maximum = 500)]
-    pub(super) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// `next` of the page before.
     // The second is the name of earlier versions, to be dropped in 0.3.
     #[serde(alias = "before")]
-    pub(super) after: Option<String>,
+    pub after: Option<String>,
 }
 
 /// The place of an entry in a list with the latest first. All its characters stand for themselves in an address, if the
@@ -46,7 +46,7 @@ pub(super) struct LatestFirst {
 impl PageQuery {
     /// # Errors
     /// `invalid_request`: no page has so many entries.
-    pub(super) fn limit(&self) -> Result<usize, CallError> {
+    pub fn limit(&self) -> Result<usize, CallError> {
         match self.limit.unwrap_or(PAGE) {
             limit @ 1..=MAX_PAGE => Ok(limit),
             _ => Err(invalid(format!("`limit` must be 1 to {MAX_PAGE}"))),
@@ -57,7 +57,7 @@ impl PageQuery {
     ///
     /// # Errors
     /// As [`limit`](Self::limit).
-    pub(super) fn limit_in_store(&self) -> Result<u32, CallError> {
+    pub fn limit_in_store(&self) -> Result<u32, CallError> {
         u32::try_from(self.limit()?).map_err(CallError::internal)
     }
 
@@ -65,7 +65,7 @@ impl PageQuery {
     ///
     /// # Errors
     /// `invalid_request`: it is no such key.
-    pub(super) fn after<K: FromStr>(&self) -> Result<Option<K>, CallError> {
+    pub fn after<K: FromStr>(&self) -> Result<Option<K>, CallError> {
         let key = |after: &str| after.parse().map_err(|_| invalid_after());
         self.after.as_deref().map(key).transpose()
     }
@@ -73,7 +73,7 @@ impl PageQuery {
 
 impl<T> Page<T> {
     /// The first `limit` of entries of which more were read if there are more.
-    pub(super) fn from_read(mut entries: Vec<T>, limit: usize, key: impl Fn(&T) -> String) -> Self {
+    pub fn from_read(mut entries: Vec<T>, limit: usize, key: impl Fn(&T) -> String) -> Self {
         let has_more = entries.len() > limit;
         entries.truncate(limit);
         let next = entries.last().filter(|_| has_more).map(key);
@@ -97,7 +97,7 @@ impl<T> Page<T> {
         Ok(Self::from_read(all, limit, |entry| key(entry).to_string()))
     }
 
-    pub(super) fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
+    pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
         Page { items: self.items.into_iter().map(change).collect(), next: self.next }
     }
 }
@@ -121,7 +121,7 @@ impl<T: Clone> Page<T> {
 }
 
 /// The refusal of an `after` that names no page.
-pub(super) fn invalid_after() -> CallError {
+pub fn invalid_after() -> CallError {
     invalid("`after` must be `next` of the page before".to_owned())
 }
 

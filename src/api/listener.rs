@@ -20,7 +20,6 @@ use super::connections::Connections;
 use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
 use super::tls::{Tls, TlsError};
-use sekisho_agent::AgentService;
 use sekisho_config::Config;
 use sekisho_gateway::Gateway;
 use sekisho_outbound::local_socket::LocalSocket;
@@ -102,15 +101,14 @@ impl BoundListeners {
     }
 }
 
-/// Serves a gateway, its agents and further pages until `shutdown` resolves, then lets running calls finish within the
-/// grace period. Meanwhile it answers requests that other replicas still forward.
-pub async fn serve_with(
+/// Serves a gateway by these routes until `shutdown` resolves, then lets running calls finish within the grace period.
+/// Meanwhile it answers requests that other replicas still forward.
+pub async fn serve(
     mut listening: BoundListeners,
-    agents: &Arc<AgentService>,
+    gateway: &Arc<Gateway>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let gateway = agents.gateway();
     let config = gateway.configuration().current();
     gateway.outbound().set_own_listeners(listening.addresses());
     let replicas = listening.replicas.take();

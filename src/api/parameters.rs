@@ -10,7 +10,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 /// A path parameter, percent-decoded.
 #[derive(Debug)]
-pub(super) struct Name(pub String);
+pub struct Name(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ErrorReply;
@@ -40,7 +40,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 
 /// Query parameters; unknown ones are ignored, as caches and proxies add their own.
 #[derive(Debug)]
-pub(super) struct Parameters<T>(pub T);
+pub struct Parameters<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
     type Rejection = ErrorReply;

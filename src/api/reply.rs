@@ -16,7 +16,7 @@ use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};
 const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const RATE_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RATE_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The scheme of the challenge of callers who must sign in to an upstream.
 const SIGN_IN_SCHEME: &str = "Sekisho-Sign-In";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -111,7 +111,7 @@ impl IntoResponse for ErrorReply {
 }
 
 /// An error's reply, changed for clients that expect another form.
-pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
+pub fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
     let reply = refusal(error);
     let mut response = call_reply(&reply);
     match serde_json::to_value(&reply) {
@@ -128,7 +128,7 @@ pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> R
 const TYPICAL_REPLY_BYTES: usize = 2_048;
 
 /// Any serialisable body.
-pub(super) fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
+pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
     let mut bytes = Vec::with_capacity(TYPICAL_REPLY_BYTES);
     match serde_json::to_writer(&mut bytes, body) {
         Ok(()) => {

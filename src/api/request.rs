@@ -16,14 +16,10 @@ use super::local;
 use super::preference::Preferences;
 use super::request_guard::Connection;
 use crate::reply::ErrorReply;
-use sekisho_agent::toolbox::InProcess;
-use sekisho_agent::{AgentRequest, Message};
 use sekisho_calls::journals::RunContext;
-use sekisho_config::AgentProfile;
 use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::{HeaderError, single};
-use sekisho_core::session::Session;
 use sekisho_gateway::Gateway;
 use sekisho_observe::telemetry;
 use sekisho_observe::telemetry::{TRACE_PARENT, TRACE_STATE};
@@ -108,7 +104,7 @@ impl From<RunContext> for SessionContext {
 
 /// A call made from a request, and its arguments.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub struct Incoming {
     pub call: CallContext,
     pub arguments: Arguments,
 }
@@ -148,7 +144,7 @@ impl ExecuteNamedRequest {
 
 /// The sender of a request, and the budgets and trace of its calls, from its headers.
 #[derive(Debug)]
-pub(super) struct RequestMeta {
+pub struct RequestMeta {
     pub caller: Arc<Caller>,
     /// Whether it came over the Unix socket.
     pub over_socket: bool,
@@ -160,13 +156,13 @@ pub(super) struct RequestMeta {
     idempotency_key: Option<String>,
     /// The approval by which the call is made.
     approval: Option<Arc<str>>,
-    pub preferences: Preferences,
+    pub(super) preferences: Preferences,
     pub trace: Option<sekisho_core::call::TraceParent>,
 }
 
 impl RequestMeta {
     /// The key of a turn of an agent, which is not run again when it is sent again.
-    pub(super) fn turn_key(&self) -> Option<&str> {
+    pub fn turn_key(&self) -> Option<&str> {
         self.idempotency_key.as_deref()
     }
 
@@ -197,44 +193,13 @@ impl RequestMeta {
     ///
     /// # Errors
     /// `unauthenticated`.
-    pub(super) fn require_list_of_own(&self) -> Result<(), CallError> {
+    pub fn require_list_of_own(&self) -> Result<(), CallError> {
         let is_elsewhere = |request: &ClientRequest| request.address.is_some_and(|address| !address.is_loopback());
         if self.caller.anonymous && self.request.as_deref().is_some_and(is_elsewhere) {
             let message = "what callers without credentials began is not listed for clients elsewhere; send a key";
             return Err(CallError::new(ErrorCode::Unauthenticated, message));
         }
         Ok(())
-    }
-
-    /// The tools that an agent may call for this request: the tools that are on in the session.
-    pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
-        let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
-        let run = toolbox.scopes.request.take();
-        InProcess {
-            scopes: BudgetScopes { request: self.scopes.request.clone().or(run), is_run: true, ..self.scopes.clone() },
-            request: self.request.clone(),
-            off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
-            session,
-            trace: self.trace.clone(),
-            ..toolbox
-        }
-    }
-
-    /// The agent request for this HTTP request.
-    pub(super) fn agent_request(
-        &self,
-        agent: &str,
-        profile: Arc<AgentProfile>,
-        toolbox: Arc<InProcess>,
-        messages: Vec<Message>,
-    ) -> AgentRequest {
-        let scopes = toolbox.scopes.clone();
-        AgentRequest {
-            thread: self.thread.clone(),
-            scopes,
-            trace: self.trace.clone(),
-            ..AgentRequest::new(agent, profile, Arc::clone(&self.caller), toolbox, messages)
-        }
     }
 
     /// A call of a tool.
@@ -345,7 +310,7 @@ fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result
 ///
 /// # Errors
 /// `denied`.
-pub(super) fn forbid_other_sites(parts: &Parts) -> Result<(), CallError> {
+pub fn forbid_other_sites(parts: &Parts) -> Result<(), CallError> {
     let headers = &parts.headers;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let site_is_other = headers.contains_key(FETCH_SITE) && !matches!(text(FETCH_SITE), Some("same-origin" | "none"));

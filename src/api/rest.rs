@@ -1,7 +1,6 @@
-//! Routes for agents and operators: tools, their selection, health and metrics.
+//! Routes for agents and operators: tools, health and metrics.
 
 pub(super) mod files;
 pub(super) mod health;
-pub(super) mod select;
 pub(super) mod tools;
 pub(super) mod v1;

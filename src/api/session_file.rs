@@ -14,13 +14,13 @@ use sekisho_gateway::Gateway;
 
 /// A file of a session's workspace, named in a path.
 #[derive(Debug)]
-pub(super) struct SessionFile {
+pub struct SessionFile {
     session: String,
     path: String,
 }
 
 impl SessionFile {
-    pub(super) fn new(session: String, path: String) -> Self {
+    pub fn new(session: String, path: String) -> Self {
         Self { session, path }
     }
 
@@ -28,12 +28,7 @@ impl SessionFile {
     ///
     /// # Errors
     /// As [`RequestMeta::call`].
-    pub(super) fn into_call(
-        self,
-        content: String,
-        meta: &RequestMeta,
-        gateway: &Gateway,
-    ) -> Result<Incoming, CallError> {
+    pub fn into_call(self, content: String, meta: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         self.write(content, "base64", meta, gateway)
     }
 

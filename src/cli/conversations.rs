@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
-use sekisho_api::ConversationBody;
+use sekisho_agent_api::ConversationBody;
 
 #[derive(Debug, Args)]
 pub(super) struct ConversationsCommand {

@@ -22,7 +22,7 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, list, tools};
-use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_core::call::CallId;
 use sekisho_core::error::ErrorCode;
 use sekisho_core::record::{CallSummary, Status};

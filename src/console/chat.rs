@@ -12,7 +12,7 @@ use super::try_it;
 use super::visit::Visit;
 use super::{Console, format};
 use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
-use sekisho_api::MessageBody;
+use sekisho_agent_api::MessageBody;
 use sekisho_core::record::CallSummary;
 use sekisho_gateway::CallFilter;
 

@@ -22,8 +22,8 @@ use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect};
 use sekisho_agent::conversation::UnknownCall;
+use sekisho_agent_api::{ConversationBody, ConversationStatus, MessageBody, RunBody};
 use sekisho_api::list::Page;
-use sekisho_api::{ConversationBody, ConversationStatus, MessageBody, RunBody};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// Messages of a page.

@@ -18,8 +18,8 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, conversation, error_page, format, list, redirect};
+use sekisho_agent_api::{ConversationBody, ConversationStatus};
 use sekisho_api::list::Page;
-use sekisho_api::{ConversationBody, ConversationStatus};
 use sekisho_core::error::CallError;
 
 /// The agents that there are, and the one that answers where none is chosen.

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::frame::{self, Head};
 use super::visit::{Guest, Visit};
 use super::{format, headers};
-use sekisho_api::status_of;
+use sekisho_api::reply::status as status_of;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// Within the frame of the console.

@@ -75,8 +75,7 @@ use self::overview::LiveOverviews;
 use self::resources::Kind;
 use self::sessions::Sessions;
 use self::text::Texts;
-use sekisho_agent::AgentService;
-use sekisho_api::{BoundListeners, InternalRoutes, router, serve_with};
+use sekisho_api::{BoundListeners, InternalRoutes};
 use sekisho_gateway::Gateway;
 
 /// The shared state of the pages.
@@ -98,12 +97,11 @@ impl fmt::Debug for Console {
     }
 }
 
-/// Serves a gateway, its agents and the console until `shutdown` resolves, then lets running calls finish within the
-/// grace period.
-pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
-    let api = router(agents);
-    let pages = routes(agents.gateway(), &api, listening.address());
-    serve_with(listening, agents, api.merge(pages), shutdown).await;
+/// Serves a gateway by the routes of the API and the console until `shutdown` resolves, then lets running calls finish
+/// within the grace period.
+pub async fn serve(listening: BoundListeners, gateway: &Arc<Gateway>, api: Router, shutdown: impl Future<Output = ()>) {
+    let pages = routes(gateway, &api, listening.address());
+    sekisho_api::serve(listening, gateway, api.merge(pages), shutdown).await;
 }
 
 fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> Router {

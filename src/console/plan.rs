@@ -16,7 +16,7 @@ use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, chat, error_page, format, redirect};
 use sekisho_agent::plan::{Entry, EntryKind, PlanStatus, Step, StepCall, StepStatus, Used};
-use sekisho_api::PlanReply;
+use sekisho_agent_api::PlanReply;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// `GET /console/plans/{id}`.

@@ -19,7 +19,7 @@ use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, list, redirect};
 use sekisho_agent::plan::PlanStatus;
-use sekisho_api::PlanSummary;
+use sekisho_agent_api::PlanSummary;
 use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
 

@@ -16,7 +16,7 @@ use super::results::{self, path_of};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, headers, list, try_it};
-use sekisho_api::status_of;
+use sekisho_api::reply::status as status_of;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The fields of the address.

@@ -14,7 +14,8 @@ use url::{Position, Url};
 
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
 use super::{Console, error_page, format, frame, headers, redirect};
-use sekisho_api::{read_form, status_of};
+use sekisho_api::read_form;
+use sekisho_api::reply::status as status_of;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_auth::SignedIn;
 use sekisho_core::call::Caller;

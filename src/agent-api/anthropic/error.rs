@@ -7,7 +7,9 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::model_api::should_retry;
-use crate::reply::{self, ErrorReply};
+use sekisho_api::ErrorInfoBody;
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_calls::pipeline::Receipt;
 use sekisho_core::error::CallError;
 
 /// An error that both kinds of clients can read: a gateway reply, with Anthropic's object as its `error`.
@@ -34,6 +36,28 @@ impl IntoResponse for AnthropicError {
             body["error"] = error;
         })
     }
+}
+
+/// The body of an error at `/v1/messages`: a reply whose `error` is the object that Anthropic's clients expect.
+#[derive(Debug, ToSchema)]
+#[schema(as = MessagesFault)]
+#[expect(dead_code, reason = "only describes")]
+pub(crate) struct AnthropicErrorBody {
+    /// `error`.
+    r#type: String,
+    success: bool,
+    text: String,
+    error: AnthropicErrorDetail,
+    error_info: ErrorInfoBody,
+    receipt: Receipt,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = MessagesFaultDetail)]
+#[expect(dead_code, reason = "only describes")]
+struct AnthropicErrorDetail {
+    r#type: String,
+    message: String,
 }
 
 /// Anthropic's object for an error.

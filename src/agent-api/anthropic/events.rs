@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::error::AnthropicProblem;
 use super::message::{ContentBlock, MessageBody, StopReason, Usage};
-use crate::event_stream::NamedEvent;
 use crate::model_api::encoder::Encoder;
 use crate::model_api::output::{DeltaKind, Output, OutputChange, OutputPart};
 use sekisho_agent::Event;
+use sekisho_api::event_stream::NamedEvent;
 
 /// Keeps a silent connection open.
 pub(super) const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
@@ -95,16 +95,13 @@ mod tests {
     use futures_util::{FutureExt, stream};
 
     use super::*;
-    use crate::model_api::encoder::encoded_run;
+    use crate::model_api::encoder::encoded_events;
     use sekisho_agent::models::ModelError;
     use sekisho_agent::{FinishReason, RunError};
 
     fn sent(shows_thinking: bool, run: Vec<Event>) -> Vec<(String, Value)> {
         let run = shown(stream::iter(run), shows_thinking).collect::<Vec<_>>().now_or_never().unwrap();
-        encoded_run(EventEncoder { message: MessageBody::begun("weather") }, run)
-            .iter()
-            .map(NamedEvent::parts)
-            .collect()
+        encoded_events(EventEncoder { message: MessageBody::begun("weather") }, run)
     }
 
     #[test]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::column::{Column, Form, Listed};
-use crate::list::Page;
 use sekisho_agent::conversation::{UnknownCall, stored};
+use sekisho_api::column::{Column, Form, Listed};
+use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
 use sekisho_store::{
     Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,

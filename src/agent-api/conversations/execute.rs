@@ -14,20 +14,17 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
-use crate::body::{DigestedBody, JsonBody};
 use crate::connected_client::{ConnectedClient, OnDisconnect};
-use crate::documentation::ReplyBody;
-use crate::event_stream::LoggedFrame;
 use crate::keyed_turn::{self, Progress, Turn};
-use crate::parameters::{Name, Parameters};
-use crate::reply::ErrorReply;
-use crate::request::RequestMeta;
-use crate::{event_stream, reply};
+use crate::{requested_run, run_events};
 use sekisho_agent::AgentService;
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::conversation::run_event::RunEvent;
 use sekisho_agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
 use sekisho_agent::event_log::LoggedEvent;
+use sekisho_api::event_stream::{self, LoggedFrame};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{DigestedBody, JsonBody, Name, Parameters, ReplyBody, RequestMeta};
 use sekisho_config::Secret;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
@@ -154,7 +151,7 @@ pub(crate) async fn events(
     let after = event_stream::last_event_id(&headers)?.or(after);
     if let Some(log) = runs.events(&meta.caller.key, &id) {
         let events = log.follow(after).take_until(gateway.keys().ended(&meta.caller));
-        return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
+        return Ok(event_stream::respond_logged(events.map(|event| run_events::frame(&event))));
     }
     let run = gateway.store().conversation_runs().get(&meta.caller.key, &id).await.map_err(CallError::from)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;
@@ -229,7 +226,7 @@ impl ExecuteConversation {
         let skills = catalog.skills(&tenant, &self.preferred_skills).await?;
         let sessions = &gateway.pipeline.sessions;
         let session = conversation.workspace.then(|| sessions.prepare(&meta.caller, &conversation.id)).transpose()?;
-        let mut toolbox = meta.toolbox(gateway, session);
+        let mut toolbox = requested_run::toolbox(meta, gateway, session);
         let executor = self.executor.map(claimed).transpose()?;
         toolbox.claimed_user.clone_from(&executor);
         let tokens: Map<_, _> = self.tokens.into_iter().map(|(name, token)| (name, token.expose().into())).collect();
@@ -272,7 +269,7 @@ fn until_done(
     async_stream::stream! {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            yield LoggedFrame::from(&*event);
+            yield run_events::frame(&event);
         }
         client.leave();
     }

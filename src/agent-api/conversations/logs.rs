@@ -12,13 +12,10 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
-use crate::documentation::ReplyBody;
-use crate::list::{Page, PageQuery, invalid_after};
-use crate::parameters::{Name, Parameters};
-use crate::reply;
-use crate::reply::ErrorReply;
-use crate::request::RequestMeta;
 use sekisho_agent::conversation::stored;
+use sekisho_api::list::{Page, PageQuery, invalid_after};
+use sekisho_api::reply::{self, ErrorReply};
+use sekisho_api::{Name, Parameters, ReplyBody, RequestMeta};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 use sekisho_store::{ConversationLogStore, LogFilter, LogRow, MessageLog, ModelUsageRow, ToolExecution};

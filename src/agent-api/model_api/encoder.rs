@@ -4,8 +4,13 @@ use std::pin::pin;
 
 use futures_util::{Stream, StreamExt};
 
+#[cfg(test)]
+use serde_json::Value;
+
 use super::output::{Output, OutputChange};
 use sekisho_agent::Event;
+#[cfg(test)]
+use sekisho_api::event_stream::NamedEvent;
 
 /// The form of an API for a run that is streamed.
 pub(crate) trait Encoder {
@@ -54,4 +59,11 @@ pub(crate) fn encoded_run<E: Encoder>(encoder: E, run: Vec<Event>) -> Vec<E::Ite
     use futures_util::{FutureExt, stream};
 
     encoded(encoder, stream::iter(run), drop).collect::<Vec<_>>().now_or_never().unwrap()
+}
+
+/// The names and bodies of the events of such a run.
+#[cfg(test)]
+pub(crate) fn encoded_events<E: Encoder<Item = NamedEvent>>(encoder: E, run: Vec<Event>) -> Vec<(String, Value)> {
+    let events = encoded_run(encoder, run).into_iter();
+    events.map(|NamedEvent { name, data }| (name.to_owned(), serde_json::from_str(&data).unwrap())).collect()
 }

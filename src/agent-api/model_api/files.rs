@@ -6,11 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::invalid;
-use crate::request::RequestMeta;
-use crate::session_file::SessionFile;
 use sekisho_agent::Message;
 use sekisho_agent::message::UserPart;
 use sekisho_agent::user_file::UserFile;
+use sekisho_api::{RequestMeta, SessionFile};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::Session;
 use sekisho_gateway::Gateway;

@@ -4,7 +4,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use serde_json::Value;
 
-use crate::reply;
+use sekisho_api::reply;
 use sekisho_core::error::CallError;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

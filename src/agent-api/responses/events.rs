@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::response::{OutputItem, OutputText, ResponseBody, Status, SummaryText, item_id};
-use crate::event_stream::NamedEvent;
 use crate::model_api::encoder::Encoder;
 use crate::model_api::output::{DeltaKind, Output, OutputChange, OutputPart};
+use sekisho_api::event_stream::NamedEvent;
 
 /// Turns the output of one run into the events of a response.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl EventEncoder {
 mod tests {
     use super::super::request::Asked;
     use super::*;
-    use crate::model_api::encoder::encoded_run;
+    use crate::model_api::encoder::encoded_events;
     use sekisho_agent::models::ModelError;
     use sekisho_agent::{Event, FinishReason, RunError};
 
@@ -139,7 +139,7 @@ mod tests {
     fn sent(run: Vec<Event>) -> Vec<(String, Value)> {
         let mut response = ResponseBody::begun("weather", Asked::default());
         response.id = "resp_1".into();
-        encoded_run(EventEncoder::new(response), run).iter().map(NamedEvent::parts).collect()
+        encoded_events(EventEncoder::new(response), run)
     }
 
     fn names(events: &[(String, Value)]) -> Vec<&str> {

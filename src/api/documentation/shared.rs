@@ -70,11 +70,22 @@ pub(super) fn describe(document: &mut Value) {
         .collect();
     components["headers"] = headers();
     flattened::merge(document);
+    leave_out_unused_tags(document);
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths.iter_mut() {
         for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
             describe_operation(path, operation);
         }
+    }
+}
+
+/// The tags of routes that this program lacks.
+fn leave_out_unused_tags(document: &mut Value) {
+    let paths = document["paths"].as_object().into_iter().flat_map(Map::values);
+    let operations = paths.filter_map(Value::as_object).flat_map(Map::values);
+    let used: Vec<_> = operations.filter_map(|operation| operation["tags"].as_array()).flatten().cloned().collect();
+    if let Some(tags) = document["tags"].as_array_mut() {
+        tags.retain(|tag| used.contains(&tag["name"]));
     }
 }
 

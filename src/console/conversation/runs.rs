@@ -12,7 +12,7 @@ use crate::list;
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use sekisho_agent::conversation::UnknownCall;
-use sekisho_api::RunBody;
+use sekisho_agent_api::RunBody;
 use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
 

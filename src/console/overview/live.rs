@@ -15,7 +15,7 @@ use crate::Console;
 use crate::acts::Act;
 use crate::text::Language;
 use crate::visit::Visit;
-use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_gateway::Reach;
 
 const INTERVAL: Duration = Duration::from_secs(1);
