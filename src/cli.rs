@@ -5,6 +5,7 @@ mod approvals;
 mod audit;
 mod backup;
 mod call;
+#[cfg(feature = "agent")]
 mod chat;
 mod check;
 mod client;
@@ -12,6 +13,7 @@ mod cluster;
 mod connect;
 #[cfg(feature = "console")]
 mod console;
+#[cfg(feature = "agent")]
 mod conversations;
 mod core_dumps;
 mod explain;
@@ -27,6 +29,7 @@ mod mcp_login;
 mod mcp_servers;
 mod overview;
 mod present;
+#[cfg(feature = "agent")]
 mod resources;
 mod results;
 mod runs;
@@ -117,8 +120,10 @@ enum Command {
     /// Call a tool: `sekisho call calculator '{"expression": "(2+3)*7"}'`.
     Call(call::CallCommand),
     /// Ask an agent: `sekisho chat --model replay:FILE 'Is 21.5 °C warm?'`.
+    #[cfg(feature = "agent")]
     Chat(chat::ChatCommand),
     /// Run, show and delete the conversations of a running gateway.
+    #[cfg(feature = "agent")]
     Conversations(conversations::ConversationsCommand),
     /// List, show, approve and deny calls that a person must approve.
     Approvals {
@@ -218,16 +223,19 @@ enum Command {
         command: Option<limits::LimitsCommand>,
     },
     /// List and change tenants: what their agents may use.
+    #[cfg(feature = "agent")]
     Tenants {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
     /// List and change the names of models.
+    #[cfg(feature = "agent")]
     Models {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
     },
     /// List and change skills.
+    #[cfg(feature = "agent")]
     Skills {
         #[command(subcommand)]
         command: Option<resources::ResourceCommand>,
@@ -286,7 +294,9 @@ pub fn main() -> ExitCode {
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
+        #[cfg(feature = "agent")]
         Command::Chat(command) => chat::run(&common, &command),
+        #[cfg(feature = "agent")]
         Command::Conversations(command) => conversations::run(&common, command),
         Command::Cluster { command } => cluster::run(&common, command.as_ref()),
         Command::Lock(command) => lock::run(&common, command),
@@ -304,8 +314,11 @@ pub fn main() -> ExitCode {
         Command::Sessions(command) => sessions::run(&common, command),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
+        #[cfg(feature = "agent")]
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
+        #[cfg(feature = "agent")]
         Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),
+        #[cfg(feature = "agent")]
         Command::Skills { command } => resources::run(&common, resources::Kind::Skills, &command.unwrap_or_default()),
     };
     exit.into()

@@ -45,7 +45,9 @@
 mod cli;
 
 pub use crate::cli::main;
+#[cfg(feature = "agent")]
 pub use sekisho_agent::toolbox::{InProcess, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+#[cfg(feature = "agent")]
 pub use sekisho_agent::{AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, RunError, RunUsage};
 pub use sekisho_api::BoundListeners;
 pub use sekisho_calls::pipeline::{Answer, Reply};
@@ -67,8 +69,14 @@ use sekisho_api::serve as serve_routes;
 use sekisho_console::serve as serve_routes;
 
 /// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
+#[cfg(feature = "agent")]
 pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
     serve_with(listening, agents.gateway(), sekisho_agent_api::routes(agents), shutdown).await;
+}
+
+/// Serves a gateway without agents until `shutdown` resolves, then lets running calls finish within the grace period.
+pub async fn serve_gateway(listening: BoundListeners, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
+    serve_with(listening, gateway, Routes::default(), shutdown).await;
 }
 
 async fn serve_with(

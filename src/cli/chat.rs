@@ -22,6 +22,7 @@ use self::screen::Screen;
 use super::call::Identity;
 use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
+use sekisho_agent::prompts::beginning;
 use sekisho_agent::toolbox::{InProcess, OverHttp, Toolbox};
 use sekisho_agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
 use sekisho_config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
@@ -91,8 +92,8 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
                 Err(exit) => return exit,
             };
             let state_directory = config.state_directory();
-            let ((config, lock, temporary), toolbox) = match (state_of_its_own(config), gateway.toolbox()) {
-                (Ok(state), Ok(toolbox)) => (state, toolbox),
+            let ((config, lock, temporary), toolbox) = match (state_of_its_own(config), gateway.gateway()) {
+                (Ok(state), Ok(gateway)) => (state, OverHttp::new(gateway)),
                 (Err(exit), _) => return exit,
                 (_, Err(unanswered)) => return unanswered.report(),
             };
@@ -152,6 +153,14 @@ fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TempDir), 
     // Tools of this process are not used; finding them would only take time.
     (config.mcp, config.openapi) = (McpConfig::default(), OpenApiConfig::default());
     Ok((config, lock, folder))
+}
+
+/// The start of a text, on one line.
+fn folded(text: &str) -> String {
+    const LINE: usize = 100;
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short = beginning(&flat, LINE);
+    if short.len() < flat.len() { format!("{short}…") } else { flat }
 }
 
 fn exit_of(reason: FinishReason) -> Exit {

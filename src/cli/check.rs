@@ -9,7 +9,9 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
+#[cfg(feature = "agent")]
 use sekisho_agent::catalog::read_folders;
+#[cfg(feature = "agent")]
 use sekisho_agent::models::sampling::unused_settings;
 use sekisho_calls::budget::model_prices;
 use sekisho_calls::policy::{self, Policy};
@@ -63,7 +65,15 @@ pub(super) fn run(common: &Common, remote: bool) -> Exit {
     if broken { Exit::Failed } else { Exit::Done }
 }
 
+/// The settings of agents, which nothing reads.
+#[cfg(not(feature = "agent"))]
+fn check_agent_files(config: &AgentConfig) -> Option<Finding> {
+    let note = "this program was built without the feature `agent`: these settings have no effect";
+    (*config != AgentConfig::default()).then(|| warning(("agent".to_owned(), note.to_owned())))
+}
+
 /// The skills and types of sub-agents, where there are any.
+#[cfg(feature = "agent")]
 fn check_agent_files(config: &AgentConfig) -> Option<Finding> {
     let names = |kind: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{kind} {}", names.join(", ")));
     let outcome = match read_folders(config) {
@@ -89,6 +99,7 @@ fn warning((part, text): (String, String)) -> Finding {
 fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![finding("configuration", Ok("valid".into()))];
     findings.extend(config.notes().into_iter().map(warning));
+    #[cfg(feature = "agent")]
     findings.extend(unused_settings(&config.agent).into_iter().map(warning));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     if let Some(tls) = &config.server.tls {

@@ -9,7 +9,6 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use super::{Exit, present};
-use sekisho_agent::toolbox::OverHttp;
 use sekisho_api::NamedCaller;
 use sekisho_config::OutboundConfig;
 use sekisho_outbound::Outbound;
@@ -88,14 +87,6 @@ impl Endpoint {
         let mut headers = self.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok((outbound, headers))
-    }
-
-    /// The gateway's tools, for an agent of this process.
-    ///
-    /// # Errors
-    /// As [`Endpoint::connection`].
-    pub(super) fn toolbox(&self) -> Result<OverHttp, Unanswered> {
-        Ok(OverHttp::new(self.gateway()?))
     }
 
     pub(super) fn gateway(&self) -> Result<RemoteGateway, Unanswered> {

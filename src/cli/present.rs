@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Exit;
-use sekisho_agent::prompts::beginning;
 use sekisho_api::column::Listed;
 
 /// Formatted on a terminal, one line for scripts.
@@ -37,14 +36,6 @@ const NO_ENTRIES: &str = "no entries";
 /// Additional information, on standard error.
 pub(super) fn info(text: &str) {
     let _gone = writeln!(io::stderr(), "{text}");
-}
-
-/// The start of a text, on one line.
-pub(super) fn folded(text: &str) -> String {
-    const LINE: usize = 100;
-    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let short = beginning(&flat, LINE);
-    if short.len() < flat.len() { format!("{short}…") } else { flat }
 }
 
 /// Removes control characters from foreign text: escape sequences (ECMA-48) move, hide and overwrite output, and go as a whole.

@@ -9,8 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, core_dumps, describe, load_config, local_gateway, present};
-use sekisho_agent::AgentService;
-use sekisho_api::{BoundListeners, LocalListener};
+use sekisho_api::{BoundListeners, LocalListener, Routes};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
 use sekisho_gateway::Gateway;
 use sekisho_observe::{descriptors, telemetry};
@@ -47,8 +46,8 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(gateway) => gateway,
             Err(problem) => return misconfigured(&problem),
         };
-        let agents = match AgentService::new(&gateway) {
-            Ok(agents) => agents,
+        let routes = match routes_of_agents(&gateway) {
+            Ok(routes) => routes,
             Err(problem) => return misconfigured(&problem),
         };
         let tools = gateway.pipeline.registry.snapshot().tools().len();
@@ -61,12 +60,27 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         greet(&gateway.configuration().current(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        crate::serve(listening, &agents, shutdown(&gateway, signals)).await;
+        crate::serve_with(listening, &gateway, routes, shutdown(&gateway, signals)).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");
         Exit::Done
     })
+}
+
+/// The routes of agents, where the program has them.
+///
+/// # Errors
+/// A file of agents that cannot be used.
+#[cfg(feature = "agent")]
+fn routes_of_agents(gateway: &Arc<Gateway>) -> Result<Routes, String> {
+    let agents = sekisho_agent::AgentService::new(gateway).map_err(|problem| problem.to_string())?;
+    Ok(sekisho_agent_api::routes(&agents))
+}
+
+#[cfg(not(feature = "agent"))]
+fn routes_of_agents(_gateway: &Arc<Gateway>) -> Result<Routes, String> {
+    Ok(Routes::default())
 }
 
 /// Binds the addresses of the configuration and the Unix socket; only the latter for a gateway on demand.

@@ -64,12 +64,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         }
         Command::Tools { .. }
         | Command::Call(_)
-        | Command::Chat(_)
-        | Command::Conversations(_)
         | Command::Import { .. }
-        | Command::Tenants { .. }
-        | Command::Models { .. }
-        | Command::Skills { .. }
         | Command::Cluster { .. }
         | Command::Keys { .. }
         | Command::Limits { .. }
@@ -80,6 +75,12 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Results { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
+        #[cfg(feature = "agent")]
+        Command::Chat(_)
+        | Command::Conversations(_)
+        | Command::Tenants { .. }
+        | Command::Models { .. }
+        | Command::Skills { .. } => RemoteSupport::Remote,
         Command::Completions { .. }
         | Command::Check { print_schema: true, .. }
         | Command::Sandbox { command: SandboxCommand::Worker { .. } } => RemoteSupport::Ignored,
@@ -102,7 +103,9 @@ fn remote_support(command: &Command) -> RemoteSupport {
 fn identity_of(command: &Command) -> Option<&Identity> {
     match command {
         Command::Call(call) => Some(&call.identity),
+        #[cfg(feature = "agent")]
         Command::Chat(chat) => Some(&chat.identity),
+        #[cfg(feature = "agent")]
         Command::Conversations(command) => Some(&command.identity),
         Command::Runs(command) => Some(&command.identity),
         Command::Sessions(command) => Some(&command.identity),

@@ -88,14 +88,16 @@ fn clients(url: &str, agent: &str, needs_key: bool) -> Vec<Client> {
     let key = if needs_key { format!("${KEY}") } else { "none".to_owned() };
     let header = if needs_key { format!(" -H \"Authorization: Bearer ${KEY}\"") } else { String::new() };
     let mut clients = editors(url, needs_key);
-    clients.push(Client {
-        name: "Open WebUI",
-        place: "connect-open-webui",
-        text: format!(
-            "OPENAI_API_BASE_URL={url}/v1\nOPENAI_API_KEY={key}\nENABLE_FORWARD_USER_INFO_HEADERS=true\nDEFAULT_MODELS={agent}"
-        ),
-        signs_in: None,
-    });
+    if cfg!(feature = "agent") {
+        clients.push(Client {
+            name: "Open WebUI",
+            place: "connect-open-webui",
+            text: format!(
+                "OPENAI_API_BASE_URL={url}/v1\nOPENAI_API_KEY={key}\nENABLE_FORWARD_USER_INFO_HEADERS=true\nDEFAULT_MODELS={agent}"
+            ),
+            signs_in: None,
+        });
+    }
     clients.push(Client {
         name: "curl",
         place: "connect-shell",

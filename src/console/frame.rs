@@ -75,6 +75,13 @@ impl Section {
         Self::Connect,
     ];
 
+    /// Whether the program has its pages.
+    fn is_there(self) -> bool {
+        let is_of_agents =
+            matches!(self, Self::Conversations | Self::Plans | Self::Models | Self::Skills | Self::Tenants);
+        cfg!(feature = "agent") || !is_of_agents
+    }
+
     fn path(self) -> &'static str {
         match self {
             Self::Overview => "/console",
@@ -164,7 +171,7 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
                 header.side {
                     a.brand href="/console" { (mark()) "sekisho" }
                     nav aria-label=(texts.get("frame-navigation")) {
-                        @for entry in Section::ALL.into_iter().filter(|entry| visit.may(entry.act())) {
+                        @for entry in Section::ALL.into_iter().filter(|entry| entry.is_there() && visit.may(entry.act())) {
                             a href=(entry.path()) aria-current=[(section == Some(entry)).then_some("page")] {
                                 (texts.get(entry.text()))
                             }

@@ -4,6 +4,8 @@
 //! rights of its key. Its cookie is read only below `/console`. Every change is a POST with a token of the session,
 //! from a page of the same origin.
 
+#![cfg_attr(not(feature = "agent"), allow(dead_code, reason = "the pages of agents use more of these parts"))]
+
 mod acts;
 mod address;
 mod approval;
@@ -13,10 +15,13 @@ mod call_path;
 mod call_tree;
 mod calls;
 mod chart;
+#[cfg(feature = "agent")]
 mod chat;
 mod configuration;
 mod connect;
+#[cfg(feature = "agent")]
 mod conversation;
+#[cfg(feature = "agent")]
 mod conversations;
 mod costs;
 mod error_page;
@@ -34,11 +39,14 @@ mod link;
 mod list;
 mod open_id;
 mod overview;
+#[cfg(feature = "agent")]
 mod plan;
+#[cfg(feature = "agent")]
 mod plans;
 mod policies;
 mod program_runs;
 mod python_tools;
+#[cfg(feature = "agent")]
 mod resources;
 mod result;
 mod results;
@@ -72,7 +80,6 @@ use axum::routing::{get, post};
 use self::link::Links;
 use self::open_id::OpenIdSignIns;
 use self::overview::LiveOverviews;
-use self::resources::Kind;
 use self::sessions::Sessions;
 use self::text::Texts;
 use sekisho_api::{BoundListeners, InternalRoutes};
@@ -138,21 +145,13 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/policies", get(policies::page))
         .route("/console/python-tools", get(python_tools::page))
         .route("/console/python-tools/{name}", get(python_tools::one))
-        .route("/console/conversations", get(conversations::page).post(conversations::create))
-        .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))
-        .route("/console/runs/{id}/events", get(conversation::events))
-        .route("/console/plans", get(plans::page).post(plans::create))
-        .route("/console/plans/{id}", get(plan::page).post(plan::act))
-        .route("/console/plans/{id}/events", get(plan::events))
         .route("/console/results", get(results::page))
         .route("/console/results/{handle}", get(result::page))
         .route("/console/sessions", get(interpreter_sessions::page))
         .route("/console/sessions/{name}", get(interpreter_session::page).post(interpreter_session::end))
         .route("/console/program-runs", get(program_runs::page))
         .route("/console/program-runs/{id}", get(program_runs::one).post(program_runs::settle))
-        .merge(resources::routes(Kind::Models))
-        .merge(resources::routes(Kind::Skills))
-        .merge(resources::routes(Kind::Tenants))
+        .merge(routes_of_agents())
         .route("/console/costs", get(costs::page))
         .route("/console/connect", get(connect::page))
         .route("/console/sign-in", get(sign_in::page).post(sign_in::sign_in))
@@ -169,6 +168,28 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/static/{name}", get(assets::file))
         .route("/", get(root))
         .with_state(Arc::new(console))
+}
+
+/// The pages of agents, where the program has them.
+#[cfg(feature = "agent")]
+fn routes_of_agents() -> Router<Arc<Console>> {
+    use self::resources::Kind;
+
+    Router::new()
+        .route("/console/conversations", get(conversations::page).post(conversations::create))
+        .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))
+        .route("/console/runs/{id}/events", get(conversation::events))
+        .route("/console/plans", get(plans::page).post(plans::create))
+        .route("/console/plans/{id}", get(plan::page).post(plan::act))
+        .route("/console/plans/{id}/events", get(plan::events))
+        .merge(resources::routes(Kind::Models))
+        .merge(resources::routes(Kind::Skills))
+        .merge(resources::routes(Kind::Tenants))
+}
+
+#[cfg(not(feature = "agent"))]
+fn routes_of_agents() -> Router<Arc<Console>> {
+    Router::new()
 }
 
 /// A browser is sent to the console; other clients learn where the API is described.

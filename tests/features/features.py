@@ -133,6 +133,18 @@ class Features(unittest.TestCase):
     def test_the_console_is_there_or_not(self):
         status, text = ask(self.address, "/console")
         self.assertEqual(status != 404, "console" in FEATURES, text)
+        self.assertEqual("/console/plans" in text, {"agent", "console"} <= FEATURES, text)
+
+    def test_agents_are_there_or_not(self):
+        status, text = ask(self.address, "/v1/models")
+        self.assertEqual(status, 200 if "agent" in FEATURES else 404, text)
+        document = json.loads(ask(self.address, "/openapi.json")[1])
+        tags = {tag["name"] for tag in document["tags"]}
+        self.assertEqual("plans" in tags, "agent" in FEATURES, tags)
+        self.assertIn("tools", tags)
+        self.assertEqual("/api/conversations" in document["paths"], "agent" in FEATURES)
+        helped = run("chat", "--help", home=self.home)
+        self.assertEqual(helped.returncode == 0, "agent" in FEATURES, helped)
 
 
 if __name__ == "__main__":

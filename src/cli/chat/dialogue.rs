@@ -6,7 +6,7 @@ use rustyline::error::ReadlineError;
 
 use super::editor::MessageEditor;
 use super::kept::{history_file, write_transcript};
-use super::{Chat, profiles};
+use super::{Chat, folded, profiles};
 use crate::cli::{Exit, present};
 use sekisho_agent::FinishReason;
 use sekisho_core::call::BudgetScopes;
@@ -118,7 +118,7 @@ async fn obey(chat: &mut Chat, command: Line) {
 async fn show_tools(chat: &Chat) {
     match chat.toolbox(&BudgetScopes::default()).list().await {
         Ok(tools) => {
-            let row = |tool: sekisho_agent::ToolDescription| vec![tool.name, present::folded(&tool.description)];
+            let row = |tool: sekisho_agent::ToolDescription| vec![tool.name, folded(&tool.description)];
             present::table(&["tool", "description"], tools.into_iter().map(row).collect());
         }
         Err(problem) => present::problem(&problem.to_string()),

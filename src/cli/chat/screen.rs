@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
+use super::folded;
 use super::markdown::Markdown;
 use crate::cli::present;
 use sekisho_agent::plan::{Step, StepStatus};
@@ -70,7 +71,7 @@ impl Screen {
             spinner.enable_steady_tick(TICK);
             spinner
         });
-        spinner.set_message(present::folded(doing));
+        spinner.set_message(folded(doing));
     }
 
     pub(super) fn show(&mut self, event: Event) {
@@ -80,16 +81,16 @@ impl Screen {
         match event {
             Event::Content { text } => self.print(&text),
             Event::ToolInput { tool_name, arguments, .. } => {
-                let arguments = present::folded(&Value::Object(arguments).to_string());
+                let arguments = folded(&Value::Object(arguments).to_string());
                 self.print_note(&format!("→ {tool_name} {arguments}"));
                 self.wait(&tool_name);
             }
             Event::ToolResult { tool_name, result, .. } => {
-                self.print_note(&format!("← {tool_name}: {}", present::folded(&result)));
+                self.print_note(&format!("← {tool_name}: {}", folded(&result)));
                 self.wait("thinking");
             }
             Event::ToolError { tool_name, error, .. } => {
-                self.print_note(&format!("✗ {tool_name}: {}", present::folded(&error)));
+                self.print_note(&format!("✗ {tool_name}: {}", folded(&error)));
                 self.wait("thinking");
             }
             Event::Error(RunError { message, .. }) | Event::PartFailed(RunError { message, .. }) => {
@@ -105,7 +106,7 @@ impl Screen {
             Event::Plan { steps, .. } => self.show_plan(&steps),
             Event::Step { step, attempt } => self.show_step(&step, attempt),
             Event::Evaluation { passed: false, reason, .. } => {
-                self.print_note(&format!("  {}", present::folded(&reason)));
+                self.print_note(&format!("  {}", folded(&reason)));
             }
             Event::Thinking { .. }
             | Event::ClientToolCall { .. }
@@ -208,7 +209,7 @@ fn checklist_line(step: &Step) -> String {
         StepStatus::Completed => "[x]",
         StepStatus::Failed => "[!]",
     };
-    format!("  {mark} {}. {}", step.id, present::folded(&step.instruction))
+    format!("  {mark} {}. {}", step.id, folded(&step.instruction))
 }
 
 fn counted(count: u32, what: &str) -> String {
