@@ -67,7 +67,7 @@ pub use sekisho_sandbox::SessionInfo;
 /// Routes of a crate above this one, with their descriptions.
 pub type Routes = OpenApiRouter<Arc<Gateway>>;
 
-/// Every route of the service: those of this crate, and `further`.
+/// Every route of the service: the own ones, and `further`.
 pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(documentation::document())
         .routes(routes!(rest::tools::list))
