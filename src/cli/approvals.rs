@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::call::parse_arguments;
 use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote_as;
+use super::{Common, Exit, present};
 use sekisho_api::{ApprovalBody, NamedCaller};
 
 /// How often `watch` looks for new ones.
@@ -82,12 +83,8 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
         },
         _ => None,
     };
-    let endpoint = match local_gateway::find_remote_as(common, &NamedCaller::approver()) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
-    let answered = Remote::new(&endpoint).and_then(|remote| match command {
-        Some(ApprovalsCommand::Watch) => watch(&remote, common.json),
+    with_remote_as(common, &NamedCaller::approver(), |remote| match command {
+        Some(ApprovalsCommand::Watch) => watch(remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
         Some(ApprovalsCommand::Approve { id, reason, minutes, session, arguments_sha256, .. }) => {
             let mut body = json!({"reason": reason, "arguments_sha256": arguments_sha256});
@@ -108,10 +105,9 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
             let body = json!({"reason": reason});
             Ok(decided(&remote.send(Method::POST, &["approvals", &id, "deny"], Some(&body))?, common.json))
         }
-        Some(ApprovalsCommand::List(options)) => list(&remote, &options, common.json),
-        None => list(&remote, &ListOptions::default(), common.json),
-    });
-    answered.unwrap_or_else(Unanswered::report)
+        Some(ApprovalsCommand::List(options)) => list(remote, &options, common.json),
+        None => list(remote, &ListOptions::default(), common.json),
+    })
 }
 
 fn list(remote: &Remote, options: &ListOptions, as_json: bool) -> Result<Exit, Unanswered> {

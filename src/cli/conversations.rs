@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote_as;
+use super::{Common, Exit, present};
 use sekisho_agent_api::ConversationBody;
 
 #[derive(Debug, Args)]
@@ -65,18 +66,14 @@ enum Command {
 }
 
 pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
-    let endpoint = match local_gateway::find_remote_as(common, &command.identity.caller()) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
-    let shown = Remote::new(&endpoint).and_then(|remote| match command.command.unwrap_or_default() {
-        Command::List => list(common, &remote),
+    with_remote_as(common, &command.identity.caller(), |remote| match command.command.unwrap_or_default() {
+        Command::List => list(common, remote),
         Command::Create { agent, title, workspace } => {
             let body = json!({"agent": agent, "title": title, "workspace": workspace});
             created(common, &remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
         }
-        Command::Show { id } => show(common, &remote, &id),
-        Command::Run { id, input, interrupt } => execute(common, &remote, (&id, input.as_deref(), interrupt)),
+        Command::Show { id } => show(common, remote, &id),
+        Command::Run { id, input, interrupt } => execute(common, remote, (&id, input.as_deref(), interrupt)),
         Command::Fork { id, at } => {
             let path = ["api", "conversations", &id, "fork"];
             created(common, &remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
@@ -86,8 +83,7 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
             present::info(&format!("deleted {id}"));
             Ok(Exit::Done)
         }
-    });
-    shown.unwrap_or_else(Unanswered::report)
+    })
 }
 
 fn list(common: &Common, remote: &Remote) -> Result<Exit, Unanswered> {

@@ -86,7 +86,16 @@ pub(super) fn find_remote(common: &Common) -> Result<Endpoint, Exit> {
 
 /// Runs a command at the gateway of [`find_remote`], or prints why there is no answer.
 pub(super) fn with_remote(common: &Common, run: impl FnOnce(&Remote) -> Result<Exit, Unanswered>) -> Exit {
-    match find_remote(common) {
+    with_remote_as(common, &NamedCaller::administrator(), run)
+}
+
+/// The same as this caller.
+pub(super) fn with_remote_as(
+    common: &Common,
+    caller: &NamedCaller,
+    run: impl FnOnce(&Remote) -> Result<Exit, Unanswered>,
+) -> Exit {
+    match find_remote_as(common, caller) {
         Ok(endpoint) => Remote::new(&endpoint).and_then(|remote| run(&remote)).unwrap_or_else(Unanswered::report),
         Err(exit) => exit,
     }
@@ -96,7 +105,7 @@ pub(super) fn with_remote(common: &Common, run: impl FnOnce(&Remote) -> Result<E
 ///
 /// # Errors
 /// As [`find_remote`].
-pub(super) fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
+fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map_err(Unanswered::report);
     }

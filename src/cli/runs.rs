@@ -5,8 +5,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::call::{self, Identity};
-use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote_as;
+use super::{Common, Exit, present};
 use sekisho_api::{ProgramRunBody, UnknownCallBody};
 
 #[derive(Debug, Args)]
@@ -62,12 +62,8 @@ struct Outcome {
 }
 
 pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
-    let endpoint = match local_gateway::find_remote_as(common, &command.identity.caller()) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
     let action = command.action.unwrap_or_default();
-    let answered = Remote::new(&endpoint).and_then(|remote| match &action {
+    with_remote_as(common, &command.identity.caller(), |remote| match &action {
         Action::List => Ok(list(common, &remote.get_all(&["runs"], &[])?)),
         Action::Show { run } => Ok(unsettled(common, &remote.get(&["runs", run], &[])?)),
         Action::Settle(settlement) => {
@@ -75,8 +71,7 @@ pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
             Ok(unsettled(common, &remote.send(Method::POST, &path, Some(&settlement.body()))?))
         }
         Action::Resume { run } => Ok(call::show(common, &remote.post(&["runs", run, "resume"], &json!({}))?)),
-    });
-    answered.unwrap_or_else(Unanswered::report)
+    })
 }
 
 impl Settlement {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote_as;
+use super::{Common, Exit, present};
 use sekisho_api::SessionInfo;
 
 #[derive(Debug, Args)]
@@ -43,16 +44,11 @@ enum Action {
 }
 
 pub(super) fn run(common: &Common, command: SessionsCommand) -> Exit {
-    let endpoint = match local_gateway::find_remote_as(common, &command.identity.caller()) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
     let action = command.action.unwrap_or_default();
-    match Remote::new(&endpoint).and_then(|remote| ask(&remote, &action)) {
-        Err(unanswered) => unanswered.report(),
-        Ok(answer) if common.json => present::json(&answer),
-        Ok(answer) => show(&action, &answer),
-    }
+    with_remote_as(common, &command.identity.caller(), |remote| {
+        let answer = ask(remote, &action)?;
+        Ok(if common.json { present::json(&answer) } else { show(&action, &answer) })
+    })
 }
 
 fn ask(remote: &Remote, action: &Action) -> Result<Value, Unanswered> {
