@@ -1,15 +1,13 @@
 //! The page of a skill: its text, its files, and the tenants that have it.
 
-use std::collections::BTreeMap;
-
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Kind, Resource};
 use crate::text::Texts;
 use crate::visit::Visit;
 use crate::{Console, format};
+use sekisho_agent::skills::Skill;
 use sekisho_api::list::Page;
 use sekisho_config::TenantConfig;
 use sekisho_core::error::CallError;
@@ -19,14 +17,6 @@ const MAX_PAGES: usize = 10;
 
 /// Maximum characters of a file on the page.
 const MAX_SHOWN: usize = 20_000;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Skill {
-    description: String,
-    instructions: String,
-    files: BTreeMap<String, String>,
-}
 
 /// The tenants with settings, as far as the caller may read them, that have the skill.
 ///
