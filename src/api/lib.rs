@@ -58,7 +58,7 @@ pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket,
 pub use self::parameters::{Name, Parameters};
 pub use self::request::{RequestMeta, forbid_other_sites};
 pub use self::results::ResultBody;
-pub use self::runs::{ProgramRunBody, UnknownCallBody, UnsettledRunBody};
+pub use self::runs::{ProgramRunBody, UnsettledRunBody};
 pub use self::session_file::SessionFile;
 pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;

@@ -63,19 +63,10 @@ impl Listed for ProgramRunBody {
 pub struct UnsettledRunBody {
     pub id: String,
     /// Started, and without an answer when the run stopped.
-    pub unknown_calls: Vec<UnknownCallBody>,
+    pub unknown_calls: Vec<UnknownCall>,
 }
 
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = UnsettledProgramCall)]
-pub struct UnknownCallBody {
-    /// Its position among the calls of the run, from 1.
-    pub call: u32,
-    pub tool: String,
-    pub arguments_sha256: String,
-}
-
-impl Listed for UnknownCallBody {
+impl Listed for UnknownCall {
     const NAME: &'static str = "unknown-calls";
     const ROUTE: &'static str = "/runs/{id}";
     const COLUMNS: &'static [Column] = &[
@@ -178,8 +169,7 @@ pub(super) async fn settle(
 }
 
 async fn unsettled(gateway: &Gateway, asking: &CallContext, id: String) -> Result<Response, ErrorReply> {
-    let unknown = gateway.pipeline.journals.unknown_calls(asking, &id).await?;
-    let unknown_calls = unknown.into_iter().map(UnknownCallBody::from).collect();
+    let unknown_calls = gateway.pipeline.journals.unknown_calls(asking, &id).await?;
     Ok(reply::json(StatusCode::OK, &UnsettledRunBody { id, unknown_calls }))
 }
 
@@ -221,12 +211,6 @@ impl From<StoredProgramRun> for ProgramRunBody {
         let StoredProgramRun { id, state, approval, reason, created, expires, .. } = run;
         let (created_at, expires_at) = (created.to_string(), expires.to_string());
         Self { id, state: state.as_str().to_owned(), approval, reason, created_at, expires_at }
-    }
-}
-
-impl From<UnknownCall> for UnknownCallBody {
-    fn from(UnknownCall { number, tool, arguments }: UnknownCall) -> Self {
-        Self { call: number, tool, arguments_sha256: arguments }
     }
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::call::{self, Identity};
 use super::local_gateway::with_remote_as;
 use super::{Common, Exit, present};
-use sekisho_api::{ProgramRunBody, UnknownCallBody};
+use sekisho_api::ProgramRunBody;
+use sekisho_calls::journals::UnknownCall;
 
 #[derive(Debug, Args)]
 pub(super) struct RunsCommand {
@@ -99,7 +100,7 @@ fn unsettled(common: &Common, run: &Value) -> Exit {
         present::line("no call of the run has an unknown outcome: resume it");
         return Exit::Done;
     }
-    present::list::<UnknownCallBody>(calls);
+    present::list::<UnknownCall>(calls);
     Exit::Done
 }
 

@@ -18,7 +18,8 @@ use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, list, redirect};
 use sekisho_api::list::Page;
-use sekisho_api::{ProgramRunBody, UnknownCallBody, UnsettledRunBody};
+use sekisho_api::{ProgramRunBody, UnsettledRunBody};
+use sekisho_calls::journals::UnknownCall;
 use sekisho_core::error::{CallError, ErrorCode};
 
 const PATH: &str = "/console/program-runs";
@@ -120,8 +121,8 @@ fn show_one(visit: &Visit, run: &UnsettledRunBody) -> Markup {
     frame::page(visit, Some(Section::ProgramRuns), &Head::new(&title), &body)
 }
 
-fn unknown_call(texts: &Texts, token: Option<&str>, run: &str, call: &UnknownCallBody) -> Markup {
-    let UnknownCallBody { call: number, tool, arguments_sha256 } = call;
+fn unknown_call(texts: &Texts, token: Option<&str>, run: &str, call: &UnknownCall) -> Markup {
+    let UnknownCall { number, tool, arguments_sha256 } = call;
     let (heading, outcome, answer) =
         (format!("call-{number}"), format!("outcome-{number}"), format!("answer-{number}"));
     html! {

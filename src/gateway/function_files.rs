@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{CallFilter, PythonFunctions};
 use sekisho_config::ConsoleRole;
@@ -31,12 +33,14 @@ pub struct FunctionFolder {
 }
 
 /// A file of functions.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = FunctionFileBody)]
 pub struct FunctionFile {
     /// Its name without `.py`.
     pub name: String,
-    /// The tools that are offered.
+    /// Those that are offered.
     pub tools: Vec<String>,
+    /// What is wrong with it, and what to write instead.
     pub problems: Vec<String>,
 }
 

@@ -22,24 +22,13 @@ use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FunctionFilesBody {
     #[serde(flatten)]
-    page: Page<FunctionFileBody>,
+    page: Page<FunctionFile>,
     /// Deprecated name of `items`, to be dropped in 0.3. All of them where no page is asked for.
     #[schema(deprecated)]
-    files: Vec<FunctionFileBody>,
+    files: Vec<FunctionFile>,
     /// Names and versions of what they import besides the interpreter's packages.
     packages: Vec<String>,
     /// What is wrong with the folder, or with packages.
-    problems: Vec<String>,
-}
-
-/// A file of functions.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct FunctionFileBody {
-    /// Its name without `.py`.
-    name: String,
-    /// Those that are offered.
-    tools: Vec<String>,
-    /// What is wrong with it, and what to write instead.
     problems: Vec<String>,
 }
 
@@ -47,7 +36,7 @@ pub(super) struct FunctionFileBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FunctionSourceBody<'a> {
     #[serde(flatten)]
-    file: FunctionFileBody,
+    file: FunctionFile,
     /// Absent for a file that cannot be read.
     source: Option<String>,
     /// Those that `sekisho tools test` runs.
@@ -68,8 +57,7 @@ pub(crate) async fn list(
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     let FunctionFolder { files, packages, problems } = gateway.python_functions().files(&meta.caller)?;
-    let all = files.into_iter().map(FunctionFileBody::from).collect();
-    let (page, files) = Page::from_all_with_old_name(all, &query, |file| file.name.clone())?;
+    let (page, files) = Page::from_all_with_old_name(files, &query, |file| file.name.clone())?;
     Ok(reply::json(StatusCode::OK, &FunctionFilesBody { page, files, packages, problems }))
 }
 
@@ -85,17 +73,11 @@ pub(crate) async fn show(
     let FunctionSource { file, text, cases, cases_problem, failures } =
         gateway.python_functions().source(&meta.caller, &name).await?;
     let body = FunctionSourceBody {
-        file: file.into(),
+        file,
         source: text,
         cases,
         cases_problem,
         failures: failures.iter().map(|call| CallBody::of(call)).collect(),
     };
     Ok(reply::json(StatusCode::OK, &body))
-}
-
-impl From<FunctionFile> for FunctionFileBody {
-    fn from(FunctionFile { name, tools, problems }: FunctionFile) -> Self {
-        Self { name, tools, problems }
-    }
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::entry::{Entry, JournalAnswer, Part, Past, Settled};
 use super::refusal::{is_running, no_such_call, too_large_answer, unavailable, unknown, unusable};
@@ -14,13 +16,15 @@ use sekisho_core::error::CallError;
 use sekisho_store::{ProgramRunFence, ProgramRunState};
 
 /// A call whose outcome is not known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = UnsettledProgramCall)]
 pub struct UnknownCall {
     /// Its position among the calls of the run, from 1.
+    #[serde(rename = "call")]
     pub number: u32,
     pub tool: String,
-    /// SHA-256 of its arguments, in hex.
-    pub arguments: String,
+    /// In hex.
+    pub arguments_sha256: String,
 }
 
 /// What became of such a call.
@@ -165,7 +169,8 @@ fn unknown_calls(past: &Past) -> Vec<(u32, UnknownCall)> {
     let mut calls: Vec<_> = unknown
         .filter_map(|(number, request)| match &request.question {
             JournalQuestion::Call { ordinal, tool, arguments } => {
-                let call = UnknownCall { number: ordinal + 1, tool: tool.clone(), arguments: hex::encode(arguments) };
+                let call =
+                    UnknownCall { number: ordinal + 1, tool: tool.clone(), arguments_sha256: hex::encode(arguments) };
                 Some((*number, call))
             }
             JournalQuestion::Other(_) => None,

@@ -35,7 +35,7 @@ async fn a_call_of_unknown_outcome_is_settled_and_its_run_goes_on_with_that() {
     assert_eq!(resumed(&after, &run, 2).await, Found::OutcomeUnknown);
     assert_eq!(resumed(&after, &run, 2).await, Found::OutcomeUnknown, "it stays stopped");
     let unknown = after.unknown_calls(&call(), &run).await.unwrap();
-    assert_eq!(unknown, [UnknownCall { number: 2, tool: "pay".to_owned(), arguments: "01".repeat(32) }]);
+    assert_eq!(unknown, [UnknownCall { number: 2, tool: "pay".to_owned(), arguments_sha256: "01".repeat(32) }]);
 
     assert_eq!(settle(Settlement::NotMade).await.unwrap(), unknown[0]);
     assert_eq!(after.unknown_calls(&call(), &run).await.unwrap(), []);
