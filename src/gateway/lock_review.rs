@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use utoipa::ToSchema;
+
 use super::changes::record_lock;
 use super::parts::component_error;
 use super::{StartError, ToolOffer};
@@ -24,10 +27,12 @@ pub struct LockReview {
 }
 
 /// The approval of one difference, as it was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ApprovalBody)]
 pub struct Approval {
     pub tool: String,
-    /// The hash of its pin; empty for a tool that was removed.
+    /// The `hash` of the difference, so that what is approved is what was seen; empty for a tool that was removed.
     pub hash: String,
 }
 

@@ -43,15 +43,7 @@ pub(super) struct DifferenceBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApproveRequest {
-    approvals: Vec<ApprovalBody>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ApprovalBody {
-    tool: String,
-    /// The `hash` of the difference, so that what is approved is what was seen.
-    hash: String,
+    approvals: Vec<Approval>,
 }
 
 /// The result of an approval.
@@ -77,7 +69,7 @@ pub(crate) async fn approve(
     State(gateway): State<Arc<Gateway>>,
     FromSharedAdministrator { by, meta, body, .. }: FromSharedAdministrator<ApproveRequest>,
 ) -> Result<Response, ErrorReply> {
-    let approvals: Vec<_> = body.approvals.into_iter().map(Approval::from).collect();
+    let approvals = body.approvals;
     let subject = subject_of(&approvals);
     let service = Arc::clone(&gateway);
     let change = Box::pin(async move { service.tool_offer().approve(by, &approvals).await });
@@ -93,12 +85,6 @@ pub(crate) fn subject_of(approvals: &[Approval]) -> String {
 
 fn no_lock() -> CallError {
     CallError::new(ErrorCode::NotFound, "no `tools.lock` applies; create one with `sekisho lock`")
-}
-
-impl From<ApprovalBody> for Approval {
-    fn from(ApprovalBody { tool, hash }: ApprovalBody) -> Self {
-        Self { tool, hash }
-    }
 }
 
 impl From<LockReview> for LockBody {

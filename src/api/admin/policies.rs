@@ -17,7 +17,7 @@ use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::PolicyRule;
-use sekisho_core::call::{Arguments, Stage};
+use sekisho_core::call::Arguments;
 use sekisho_core::caller::DEFAULT_TENANT;
 use sekisho_core::error::ErrorCode;
 use sekisho_gateway::{DecisionCount, Explained, Gateway};
@@ -70,15 +70,7 @@ pub(crate) struct ExplainedCaller {
 /// The verdict of each stage.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ExplainBody {
-    stages: Vec<VerdictBody>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct VerdictBody {
-    stage: Stage,
-    /// Absent for a stage that needs what an earlier one refused.
-    passes: Option<bool>,
-    because: String,
+    stages: Vec<StageVerdict>,
 }
 
 /// The rules that are in force, and how often they decided what about the calls that the caller may see.
@@ -106,8 +98,7 @@ pub(crate) async fn explain(
 ) -> Result<Response, ErrorReply> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
     let explained = Explained { tool: body.tool, arguments: body.arguments, caller, result: body.result };
-    let verdicts = gateway.history().explain(&meta.caller, explained).await?;
-    let stages = verdicts.into_iter().map(VerdictBody::from).collect();
+    let stages = gateway.history().explain(&meta.caller, explained).await?;
     Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))
 }
 
@@ -118,11 +109,5 @@ fn default_tenant() -> String {
 impl From<DecisionCount> for DecisionBody {
     fn from(DecisionCount { code, reason, calls }: DecisionCount) -> Self {
         Self { decision: code.map_or("allow", ErrorCode::as_str), reason, calls }
-    }
-}
-
-impl From<StageVerdict> for VerdictBody {
-    fn from(StageVerdict { stage, passes, because }: StageVerdict) -> Self {
-        Self { stage, passes, because }
     }
 }

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::Pipeline;
 use super::accept::{Checked, check};
@@ -15,10 +16,11 @@ use sekisho_core::error::CallError;
 use sekisho_core::transform_finding::TransformFinding;
 
 /// The verdict of one stage.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = VerdictBody)]
 pub struct StageVerdict {
     pub stage: Stage,
-    /// `None` for a stage that cannot be checked, because it needs the result of a stage that refused the call.
+    /// Absent for a stage that needs what an earlier one refused.
     pub passes: Option<bool>,
     pub because: String,
 }
