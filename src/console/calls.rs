@@ -100,8 +100,13 @@ pub(super) fn path_of(id: CallId) -> String {
 
 /// A table of calls, newest first.
 pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a CallSummary>) -> Markup {
+    table_of(texts, "nav-calls", &html! { @for call in calls { (line(texts, call)) } })
+}
+
+/// A table with these lines of calls. `label`: the id of its name.
+fn table_of(texts: &Texts, label: &str, lines: &Markup) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-calls")) {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get(label)) {
             table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("call-time")) }
@@ -111,7 +116,7 @@ pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a CallSumma
                     th.number scope="col" { (texts.get("call-duration")) }
                     th.number scope="col" { (texts.get("call-cost")) }
                 } }
-                tbody { @for call in calls { (line(texts, call)) } }
+                tbody { (lines) }
             }
         }
     }

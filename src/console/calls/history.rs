@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{status_options, status_tag};
+use super::{status_options, status_tag, table_of};
 use crate::acts::Act;
 use crate::address::with_query;
 use crate::export::{self, Format, Rows};
@@ -190,31 +190,20 @@ fn show(visit: &Visit, wanted: &Wanted, page: &HistoryPage) -> Markup {
 }
 
 fn table(texts: &Texts, calls: &[PastCall]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("history-title")) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("call-time")) }
-                    th scope="col" { (texts.get("tool-name")) }
-                    th scope="col" { (texts.get("call-outcome")) }
-                    th scope="col" { (texts.get("call-caller")) }
-                    th.number scope="col" { (texts.get("call-duration")) }
-                    th.number scope="col" { (texts.get("call-cost")) }
-                } }
-                tbody { @for call in calls { tr {
-                    td { a href={ "/console/calls/" (call.call_id) } { (time(texts, call)) } }
-                    td { (format::name(&call.tool)) }
-                    td {
-                        (status_tag(texts, &call.status, call.code.as_deref(), call.dry_run))
-                        @if let Some(calls) = call.calls { " " span.tag { "× " (format::count(calls)) } }
-                    }
-                    td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
-                    td.number { (format::duration(std::time::Duration::from_micros(call.duration_us))) }
-                    td.number { (format::money(call.cost_usd)) }
-                } } }
+    let lines = html! {
+        @for call in calls { tr {
+            td { a href={ "/console/calls/" (call.call_id) } { (time(texts, call)) } }
+            td { (format::name(&call.tool)) }
+            td {
+                (status_tag(texts, &call.status, call.code.as_deref(), call.dry_run))
+                @if let Some(calls) = call.calls { " " span.tag { "× " (format::count(calls)) } }
             }
-        }
-    }
+            td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
+            td.number { (format::duration(std::time::Duration::from_micros(call.duration_us))) }
+            td.number { (format::money(call.cost_usd)) }
+        } }
+    };
+    table_of(texts, "history-title", &lines)
 }
 
 fn time(texts: &Texts, call: &PastCall) -> Markup {
