@@ -2,6 +2,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::json;
 
 fn compile(schema: Value) -> InputSchema {
     InputSchema::compile("calculator", schema, true).unwrap()

@@ -13,7 +13,7 @@ const POINTER: &str = "/result";
 
 impl OutputSchema {
     fn is_wrapped(&self) -> bool {
-        self.listed.get(MARK) == Some(&Value::Bool(true))
+        self.document().get(MARK) == Some(&Value::Bool(true))
     }
 
     /// The value in an output.
@@ -31,10 +31,11 @@ impl OutputSchema {
 
     /// The schema of that value, as listings show it.
     pub fn value_document(&self) -> Cow<'_, Value> {
-        let value = self.listed.pointer("/properties/result").filter(|value| self.is_wrapped() && value.is_object());
-        let Some(mut value) = value.cloned() else { return Cow::Borrowed(&self.listed) };
+        let value =
+            self.document().pointer("/properties/result").filter(|value| self.is_wrapped() && value.is_object());
+        let Some(mut value) = value.cloned() else { return Cow::Borrowed(self.document()) };
         for definitions in ["$defs", "definitions"] {
-            if let Some(referred) = self.listed.get(definitions) {
+            if let Some(referred) = self.document().get(definitions) {
                 value[definitions] = referred.clone();
             }
         }
