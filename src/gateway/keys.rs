@@ -1,6 +1,8 @@
 //! Keys that administrators create, rotate and revoke. The copy in memory by which requests are authenticated follows
 //! the store: changes of this gateway count at once, changes of other replicas within [`KEYS_POLL`].
 
+mod rights;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +12,18 @@ use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use self::rights::{KeyRights, check_form};
 use super::StartError;
 use super::parts::{authenticator, component_error};
-use sekisho_auth::{Authenticator, ManagedKeys, check_identity, new_token};
+use sekisho_auth::{Authenticator, ManagedKeys, new_token};
 use sekisho_config::{Config, Secret};
 use sekisho_core::boot_clock;
 use sekisho_core::call::Caller;
-use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::visible_text::is_visible;
 use sekisho_outbound::Outbound;
 use sekisho_store::{MAX_KEYS, NewManagedKey, Store, StoreError, StoredKey};
+
+pub use self::rights::KeyAdministrator;
 
 /// The interval of looks for keys that another replica changed, and for open streams whose keys have ended.
 const KEYS_POLL: Duration = Duration::from_secs(1);
@@ -36,14 +39,6 @@ const MAX_TEXT: usize = 256;
 
 /// Maximum roles, patterns of tools, and creators of a key.
 const MAX_ENTRIES: usize = 100;
-
-/// The administrator of keys, and the rights that it may give.
-#[derive(Debug, Clone, Copy)]
-pub struct KeyAdministrator<'a> {
-    pub caller: &'a Caller,
-    /// Anyone who can open the Unix socket may name any caller, and so give any rights.
-    pub over_socket: bool,
-}
 
 /// The content of a new key.
 #[derive(Debug, Default)]
@@ -64,31 +59,6 @@ pub struct WantedKey {
 pub struct CheckedKey {
     key: NewManagedKey,
     token: Secret,
-}
-
-impl KeyAdministrator<'_> {
-    /// The creators of a key of this person, once this administrator has a token of it. The administrator may be any of
-    /// the persons as whom it counts. Over the socket it counts as nobody: anyone who can open the socket may change
-    /// the configuration's keys too.
-    ///
-    /// # Errors
-    /// `invalid_request`: they are too many.
-    fn creators_with(self, person: &str, creators: &[String]) -> Result<Vec<String>, CallError> {
-        let mut creators = creators.to_vec();
-        for creator in self.caller.persons().filter(|creator| !self.over_socket && *creator != person) {
-            if !creators.iter().any(|known| known == creator) {
-                creators.push(creator.to_owned());
-            }
-        }
-        if creators.len() <= MAX_ENTRIES {
-            return Ok(creators);
-        }
-        let message = format!(
-            "more than {MAX_ENTRIES} persons would have had a token of this key, or of those by which it was made; create another \
-             one with a key of the configuration"
-        );
-        Err(invalid(message))
-    }
 }
 
 /// The keys by which callers are authenticated, and the keys that administrators manage.
@@ -328,83 +298,11 @@ impl Keys {
         }
     }
 
-    /// The tenant to which the administrator is limited.
-    fn tenant_of(by: KeyAdministrator<'_>) -> Option<&str> {
-        match by.over_socket || by.caller.administers_shared() {
-            true => None,
-            false => Some(&by.caller.tenant),
-        }
-    }
-
     /// The store has the uses of the last seconds later.
     fn with_last_use(&self, mut key: StoredKey) -> StoredKey {
         let used = self.managed.get(&key.id).and_then(|key| key.last_used());
         key.last_used = key.last_used.max(used);
         key
-    }
-
-    /// Nobody gives a key more than they have.
-    fn check_rights(&self, by: KeyAdministrator<'_>, rights: KeyRights<'_>) -> Result<(), CallError> {
-        let caller = by.caller;
-        if let Some(tenant) = Self::tenant_of(by).filter(|tenant| *tenant != rights.tenant) {
-            return Err(denied(format!("you may give keys of your own tenant alone, {tenant:?}")));
-        }
-        let lacking = rights.roles.iter().find(|role| !by.over_socket && !caller.has_role(role));
-        if let Some(role) = lacking {
-            return Err(denied(format!("you may not give the role {role:?}, which you do not have")));
-        }
-        if !caller.tools.covers(rights.tools) {
-            let message =
-                "you may not give tools that your own key leaves out; name in `tools` some of those that it has";
-            return Err(denied(message));
-        }
-        if !caller.scopes.covers(rights.tools) {
-            let message =
-                "you may not give tools that need a scope which your token lacks; name in `tools` some that do not";
-            return Err(denied(message));
-        }
-        let own = caller.key_id.as_ref().and_then(|id| self.managed.get(id)).and_then(|key| key.expires);
-        match own {
-            Some(own) if rights.expires.is_none_or(|expires| expires > own) => {
-                Err(denied(format!("a key may not be valid for longer than your own, which expires at {own}")))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The rights of a key.
-#[derive(Debug, Clone, Copy)]
-struct KeyRights<'a> {
-    tenant: &'a str,
-    roles: &'a [String],
-    tools: Option<&'a [String]>,
-    expires: Option<Timestamp>,
-}
-
-fn check_form(key: &NewManagedKey, now: DatabaseTime) -> Result<(), CallError> {
-    check_identity(&key.person, &key.tenant, &key.roles).map_err(invalid)?;
-    if key.description.len() > MAX_TEXT || !is_visible(&key.description) {
-        return Err(invalid(format!(
-            "`description` has control or invisible characters, or more than {MAX_TEXT} bytes"
-        )));
-    }
-    let tools = key.tools.as_deref().unwrap_or_default();
-    if key.roles.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
-        return Err(invalid(format!("a key has at most {MAX_ENTRIES} roles, and as many patterns of tools")));
-    }
-    let is_pattern = |pattern: &str| {
-        let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
-        !pattern.is_empty() && pattern.len() <= MAX_TEXT && !beginning.contains(|c: char| c == '*' || c.is_control())
-    };
-    if let Some(pattern) = tools.iter().find(|pattern| !is_pattern(pattern)) {
-        return Err(invalid(format!(
-            "{pattern:?} is no pattern of tools: write a name, whose final `*` matches any rest"
-        )));
-    }
-    match key.expires {
-        Some(expires) if expires <= *now => Err(invalid("`expires_at` must be in the future")),
-        _ => Ok(()),
     }
 }
 
@@ -415,8 +313,4 @@ fn unknown(id: &str) -> CallError {
 
 fn invalid(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
-}
-
-fn denied(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::Denied, message)
 }
