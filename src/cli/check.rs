@@ -1,24 +1,24 @@
 //! `sekisho check`: checks configuration, policies and tools, and prints each error with its location.
 
+#[cfg(feature = "agent")]
+mod agents;
+#[cfg(not(feature = "agent"))]
+#[path = "check/without_agents.rs"]
+mod agents;
 mod remote;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
-#[cfg(feature = "agent")]
-use sekisho_agent::catalog::read_folders;
-#[cfg(feature = "agent")]
-use sekisho_agent::models::sampling::unused_settings;
 use sekisho_calls::budget::model_prices;
 use sekisho_calls::policy::{self, Policy};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::tool::Metadata;
-use sekisho_config::{AgentConfig, Config, ToolsConfig};
+use sekisho_config::{Config, ToolsConfig};
 use sekisho_gateway::{NameSources, OfferedTools, OwnTools, RegisteredNames};
 use sekisho_openapi::Collections;
 use sekisho_outbound::Outbound;
@@ -65,29 +65,6 @@ pub(super) fn run(common: &Common, remote: bool) -> Exit {
     if broken { Exit::Failed } else { Exit::Done }
 }
 
-/// The settings of agents, which nothing reads.
-#[cfg(not(feature = "agent"))]
-fn check_agent_files(config: &AgentConfig) -> Option<Finding> {
-    let note = "this program was built without the feature `agent`: these settings have no effect";
-    (*config != AgentConfig::default()).then(|| warning(("agent".to_owned(), note.to_owned())))
-}
-
-/// The skills and types of sub-agents, where there are any.
-#[cfg(feature = "agent")]
-fn check_agent_files(config: &AgentConfig) -> Option<Finding> {
-    let names = |kind: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{kind} {}", names.join(", ")));
-    let outcome = match read_folders(config) {
-        Err(problem) => Err(problem.to_string()),
-        Ok((skills, subagents)) => {
-            let types = subagents.keys().chain(config.subagents.types.keys());
-            let skills = names("skills", skills.keys().map(String::as_str).collect());
-            let found = [skills, names("sub-agents", types.map(String::as_str).collect())];
-            Ok(found.into_iter().flatten().collect::<Vec<_>>().join("; "))
-        }
-    };
-    (outcome != Ok(String::new())).then(|| finding("agents", outcome))
-}
-
 fn finding(part: impl Into<Cow<'static, str>>, outcome: Result<String, String>) -> Finding {
     Finding { part: part.into(), verdict: outcome.into() }
 }
@@ -99,14 +76,13 @@ fn warning((part, text): (String, String)) -> Finding {
 fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![finding("configuration", Ok("valid".into()))];
     findings.extend(config.notes().into_iter().map(warning));
-    #[cfg(feature = "agent")]
-    findings.extend(unused_settings(&config.agent).into_iter().map(warning));
+    findings.extend(agents::unused_settings(&config.agent));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     if let Some(tls) = &config.server.tls {
         let usable = sekisho_api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
-    findings.extend(check_agent_files(&config.agent));
+    findings.extend(agents::check_files(&config.agent));
     let policies = Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
@@ -161,8 +137,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             }
             let registered = runtime.block_on(RegisteredNames::of_configured_store(config)).unwrap_or_default();
             let own = OwnTools { python: &python_tools, components: &components };
-            let skills =
-                read_folders(&config.agent).ok().map(|(skills, _)| skills.into_keys().collect::<BTreeSet<_>>());
+            let skills = agents::skills(&config.agent);
             let (collections, skills) = (&collections, skills.as_ref());
             let names = NameSources {
                 snapshot: &snapshot,
