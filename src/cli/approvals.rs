@@ -115,11 +115,7 @@ fn list(remote: &Remote, options: &ListOptions, as_json: bool) -> Result<Exit, U
     let named = [("status", status), ("tool", tool), ("caller", caller)];
     let query: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
     let found = remote.get_all(&["approvals"], &query)?;
-    if as_json {
-        return Ok(present::json(&found));
-    }
-    present::list::<ApprovalBody>(&found);
-    Ok(Exit::Done)
+    Ok(present::listed::<ApprovalBody>(&found, as_json))
 }
 
 fn watch(remote: &Remote, as_json: bool) -> Result<Exit, Unanswered> {

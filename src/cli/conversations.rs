@@ -88,11 +88,7 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
 
 fn list(common: &Common, remote: &Remote) -> Result<Exit, Unanswered> {
     let all = remote.get_all(&["api", "conversations"], &[])?;
-    if common.json {
-        return Ok(present::json(&all));
-    }
-    present::list::<ConversationBody>(&all);
-    Ok(Exit::Done)
+    Ok(present::listed::<ConversationBody>(&all, common.json))
 }
 
 fn created(common: &Common, conversation: &Value) -> Result<Exit, Unanswered> {

@@ -88,6 +88,15 @@ pub(super) fn list<T: Listed>(entries: &[Value]) {
     table(&header, entries.iter().map(cells::<T>).collect());
 }
 
+/// The same, or as JSON.
+pub(super) fn listed<T: Listed>(entries: &[Value], as_json: bool) -> Exit {
+    if as_json {
+        return json(entries);
+    }
+    list::<T>(entries);
+    Exit::Done
+}
+
 /// One entry, with a heading a line.
 pub(super) fn entry<T: Listed>(entry: &Value) {
     let headings = T::COLUMNS.iter().filter_map(|column| column.heading);

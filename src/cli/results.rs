@@ -40,7 +40,7 @@ pub(super) struct WantedPart {
 
 pub(super) fn run(common: &Common, command: &ResultsCommand) -> Exit {
     with_remote(common, |remote| match command {
-        ResultsCommand::List => Ok(list(&remote.get_all(&["results"], &[])?, common.json)),
+        ResultsCommand::List => Ok(present::listed::<ResultBody>(&remote.get_all(&["results"], &[])?, common.json)),
         ResultsCommand::Show(wanted) => Ok(show(&wanted.read(remote)?, common.json)),
     })
 }
@@ -59,14 +59,6 @@ impl WantedPart {
         let given: Vec<_> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         remote.get(&["results", handle], &given)
     }
-}
-
-fn list(results: &[Value], as_json: bool) -> Exit {
-    if as_json {
-        return present::json(results);
-    }
-    present::list::<ResultBody>(results);
-    Exit::Done
 }
 
 /// The reply to a call of `read_result`, which may say why the tool failed.

@@ -65,7 +65,7 @@ struct Outcome {
 pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
     let action = command.action.unwrap_or_default();
     with_remote_as(common, &command.identity.caller(), |remote| match &action {
-        Action::List => Ok(list(common, &remote.get_all(&["runs"], &[])?)),
+        Action::List => Ok(present::listed::<ProgramRunBody>(&remote.get_all(&["runs"], &[])?, common.json)),
         Action::Show { run } => Ok(unsettled(common, &remote.get(&["runs", run], &[])?)),
         Action::Settle(settlement) => {
             let path: [&str; 3] = ["runs", &settlement.run, "settle"];
@@ -101,13 +101,5 @@ fn unsettled(common: &Common, run: &Value) -> Exit {
         return Exit::Done;
     }
     present::list::<UnknownCall>(calls);
-    Exit::Done
-}
-
-fn list(common: &Common, runs: &[Value]) -> Exit {
-    if common.json {
-        return present::json(runs);
-    }
-    present::list::<ProgramRunBody>(runs);
     Exit::Done
 }
