@@ -14,7 +14,15 @@ use sekisho_core::administration::Ownership;
 const MAX_OF_TENANT: i64 = 20;
 const MAX_OF_ALL_TENANTS: i64 = 200;
 
-/// A kind of registration, with a table of its own: names of one are no names of another.
+/// Of another tenant, a collection or server of that name, of one with which it begins, or that begins with it: a tool has the
+/// name of its source, `__` and its own, and a function has only its own. A server may list other tools at any time, so the names
+/// of tools are reserved with the name of their source.
+const OTHERS_TOOLS: &str = "SELECT 1 FROM tenant_resources
+    WHERE kind IN ('openapi_collection', 'mcp_server') AND tenant <> $1
+    AND (SUBSTR(name || '__', 1, LENGTH(CAST($3 AS TEXT)) + 2) = CAST($3 AS TEXT) || '__'
+        OR SUBSTR(CAST($3 AS TEXT) || '__', 1, LENGTH(name) + 2) = name || '__')";
+
+/// A kind of registration, with a table of its own. A name may be in both, unless two tenants have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registrations {
     Collections,
@@ -34,7 +42,8 @@ impl Registrations {
             Self::Collections => ("openapi_collection", "SELECT 1 FROM openapi_collections WHERE name = $3"),
             Self::McpServers => ("mcp_server", "SELECT 1 FROM mcp_servers WHERE name = $3"),
         };
-        TenantKind { kind, shared_name, bounds: TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS } }
+        let bounds = TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS };
+        TenantKind { kind, shared_name, others_name: OTHERS_TOOLS, bounds }
     }
 }
 
@@ -148,6 +157,28 @@ mod tests {
         store.registrations().forget(Collections, SHARED, "nobody").await.unwrap();
         assert_eq!(store.registrations().list(Collections).await.unwrap(), pairs(&[("cars", "3")]));
         assert_eq!(store.registrations().list(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
+    }
+
+    #[tokio::test]
+    async fn the_name_of_a_tenants_source_reserves_the_names_of_its_tools_from_other_tenants() {
+        let store = test_store().await;
+        let (acme, globex) = (Ownership::Tenant("acme".into()), Ownership::Tenant("globex".into()));
+        let keep = async |of: Registrations, owner: &Ownership, name: &str| {
+            store.registrations().keep(of, owner, name, "{}").await.unwrap()
+        };
+        assert_eq!(keep(Collections, &acme, "bank").await, WriteOutcome::Stored);
+        assert_eq!(keep(McpServers, &acme, "crm__find").await, WriteOutcome::Stored);
+        for name in ["bank", "bank__", "bank__pay", "crm", "crm__find__all"] {
+            for of in [McpServers, Collections] {
+                assert_eq!(keep(of, &globex, name).await, WriteOutcome::NameTaken, "{of:?} {name}");
+            }
+            assert_eq!(keep(McpServers, &acme, name).await, WriteOutcome::Stored, "its own: {name}");
+            assert!(store.registrations().forget(McpServers, &acme, name).await.unwrap(), "{name}");
+        }
+        for name in ["ban", "banks", "bank_x", "Bank", "crm__fin", "crm_", "%", "_ank"] {
+            assert_eq!(keep(McpServers, &globex, name).await, WriteOutcome::Stored, "{name}");
+        }
+        assert_eq!(keep(McpServers, SHARED, "bank__pay").await, WriteOutcome::Stored, "a shared one comes first");
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! Tenants, models and skills that administrators store.
 
 use super::tenant_resources::{
-    StoredResource, TenantBounds, TenantKind, WriteOutcome, change_of_tenant, forget_of_tenant, keep_of_tenant,
+    SAME_NAME, StoredResource, TenantBounds, TenantKind, WriteOutcome, change_of_tenant, forget_of_tenant,
+    keep_of_tenant,
 };
 use super::{Store, StoreError};
 use sekisho_core::administration::Ownership;
@@ -30,6 +31,7 @@ impl ResourceKind {
         TenantKind {
             kind: self.as_str(),
             shared_name,
+            others_name: SAME_NAME,
             bounds: TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS },
         }
     }

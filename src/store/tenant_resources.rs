@@ -39,8 +39,13 @@ pub(super) struct TenantKind {
     pub kind: &'static str,
     /// Selects 1 for a row of the shared table of the kind that has the name `$3`.
     pub shared_name: &'static str,
+    /// Selects 1 for a row of another tenant than `$1` that has the name `$3`, or reserves it. `$2` is the kind.
+    pub others_name: &'static str,
     pub bounds: TenantBounds,
 }
+
+/// [`TenantKind::others_name`] of a kind whose names reserve no others.
+pub(super) const SAME_NAME: &str = "SELECT 1 FROM tenant_resources WHERE kind = $2 AND name = $3 AND tenant <> $1";
 
 /// Stores something of a tenant, in the place of an earlier one that the tenant has under this name if it `replaces`.
 ///
@@ -48,7 +53,7 @@ pub(super) struct TenantKind {
 /// [`StoreError`]; nothing is changed then.
 pub(super) async fn keep_of_tenant(
     store: &Store,
-    TenantKind { kind, shared_name, bounds }: TenantKind,
+    TenantKind { kind, shared_name, others_name, bounds }: TenantKind,
     (tenant, name, value): (&str, &str, &str),
     replaces: bool,
 ) -> Result<WriteOutcome, StoreError> {
@@ -69,7 +74,7 @@ pub(super) async fn keep_of_tenant(
         "INSERT INTO tenant_resources (tenant, kind, name, value)
              SELECT $1, $2, $3, $4
              WHERE NOT EXISTS ({shared_name})
-             AND NOT EXISTS (SELECT 1 FROM tenant_resources WHERE kind = $2 AND name = $3 AND tenant <> $1)
+             AND NOT EXISTS ({others_name})
              ON CONFLICT (tenant, kind, name) DO {conflict}"
     );
     let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant).bind(kind).bind(name).bind(value);
@@ -164,8 +169,9 @@ mod tests {
     #[tokio::test]
     async fn tenants_have_a_bound_each_and_together() {
         let store = test_store().await;
-        let shared_name = "SELECT 1 FROM mcp_servers WHERE name = $3";
-        let kind = TenantKind { kind: "test", shared_name, bounds: TenantBounds { of_tenant: 2, of_all: 3 } };
+        let (shared_name, others_name) = ("SELECT 1 FROM mcp_servers WHERE name = $3", SAME_NAME);
+        let bounds = TenantBounds { of_tenant: 2, of_all: 3 };
+        let kind = TenantKind { kind: "test", shared_name, others_name, bounds };
         let keep =
             async |tenant: &str, name: &str| keep_of_tenant(&store, kind, (tenant, name, "{}"), true).await.unwrap();
         for (tenant, name, expected) in [

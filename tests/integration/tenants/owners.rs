@@ -230,6 +230,39 @@ async fn a_collection_of_a_tenant_is_for_its_callers_and_takes_no_name_and_no_se
     upstream.stop().await;
 }
 
+/// A server may list other tools at any time, so its name alone must keep it from those of another tenant.
+#[tokio::test]
+async fn no_server_and_no_function_of_a_tenant_takes_the_name_of_another_tenants_tool() {
+    let upstream = TestApp::start().await;
+    let app = TestApp::with(&yaml("")).await;
+    let server = |name: &str| json!({"name": name, "url": format!("{}/mcp", upstream.url)});
+    let function = |name: &str| json!({"name": name, "url": format!("{}/f", upstream.url), "func_name": "f"});
+    let collection = |name: &str| json!({"name": name, "spec_inline": document(&upstream.url).to_string()});
+    let (documents, servers) = ("/tools/openapi/register", "/tools/mcp/register");
+    assert_eq!(post(&app, ADA, documents, collection("bank")).await.0, StatusCode::OK);
+    assert_eq!(post(&app, ADA, servers, function("crm__find")).await.0, StatusCode::OK);
+    for (path, body) in [
+        (servers, server("bank")),
+        (servers, server("bank__more")),
+        (servers, server("crm")),
+        (servers, function("bank")),
+        (servers, function("bank__later")),
+        (documents, collection("crm")),
+    ] {
+        let (status, reply) = post(&app, GIL, path, body.clone()).await;
+        assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "name_taken"), "{body}: {reply}");
+        assert!(!reply.to_string().contains("acme"), "{reply}");
+    }
+    assert_eq!(call(&app, ANN, "bank__tools", json!({})).await.0, StatusCode::OK);
+    for (path, body) in [(servers, function("banks")), (documents, collection("bank_x"))] {
+        let (status, reply) = post(&app, GIL, path, body).await;
+        assert_eq!(status, StatusCode::OK, "another name: {reply}");
+    }
+    assert_eq!(post(&app, ADA, servers, server("bank__own")).await.0, StatusCode::OK, "its own tenant's");
+    app.stop().await;
+    upstream.stop().await;
+}
+
 /// What is shared keeps its name, whoever comes first.
 #[tokio::test]
 async fn a_tool_of_a_tenant_gives_way_to_a_shared_one() {
