@@ -72,6 +72,24 @@ pub(super) enum Thing {
     Nothing,
 }
 
+impl Thing {
+    /// Whether no answer has the id of such a thing of this owner: of another tenant, and for a caller without a role of anybody else.
+    pub(super) fn is_hidden_from(self, caller: Caller, owner: Caller) -> bool {
+        if owner == caller || caller == ROOT {
+            return false;
+        }
+        match self {
+            Self::Nothing | Self::Tool | Self::Agent => false,
+            Self::Server | Self::Function | Self::ServerTool | Self::Tenant | Self::Model | Self::Skill => {
+                ![caller.tenant, ROOT.tenant].contains(&owner.tenant)
+            }
+            Self::Conversation | Self::Run | Self::Plan | Self::Result | Self::Key | Self::Approval | Self::Call => {
+                owner.tenant != caller.tenant || caller.roles.is_empty()
+            }
+        }
+    }
+}
+
 /// Whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {

@@ -116,6 +116,13 @@ impl World {
         }
     }
 
+    /// The ids that no answer to this caller has.
+    pub(super) fn hidden_from(&self, caller: Caller) -> Vec<String> {
+        let made = self.made.borrow();
+        let hidden = made.iter().filter(|((thing, owner), _)| thing.is_hidden_from(caller, *owner));
+        hidden.map(|(_, id)| id.clone()).collect()
+    }
+
     async fn make(&self, thing: Thing, owner: Caller) -> String {
         let id = match thing {
             Thing::Nothing => "nothing".to_owned(),
