@@ -16,6 +16,10 @@ pub(super) enum Place {
     Header(&'static str),
     /// A JSON pointer into the body.
     Body(&'static str),
+    /// Of a command.
+    Option(&'static str),
+    /// Of a command's environment.
+    Variable(&'static str),
 }
 
 const fn header(name: &'static str, value: &'static str) -> Field {
@@ -24,6 +28,14 @@ const fn header(name: &'static str, value: &'static str) -> Field {
 
 const fn body(pointer: &'static str, value: &'static str) -> Field {
     Field { place: Place::Body(pointer), value }
+}
+
+const fn option(name: &'static str, value: &'static str) -> Field {
+    Field { place: Place::Option(name), value }
+}
+
+const fn variable(name: &'static str, value: &'static str) -> Field {
+    Field { place: Place::Variable(name), value }
 }
 
 /// Of every request.
@@ -239,14 +251,30 @@ pub(super) const PROGRAM_OVER_MCP: &[Field] =
 /// Of a call of a Python function that calls the tool.
 pub(super) const FUNCTION: &[Field] = &[body("/arguments/note", r#""zq7changed""#)];
 
-/// Ways and fields with which no call is made: an approval that does not exist, and a list of tools without the one that is called.
-pub(super) const REFUSED: [(&str, Place); 6] = [
+/// Of `sekisho call`.
+pub(super) const CALL_OPTIONS: &[Field] =
+    &[option("--session", "zq7changed-{n}"), option("--as", "zq7changed"), option("--role", "zq7changed")];
+
+/// Of every command that is a client of the gateway.
+pub(super) const VARIABLES: &[Field] = &[
+    variable("SEKISHO_API_KEY", "key-of-bob"),
+    variable("TRACEPARENT", "00-33333333333333333333333333333333-4444444444444444-01"),
+    variable("BAGGAGE", "k=zq7changed"),
+    variable("USER", "zq7changed"),
+    variable("LANG", "zq7changed"),
+];
+
+/// Ways and fields with which no call is made: an approval that does not exist, a list of tools without the one that is called, and
+/// a caller beside that of the key.
+pub(super) const REFUSED: [(&str, Place); 8] = [
     ("REST, with the tool in the body", Place::Header("x-approval-id")),
     ("REST, with the tool in the path", Place::Header("x-approval-id")),
     ("REST under /api/v1", Place::Header("x-approval-id")),
     ("a program", Place::Header("x-approval-id")),
     ("a Python function", Place::Header("x-approval-id")),
     ("a program over MCP", Place::Header("x-sekisho-tools")),
+    ("the command `call`", Place::Option("--as")),
+    ("the command `call`", Place::Option("--role")),
 ];
 
 /// Fields that are a part of the call beside its arguments: values of the session for a vendor adapter, and `_meta` of MCP.

@@ -13,7 +13,10 @@ use crate::mcp::{NEWER, OLDER};
 #[derive(Clone)]
 pub(super) struct Request {
     headers: Vec<(String, String)>,
-    body: Value,
+    pub(super) body: Value,
+    /// Of a command, and of its environment.
+    pub(super) options: Vec<(String, String)>,
+    pub(super) variables: Vec<(String, String)>,
 }
 
 /// What a caller gets.
@@ -30,7 +33,8 @@ impl Request {
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let headers = [("authorization", "Bearer key-of-ann"), ("traceparent", trace), ("user-agent", "a client")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Self { headers, body: (way.body)(tool, arguments) }
+        let variables = vec![("SEKISHO_API_KEY".to_owned(), "key-of-ann".to_owned())];
+        Self { headers, body: (way.body)(tool, arguments), options: Vec::new(), variables }
     }
 
     pub(super) fn with(mut self, field: Field) -> Self {
@@ -41,6 +45,9 @@ impl Request {
                 self.headers.retain(|(header, _)| header != name);
                 self.headers.push((name.to_owned(), value));
             }
+            Place::Option(name) => self.options.push((name.to_owned(), value)),
+            // The later one counts.
+            Place::Variable(name) => self.variables.push((name.to_owned(), value)),
             Place::Body(pointer) => *member(&mut self.body, pointer) = serde_json::from_str(&value).unwrap(),
         }
         self
@@ -53,6 +60,8 @@ impl Request {
             Speaks::Mcp(output) => output_of(&self.call_over_mcp(app, &path, &self.body, NEWER, None).await, output),
             Speaks::McpInSession => self.call_in_session(app, &path).await,
             Speaks::Agent => done(&self.post(app, &path, &self.body, &[]).await),
+            Speaks::Command => output_of(&self.call_by_command(app, tool).await, "/output"),
+            Speaks::Stdio => output_of(&self.ask_at_stdio(app).await, "/result/structuredContent"),
             Speaks::Conversation => {
                 let begun = self.post(app, &path, &json!({"agent": "plain"}), &[]).await;
                 let Some(id) = begun.1["id"].as_str() else { return done(&begun) };
@@ -97,7 +106,7 @@ impl Request {
         let last =
             text.lines().rev().find_map(|line| line.strip_prefix("data:").filter(|data| !data.trim().is_empty()));
         let reply: Value = serde_json::from_str(last.unwrap_or(&text)).unwrap_or_else(|_| json!(text));
-        (reply["result"]["isError"] != true && reply.get("result").is_some(), reply)
+        (is_result(&reply), reply)
     }
 
     async fn over_mcp(
@@ -112,7 +121,9 @@ impl Request {
         headers.extend(session.map(|session| ("mcp-session-id", session)));
         if revision == NEWER {
             headers.push(("mcp-method", message["method"].as_str().unwrap()));
-            headers.extend(message["params"]["name"].as_str().map(|name| ("mcp-name", name)));
+            let params = &message["params"];
+            let name = ["name", "uri"].into_iter().find_map(|member| params.get(member)?.as_str());
+            headers.extend(name.map(|name| ("mcp-name", name)));
         }
         self.request(app, Method::POST, path, &headers).json(message).send().await.unwrap()
     }
@@ -131,6 +142,11 @@ impl Request {
         }
         more.iter().fold(request, |request, (name, value)| request.header(*name, *value))
     }
+}
+
+/// Whether a message of MCP says that a call was done.
+pub(super) fn is_result(reply: &Value) -> bool {
+    reply["result"]["isError"] != true && reply.get("result").is_some()
 }
 
 fn output_of((is_done, reply): &(bool, Value), output: &str) -> Answer {

@@ -1,5 +1,5 @@
 //! All that the gateway sends to, in one server, which keeps the bytes of each request: an API, MCP servers of two revisions, a
-//! function, a page, an external policy and a model.
+//! function, a page, a search engine, an external policy and a model.
 
 use std::sync::{Arc, Mutex};
 
@@ -107,6 +107,7 @@ async fn keep(State(kept): Shared, method: Method, uri: Uri, headers: HeaderMap,
     let request = KeptRequest { path: uri.path().to_owned(), method: None, bytes };
     kept.lock().unwrap().requests.push(request);
     match method {
+        Method::GET if uri.path() == "/search" => Json(json!({"results": []})).into_response(),
         Method::GET => ([("content-type", "text/plain")], "A page.").into_response(),
         _ => Json(json!({"done": true})).into_response(),
     }
@@ -126,14 +127,14 @@ async fn speak(State(kept): Shared, method: Method, uri: Uri, headers: HeaderMap
     kept.lock().unwrap().requests.push(request);
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
     let (is_newer, info) = (uri.path().starts_with("/stateless"), json!({"name": "far", "version": "1"}));
+    let capabilities = json!({"tools": {}, "resources": {}, "prompts": {}, "completions": {}, "logging": {}});
     let mut result = match &*asked {
         "initialize" if !is_newer => {
-            let capabilities = json!({"tools": {}, "logging": {}});
             json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info})
         }
         "server/discover" if is_newer => json!({
             "supportedVersions": [NEWER], "ttlMs": 0, "cacheScope": "private", "serverInfo": info,
-            "capabilities": {"tools": {}, "logging": {}},
+            "capabilities": capabilities,
         }),
         "tools/list" => {
             let tool = json!({"name": "note", "description": "Notes.", "inputSchema": {"type": "object"}});
@@ -143,6 +144,23 @@ async fn speak(State(kept): Shared, method: Method, uri: Uri, headers: HeaderMap
             let content = json!([{"type": "text", "text": "noted"}]);
             json!({"content": content, "structuredContent": {"noted": true}})
         }
+        "resources/list" => {
+            json!({"resources": [{"uri": "note://notes/base", "name": "base"}], "ttlMs": 0, "cacheScope": "private"})
+        }
+        "resources/templates/list" => json!({"resourceTemplates": [], "ttlMs": 0, "cacheScope": "private"}),
+        "resources/read" => {
+            let contents = json!([{"uri": "note://notes/base", "text": "noted"}]);
+            json!({"contents": contents, "ttlMs": 0, "cacheScope": "private"})
+        }
+        "prompts/list" => {
+            let ask = json!({"name": "ask", "arguments": [{"name": "about"}]});
+            json!({"prompts": [ask], "ttlMs": 0, "cacheScope": "private"})
+        }
+        "prompts/get" => {
+            let message = json!({"role": "user", "content": {"type": "text", "text": "Ask."}});
+            json!({"messages": [message]})
+        }
+        "completion/complete" => json!({"completion": {"values": ["base"]}}),
         "ping" | "logging/setLevel" => json!({}),
         other => {
             let error = json!({"code": -32601, "message": other});

@@ -8,7 +8,7 @@ use sekisho::{Arguments, Attempt, Execution, Executor, Metadata, Source, SourceT
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::kinds::KINDS;
+use super::kinds::{KINDS, Kind};
 use super::upstreams::Upstreams;
 use crate::app::{TestApp, answer};
 use crate::cli::{sekisho, text};
@@ -92,7 +92,7 @@ impl World {
     async fn lacks(&self) -> Vec<&'static str> {
         let (_, names) = answer(self.app.app.get("/tools/list").bearer_auth("key-of-ann")).await;
         let has = |tool: &str| names.as_array().unwrap().iter().any(|name| name == tool);
-        KINDS.iter().map(|kind| kind.tool).chain(["own__call", "seen"]).filter(|tool| !has(tool)).collect()
+        Kind::tools().chain(["own__call", "seen"]).filter(|tool| !has(tool)).collect()
     }
 
     /// The lines that the program has read, from this byte on.
@@ -111,7 +111,7 @@ fn write_sources(directory: &Path, url: &str) {
         std::fs::create_dir(directory.join(folder)).unwrap();
     }
     let write = |name: &str, content: &[u8]| std::fs::write(directory.join(name), content).unwrap();
-    let needs: Vec<_> = KINDS.iter().map(|kind| kind.tool).collect();
+    let needs: Vec<_> = Kind::tools_of_programs().collect();
     write("functions/own.py", FUNCTIONS.replace("NEEDS", &json!(needs).to_string()).as_bytes());
     write("components/mirror.wasm", &wat::parse_str(COMMAND).unwrap());
     let description = json!({"description": "Gives back what it gets.", "parameters": {"type": "object"}});
@@ -170,7 +170,8 @@ budget: {{max_tokens_per_run: 100000000}}
 tools:
   lock: '{lock}'
   web_fetch: {{allow_networks: [127.0.0.0/8], allow_ports: [{port}]}}
-  overrides: {{python_executor: {{rate_limit: 1000000}}, own__call: {{rate_limit: 1000000}}, {rates}}}
+  web_search: {{provider: searxng, base_url: '{url}'}}
+  overrides: {{own__call: {{rate_limit: 1000000}}, {rates}}}
 agent:
   default_profile: plain
   profiles:
