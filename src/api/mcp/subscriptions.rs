@@ -27,6 +27,7 @@ use super::methods::run_operation;
 use super::running_request::Outcome;
 use super::session::McpSession;
 use super::tasks::TaskState;
+use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Caller, Undo};
 use sekisho_core::error::CallError;
 use sekisho_core::peer::ClientSession;
@@ -111,9 +112,10 @@ impl ListWatch {
             };
             match change {
                 Ok(Change::Tools) => self.is_unchecked = true,
+                Ok(change) if !change.is_visible_to(&self.caller.tenant) => {}
                 Ok(change) => return Some(change),
                 // A client that reads its lists again has missed nothing.
-                Err(RecvError::Lagged(_)) => return Some(Change::Resources),
+                Err(RecvError::Lagged(_)) => return Some(Change::Resources(Ownership::Shared)),
                 Err(RecvError::Closed) => return None,
             }
         }
@@ -191,8 +193,8 @@ pub(super) async fn listen(
         };
         let is_wanted = match &change {
             Change::Tools => filter.tools_list_changed == Some(true),
-            Change::Resources => filter.resources_list_changed == Some(true),
-            Change::Prompts => filter.prompts_list_changed == Some(true),
+            Change::Resources(_) => filter.resources_list_changed == Some(true),
+            Change::Prompts(_) => filter.prompts_list_changed == Some(true),
             Change::Resource { uri, owner } => resources.all.iter().any(|(own, by)| own == uri && by == owner),
         };
         if is_wanted {
@@ -275,10 +277,12 @@ impl Drop for ListenedResources {
 fn notification_of(change: Change) -> ServerNotification {
     match change {
         Change::Tools => ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default()),
-        Change::Resources => {
+        Change::Resources(_) => {
             ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
         }
-        Change::Prompts => ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default()),
+        Change::Prompts(_) => {
+            ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default())
+        }
         Change::Resource { uri, .. } => {
             let params = ResourceUpdatedNotificationParam::new(uri);
             ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))

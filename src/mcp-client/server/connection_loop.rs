@@ -156,9 +156,11 @@ impl Server {
     pub(super) fn take_over(self: &Arc<Self>, listing: Listing) {
         let before = self.listing.load();
         if **before != listing {
+            let owner = &self.settings().owner;
+            let other_resources = before.resources != listing.resources || before.templates != listing.templates;
             let changes = [
-                (before.resources != listing.resources || before.templates != listing.templates, Change::Resources),
-                (before.prompts != listing.prompts, Change::Prompts),
+                (other_resources, Change::Resources(owner.clone())),
+                (before.prompts != listing.prompts, Change::Prompts(owner.clone())),
             ];
             self.listing.store(Arc::new(listing));
             self.offer_what_is_listed();

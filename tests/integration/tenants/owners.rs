@@ -173,6 +173,34 @@ async fn no_list_of_another_tenant_has_a_server_of_a_tenant() {
     upstream.stop().await;
 }
 
+/// The lists of clients of other tenants stay as they are: they are not told to read them again.
+#[tokio::test]
+async fn clients_of_other_tenants_are_not_notified_of_the_lists_of_a_tenants_server() {
+    let (upstream, app) = (upstream().await, TestApp::with(&yaml("")).await);
+    let listening = async |by: Caller| {
+        let wanted = json!({"promptsListChanged": true, "toolsListChanged": true});
+        McpClient::new(&app, NEWER, Some(by.key)).listen(wanted).await
+    };
+    let (mut ann, mut eve) = (listening(ANN).await, listening(EVE).await);
+    assert_eq!(register(&app, ADA, &upstream).await.0, StatusCode::OK);
+    ann.next_of("notifications/prompts/list_changed").await;
+    let other = json!({"name": "other", "url": format!("{}/mcp", upstream.url)});
+    assert_eq!(post(&app, GIL, "/tools/mcp/register", other).await.0, StatusCode::OK);
+    let mut lists_of_prompts = 0;
+    loop {
+        let message = eve.next().await.unwrap();
+        match message["method"].as_str() {
+            Some("notifications/prompts/list_changed") => lists_of_prompts += 1,
+            Some("notifications/tools/list_changed") => break,
+            _ => {}
+        }
+    }
+    assert!(lists_of_prompts <= 1, "one of another tenant's server, too: {lists_of_prompts}");
+    drop((ann, eve));
+    app.stop().await;
+    upstream.stop().await;
+}
+
 #[tokio::test]
 async fn a_server_of_a_tenant_that_is_down_is_shown_to_its_administrators_and_not_in_readiness() {
     let (upstream, app) = (upstream().await, TestApp::with(&yaml("")).await);
