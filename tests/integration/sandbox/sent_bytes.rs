@@ -162,7 +162,7 @@ async fn try_fields(world: &World, way: &Way, kind: &Kind, findings: &mut Findin
     }
 }
 
-/// 134 fields, 19 ways, 16 kinds of sources.
+/// 134 fields, 19 ways, 17 kinds of sources.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_byte_that_is_sent_depends_on_what_was_not_judged_on_any_way_to_any_source() {
     let world = World::start().await;
@@ -175,7 +175,7 @@ async fn no_byte_that_is_sent_depends_on_what_was_not_judged_on_any_way_to_any_s
     let fields: BTreeSet<_> = WAYS.iter().flat_map(|way| way.fields.concat()).map(|field| field.place).collect();
     println!("{} fields, {} ways, {} kinds of sources, {} calls", fields.len(), WAYS.len(), KINDS.len(), findings.sent);
     assert!(findings.problems.is_empty(), "{}", findings.problems.join("\n\n"));
-    assert!(fields.len() >= 134 && findings.sent >= 5_000, "some are left out: {} {}", fields.len(), findings.sent);
+    assert!(fields.len() >= 134 && findings.sent >= 6_000, "some are left out: {} {}", fields.len(), findings.sent);
     for kind in &KINDS {
         assert!(WAYS.iter().filter(|way| way.leads_to(kind)).count() >= 2, "{} is called on too few ways", kind.name);
     }

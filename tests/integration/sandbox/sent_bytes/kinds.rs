@@ -49,7 +49,7 @@ pub(super) enum Sent {
     Output,
 }
 
-pub(super) const KINDS: [Kind; 16] = [
+pub(super) const KINDS: [Kind; 17] = [
     Kind {
         name: "OpenAPI collection with a vendor adapter",
         tool: "api__query",
@@ -119,6 +119,13 @@ pub(super) const KINDS: [Kind; 16] = [
         calls: Calls::Tool,
         arguments: |_, text| json!({"text": text, "n": 1}),
         sent: Sent::Output,
+    },
+    Kind {
+        name: "component that sends",
+        tool: "fetcher__ask",
+        calls: Calls::Tool,
+        arguments: |_, text| json!({"text": text}),
+        sent: Sent::Requests("/component"),
     },
     Kind {
         name: "resource of an MCP server with sessions",

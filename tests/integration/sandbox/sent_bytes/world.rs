@@ -17,6 +17,7 @@ use crate::sandbox::{ALONE, PythonApp};
 use crate::slack::slack;
 
 const COMMAND: &str = include_str!("../../../components/command.wat");
+const FETCHER: &str = include_str!("../../../components/fetch.wat");
 
 /// Passes on all that it sees; and calls any tool.
 const FUNCTIONS: &str = r#"
@@ -116,6 +117,10 @@ fn write_sources(directory: &Path, url: &str) {
     write("components/mirror.wasm", &wat::parse_str(COMMAND).unwrap());
     let description = json!({"description": "Gives back what it gets.", "parameters": {"type": "object"}});
     write("components/mirror.json", description.to_string().as_bytes());
+    let authority = url.trim_start_matches("http://");
+    let fetcher = FETCHER.replace("AUTHORITY_LENGTH", &authority.len().to_string());
+    let fetcher = wat::parse_str(fetcher.replace("\"AUTHORITY\"", &format!("\"{authority}\""))).unwrap();
+    write("components/fetcher.wasm", &fetcher);
     write("api.json", document(url).to_string().as_bytes());
 }
 
@@ -164,7 +169,9 @@ mcp:
   servers: {{far: {{url: '{url}/sessions/mcp'}}, near: {{url: '{url}/stateless/mcp'}}, program: {program}}}
   endpoints: {{coded: {{code_mode: true}}}}
 python_tools: {{directory: '{functions}'}}
-components: {{directory: '{components}'}}
+components:
+  directory: '{components}'
+  grants: {{fetcher: {{http: ['{authority}'], allow_networks: [127.0.0.1/32]}}}}
 sandbox: {{workers: 2}}
 budget: {{max_tokens_per_run: 100000000}}
 tools:
@@ -184,6 +191,7 @@ agent:
         components = at("components"),
         lock = at("tools.lock"),
         rates = rates.join(", "),
+        authority = url.trim_start_matches("http://"),
         port = url.rsplit(':').next().unwrap(),
     )
 }
