@@ -120,8 +120,9 @@ pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock, WorkspaceStore};
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
-    /// For records that must be on the disk before a call is sent: the beginning of a call with a key, and the state of
-    /// an approval. For a SQLite file it is a connection that waits for the disk; otherwise it is `pool`.
+    /// For records that must be on the disk before a call is sent (the beginning of a call with a key, the state of an
+    /// approval), and for changes by administrators: of keys, registrations and resources. For a SQLite file it is a
+    /// connection that waits for the disk; otherwise it is `pool`.
     durable: AnyPool,
     engine: Engine,
     /// As in errors.

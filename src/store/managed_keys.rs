@@ -228,7 +228,8 @@ impl KeyStore {
         statement: QueryAs<'_, Any, Row, <Any as Database>::Arguments>,
     ) -> Result<Option<StoredKey>, StoreError> {
         let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        // A key that was revoked is not accepted again after a crash of the machine.
+        let mut transaction = self.0.durable.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let changed = statement.fetch_optional(&mut *transaction).await.map_err(failed)?;
         self.0.count_change(&mut transaction, VERSION).await?;
         transaction.commit().await.map_err(failed)?;
@@ -308,6 +309,18 @@ mod tests {
             creators: vec!["admin".into()],
             expires: None,
         }
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_key_waits_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+        let added = store.keys().add(&key("a", "acme")).await.unwrap().unwrap();
+        store.durable.close().await;
+        assert!(store.keys().add(&key("b", "acme")).await.is_err());
+        assert!(store.keys().rotate(&added, &Secret::new("second"), &[], HOUR).await.is_err());
+        assert!(store.keys().revoke("a").await.is_err());
+        assert_eq!(store.keys().get("a").await.unwrap(), Some(added), "it is written there alone");
     }
 
     #[tokio::test]

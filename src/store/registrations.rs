@@ -195,6 +195,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_change_waits_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+        store.registrations().keep(Collections, SHARED, "pets", "1").await.unwrap();
+        store.durable.close().await;
+        for owner in [SHARED, &Ownership::Tenant("acme".into())] {
+            assert!(store.registrations().keep(Collections, owner, "cars", "1").await.is_err(), "{owner:?}");
+            assert!(store.registrations().forget(Collections, owner, "pets").await.is_err(), "{owner:?}");
+        }
+        assert_eq!(store.registrations().list(Collections).await.unwrap(), pairs(&[("pets", "1")]));
+    }
+
+    #[tokio::test]
     async fn a_full_disk_keeps_what_was_registered() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();

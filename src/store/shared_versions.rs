@@ -12,7 +12,7 @@ impl Store {
         statement: Query<'_, Any, <Any as Database>::Arguments>,
     ) -> Result<u64, StoreError> {
         let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.durable.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         // This is first: others that change a version wait here, so that the rows that the statement reads stay true.
         self.count_change(&mut transaction, "registrations").await?;
         let changed = statement.execute(&mut *transaction).await.map_err(failed)?;

@@ -58,7 +58,7 @@ pub(super) async fn keep_of_tenant(
     replaces: bool,
 ) -> Result<WriteOutcome, StoreError> {
     let failed = |error| store.failed(error);
-    let mut transaction = store.pool.begin_with(store.engine.begin_statement()).await.map_err(failed)?;
+    let mut transaction = store.durable.begin_with(store.engine.begin_statement()).await.map_err(failed)?;
     // This is first: others that change a registration or a resource wait here, so that the rows that are read next
     // stay true.
     store.count_change(&mut transaction, "registrations").await?;

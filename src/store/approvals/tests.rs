@@ -51,6 +51,25 @@ async fn equal_requests_are_one_until_it_is_decided_or_expires() {
 }
 
 #[tokio::test]
+async fn a_decision_and_a_start_wait_for_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    for (id, scope) in [("once", ApprovalScope::Once), ("minutes", ApprovalScope::Minutes)] {
+        ask(&store, id, "ann", id).await;
+        assert!(decide(&store, id, ApprovalState::Approved, scope, PENDING_TTL).await);
+    }
+    ask(&store, "waits", "ann", "waits").await;
+    let read = store.approvals().get("waits").await.unwrap().unwrap();
+    store.durable.close().await;
+    let denied =
+        DecidedApproval { state: ApprovalState::Denied, decisions: "[]", scope: None, ttl: None, arguments: None };
+    assert!(store.approvals().decide(&read, denied).await.is_err());
+    assert!(store.approvals().start_call("once", "r").await.is_err());
+    assert!(store.approvals().record_use("minutes").await.is_err());
+    assert_eq!(state_of(&store, "once").await, ApprovalState::Approved, "they are written there alone");
+}
+
+#[tokio::test]
 async fn equal_requests_at_the_same_time_are_one() {
     let store = test_store().await;
     let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
