@@ -567,6 +567,17 @@ fn a_load_balancer_learns_of_a_shutdown_before_the_listener_closes() {
     assert!(serving.child.wait().unwrap().success());
 }
 
+/// The memory of the service has keys and tokens.
+#[test]
+fn the_service_writes_no_core_dump_whatever_the_limit_was() {
+    let directory = TempDir::new().unwrap();
+    let serving = Serving::start(&directory);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.id())).unwrap();
+    let of_dumps = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let values: Vec<_> = of_dumps.split_whitespace().skip(4).take(2).collect();
+    assert_eq!(values, ["0", "0"], "{of_dumps}");
+}
+
 #[test]
 fn the_audit_trail_is_verified_from_the_terminal() {
     let directory = TempDir::new().unwrap();
