@@ -1,6 +1,6 @@
 //! The state of the gateway and its problems, as far as a caller may see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -81,8 +81,10 @@ impl Status {
             }
             problems.push_str(&problem);
         }
-        let open = self.pipeline.breakers.open().into_iter();
-        degraded.extend(open.filter(|upstream| !self.sources.is_of_tenant(&upstream.name)).map(|upstream| {
+        let open = self.pipeline.breakers.open();
+        // Reading the upstreams of all tools takes a while.
+        let shared = if open.is_empty() { BTreeSet::new() } else { self.shared_upstreams() };
+        degraded.extend(open.into_iter().filter(|upstream| shared.contains(&upstream.name)).map(|upstream| {
             let problem = match upstream.is_for_all {
                 true => "it keeps failing and is not called for now",
                 false => "it keeps failing for a tenant and is not called for it now",
@@ -90,6 +92,14 @@ impl Status {
             (format!("circuit:{}", upstream.name), problem.to_owned())
         }));
         degraded
+    }
+
+    /// The upstreams of what all tenants share: a collection of a tenant may have a host that others do not know of.
+    fn shared_upstreams(&self) -> BTreeSet<Arc<str>> {
+        let snapshot = self.pipeline.registry.snapshot();
+        let offered = snapshot.tools().iter().chain(snapshot.operations());
+        let shared = offered.filter(|tool| tool.metadata.owner.is_shared());
+        shared.filter_map(|tool| Some(tool.upstream()?.name)).collect()
     }
 
     /// Today's budgets of the tenants that the caller sees, the most money first.

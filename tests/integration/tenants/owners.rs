@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
+use axum::Router;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::callers::{ADA, ANN, Caller, EVE, GIL, ROOT};
 use crate::app::{TestApp, answer, code};
+use crate::charges::served;
 use crate::console::Browser;
 use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
@@ -256,6 +258,25 @@ async fn a_collection_of_a_tenant_is_for_its_callers_and_takes_no_name_and_no_se
     assert_eq!(call(&app, ANN, "bank__tools", json!({})).await.0, StatusCode::NOT_FOUND);
     app.stop().await;
     upstream.stop().await;
+}
+
+#[tokio::test]
+async fn the_host_of_a_tenants_collection_is_not_named_where_others_read_what_fails() {
+    let server = served(Router::new().fallback(async || StatusCode::INTERNAL_SERVER_ERROR)).await;
+    let host = server.strip_prefix("http://").unwrap();
+    let app = TestApp::with(&yaml("")).await;
+    let collection = |name: &str| json!({"name": name, "spec_inline": document(&server).to_string()});
+    assert_eq!(post(&app, ADA, "/tools/openapi/register", collection("bank")).await.0, StatusCode::OK);
+    for _ in 0..5 {
+        assert_eq!(call(&app, ANN, "bank__tools", json!({})).await.0, StatusCode::BAD_GATEWAY);
+    }
+    let (status, reply) = call(&app, ANN, "bank__tools", json!({})).await;
+    assert_eq!((status, code(&reply)), (StatusCode::SERVICE_UNAVAILABLE, "circuit_open"), "{reply}");
+    let names = async |path: &str| get(&app, GIL, path).await.1.to_string().contains(host);
+    assert!(!names("/readyz").await && !names("/admin/overview").await);
+    assert_eq!(post(&app, ROOT, "/tools/openapi/register", collection("all")).await.0, StatusCode::OK);
+    assert!(names("/readyz").await && names("/admin/overview").await, "it is of all tenants now");
+    app.stop().await;
 }
 
 /// A server may list other tools at any time, so its name alone must keep it from those of another tenant.
