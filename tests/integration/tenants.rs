@@ -3,6 +3,7 @@
 mod callers;
 mod matrix;
 mod owners;
+mod pages;
 mod world;
 
 use std::collections::BTreeSet;

@@ -100,13 +100,17 @@ impl World {
     /// What a cell asks for, made if it is not there.
     pub(super) async fn place(&self, cell: &Cell<'_>) -> Place {
         let owner = cell.owner();
-        let thing = cell.group.thing.unwrap_or(Thing::Nothing);
+        let id = self.id_of(cell.group.thing.unwrap_or(Thing::Nothing), owner).await;
+        Place { id, owner, key: cell.caller.key, document: self.document() }
+    }
+
+    /// A thing of this owner, made if it is not there.
+    pub(super) async fn id_of(&self, thing: Thing, owner: Caller) -> String {
         let known = self.made.borrow().get(&(thing, owner)).cloned();
-        let id = match known {
+        match known {
             Some(id) => id,
             None => self.make(thing, owner).await,
-        };
-        Place { id, owner, key: cell.caller.key, document: self.document() }
+        }
     }
 
     /// Makes what a request has used up.
