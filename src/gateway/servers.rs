@@ -121,7 +121,8 @@ impl Sources {
     }
 
     /// All servers and collections. A caller who does not see the calls of all tenants gets only those with a tool that
-    /// it may see; an administrator of a tenant also gets all of the tenant.
+    /// it may see, without the names of tools that are hidden from it; an administrator of a tenant also gets all of the
+    /// tenant.
     pub fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.configuration.current();
         let mut sources = self.servers();
@@ -129,14 +130,31 @@ impl Sources {
         let disabled = config.mcp.servers.iter().filter(|(_, settings)| settings.disabled);
         sources.extend(disabled.map(|(name, _)| SourceStatus::new(SourceKind::Mcp, name, SourceState::Disabled)));
         self.add_tools(&mut sources);
-        if self.configuration.reach(caller) != Reach::AllTenants {
-            let tools = self.pipeline.tools_for(caller);
-            let seen: BTreeSet<_> = tools.visible().map(|(tool, _)| tool.metadata.source.clone()).collect();
-            let is_own = |owner: &Ownership| owner.tenant().is_some_and(|tenant| caller.administers(tenant));
-            sources.retain(|status| seen.contains(&status.source()) || is_own(&status.owner));
+        match self.configuration.reach(caller) {
+            Reach::AllTenants => {}
+            reach => self.keep_visible(&mut sources, caller, reach),
         }
         sources.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         sources
+    }
+
+    /// Leaves the parts that the caller may see. A caller without a role of the console does not see the report about a
+    /// document: some of its operations may be hidden tools.
+    fn keep_visible(&self, sources: &mut Vec<SourceStatus>, caller: &Arc<Caller>, reach: Reach) {
+        let (tools, snapshot) = (self.pipeline.tools_for(caller), self.pipeline.registry.snapshot());
+        let seen: BTreeSet<_> = tools.visible().map(|(tool, _)| &*tool.metadata.source).collect();
+        let visible: BTreeSet<_> = tools.visible().map(|(tool, _)| tool.name()).collect();
+        let held_back = snapshot.quarantined().filter(|tool| !tool.metadata.is_hidden_from(caller));
+        let held_back: BTreeSet<_> = held_back.map(|tool| &*tool.metadata.name).collect();
+        let is_own = |owner: &Ownership| owner.tenant().is_some_and(|tenant| caller.administers(tenant));
+        sources.retain(|status| seen.contains(&*status.source()) || is_own(&status.owner));
+        for status in sources.iter_mut().filter(|status| !is_own(&status.owner)) {
+            status.tools.retain(|tool| visible.contains(&**tool));
+            status.quarantined.retain(|tool| held_back.contains(&**tool));
+            if reach == Reach::Own {
+                status.collection = None;
+            }
+        }
     }
 
     /// A server or collection.

@@ -201,6 +201,25 @@ async fn only_an_administrator_has_documents_read() {
     }
 }
 
+/// A tool that its roles hide is an unknown one for the others, in the list of servers, too.
+#[tokio::test]
+async fn the_list_of_servers_has_no_name_of_a_hidden_tool() {
+    let yaml = format!(
+        "auth: {{api_keys: [{{id: ann, key: key-of-ann}}, {{id: root, key: key-of-root, roles: [admin]}}]}}\n\
+         console: {{roles: {{admin: [admin]}}}}\n\
+         outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n\
+         openapi: {{collections: {{itself: {{spec_inline: '{}'}}}}}}\n\
+         tools: {{overrides: {{itself__tool: {{roles: [auditor]}}}}}}\n",
+        document("http://127.0.0.1:1")
+    );
+    let app = TestApp::with(&yaml).await;
+    let shown = async |key: &str| answer(app.get("/admin/servers/openapi/itself").bearer_auth(key)).await.1;
+    let (of_ann, of_root) = (shown("key-of-ann").await, shown("key-of-root").await);
+    assert_eq!((&of_ann["tools"], &of_ann["fidelity"]), (&json!(["itself__tools"]), &Value::Null), "{of_ann}");
+    assert_eq!(of_root["tools"], json!(["itself__tool", "itself__tools"]), "{of_root}");
+    assert_eq!(of_root["fidelity"]["operations"], 2, "{of_root}");
+}
+
 #[tokio::test]
 async fn a_document_is_validated_by_its_address_or_its_text() {
     let upstream = TestApp::start().await;
