@@ -23,7 +23,8 @@ class Gateway:
         self.log = open(folder / "log", "w+")
         command = [sekisho, "--config", config, "serve", "--mcp-config", file, *options]
         self.process = subprocess.Popen(command, env=env, stderr=self.log, stdout=self.log)
-        self.port = self.until(lambda: self.find(r"127\.0\.0\.1:([1-9]\d*)"), 30, "it listens")
+        # Other lines may name other addresses.
+        self.port = self.until(lambda: self.find(r"(?m)^(?=.*is listening).*127\.0\.0\.1:([1-9]\d*)"), 60, "it listens")
 
     def find(self, pattern):
         text = pathlib.Path(self.log.name).read_text()

@@ -174,7 +174,7 @@ def comparable(outcome, server):
 
 def words_of(text):
     """Plain words of a text, for variables that are no secrets."""
-    return list(dict.fromkeys(re.findall(r"\b[A-Za-z]{4,}\b", text)))[:8]
+    return list(dict.fromkeys(re.findall(r"\b[A-Za-z]{4,19}\b", text)))[:8]
 
 
 def free_port():

@@ -2,7 +2,7 @@
 
 typespec.py SEKISHO MODULES FEWEST: the program, the folder of the packages, and how many scenarios have to pass.
 """
-import base64, json, pathlib, re, subprocess, sys, tempfile, time, urllib.parse, urllib.request
+import base64, json, os, pathlib, re, socket, subprocess, sys, tempfile, time, urllib.parse, urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "mcp"))
 from gateway import Gateway  # noqa: E402
@@ -197,17 +197,39 @@ def ask_all(gateway, documents, schemas, scenario):
     return None, errors
 
 
-def until_it_answers(url):
+def until_it_answers(url, server, log):
     for _ in range(600):
         try:
             return json.load(urllib.request.urlopen(url))
         except OSError:
+            if server.poll() is not None:
+                break
             time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
+    raise AssertionError(f"{url} does not answer\n{log.read_text()[-4000:]}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment_with_a_commit(folder):
+    """The mock server asks git for a commit of its specifications, which are in no repository."""
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", folder]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "no change"], check=True)
+    return {**os.environ, "GIT_DIR": str(folder / ".git")}
+
+
+def are_all_read(gateway):
+    """Those that take long are offered later. Scenarios of one that cannot be read are not asked."""
+    degraded = gateway.ready()
+    return not any(name.startswith("openapi:") and "being loaded" in reason for name, reason in degraded.items())
 
 
 def main(sekisho, modules, fewest):
-    modules, port = pathlib.Path(modules), 39_217
+    modules, port = pathlib.Path(modules), free_port()
     out, node = modules / "documents", modules / "node_modules/.bin/node"
     out.mkdir(exist_ok=True)
     subprocess.run([node, pathlib.Path(__file__).with_suffix(".mjs"), modules, out, str(port)], check=True)
@@ -216,19 +238,22 @@ def main(sekisho, modules, fewest):
     scenarios = json.loads((out / "scenarios.json").read_text())
     mock = [node, modules / "node_modules/@typespec/spector/cmd/cli.mjs", "serve", modules / "node_modules/@typespec/http-specs/specs",
             "--port", str(port), "--coverageFile", out / "coverage.json"]
-    server = subprocess.Popen(mock, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
+    coverage, log = f"http://127.0.0.1:{port}/.coverage", out / "mock.log"
+    with tempfile.TemporaryDirectory() as folder, log.open("w") as written:
+        folder = pathlib.Path(folder)
+        server = subprocess.Popen(mock, env=environment_with_a_commit(folder), stdout=written, stderr=written)
+        try:
+            until_it_answers(coverage, server, log)
             collections = {one.collection: one.settings(f"http://127.0.0.1:{port}") for one in documents}
-            gateway = Gateway(sekisho, pathlib.Path(folder), {}, yaml=f"openapi: {{collections: {json.dumps(collections)}}}")
+            gateway = Gateway(sekisho, folder, {}, yaml=f"openapi: {{collections: {json.dumps(collections)}}}")
+            gateway.until(lambda: are_all_read(gateway), 180, "every document is read")
             schemas = {tool["name"]: tool["parameters"] for tool in gateway.json("GET", "/tools/schemas")}
-            until_it_answers(f"http://127.0.0.1:{port}/.coverage")
             asked = {one["name"]: ask_all(gateway, documents, schemas, one) for one in scenarios}
             gateway.stop()
-        results = {name: result for report in until_it_answers(f"http://127.0.0.1:{port}/.coverage") for name, result in report["results"].items()}
-    finally:
-        server.terminate()
-        server.wait(20)
+            results = {name: result for report in until_it_answers(coverage, server, log) for name, result in report["results"].items()}
+        finally:
+            server.terminate()
+            server.wait(20)
     could = [name for name, (reason, _) in asked.items() if reason is None]
     failed = [name for name in could if results.get(name) != "pass"]
     for name, (reason, _) in asked.items():
