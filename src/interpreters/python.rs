@@ -23,6 +23,7 @@ pub fn prelude() -> String {
     let of_modules = [
         DOCSTRING,
         MODULE_NAMES,
+        MODULE_METHODS,
         MODULE_FIELDS,
         MODULE_TYPES,
         MODULE_DECORATORS,
@@ -69,6 +70,7 @@ const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
 const MODULE_DECORATORS: Module = ("_sekisho_module_decorators", include_str!("python/module_decorators.py"));
 const MODULE_FIELDS: Module = ("_sekisho_module_fields", include_str!("python/module_fields.py"));
 const MODULE_FINDER: Module = ("_sekisho_module_finder", include_str!("python/module_finder.py"));
+const MODULE_METHODS: Module = ("_sekisho_module_methods", include_str!("python/module_methods.py"));
 const MODULE_NAMES: Module = ("_sekisho_module_names", include_str!("python/module_names.py"));
 const MODULE_READER: Module = ("_sekisho_module_reader", include_str!("python/module_reader.py"));
 const MODULE_RESULTS: Module = ("_sekisho_module_results", include_str!("python/module_results.py"));
@@ -84,18 +86,30 @@ const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_cal
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
 
 /// Parts of packages that the interpreter does not have, by their paths. They are compiled when a program imports them.
-const PROVIDED: [Module; 11] = [
+const PROVIDED: [Module; 23] = [
     ("IPython/__init__.py", include_str!("python/provided/IPython/__init__.py")),
     ("IPython/display.py", include_str!("python/provided/IPython/display.py")),
+    ("_sekisho_libraries.py", include_str!("python/provided/_sekisho_libraries.py")),
+    ("agents.py", include_str!("python/provided/agents.py")),
     ("annotated_types.py", include_str!("python/provided/annotated_types.py")),
+    ("autogen_core/tools.py", include_str!("python/provided/autogen_core/tools.py")),
+    ("crewai/tools.py", include_str!("python/provided/crewai/tools.py")),
     ("fastmcp/__init__.py", include_str!("python/provided/fastmcp/__init__.py")),
     ("fastmcp/exceptions.py", include_str!("python/provided/fastmcp/exceptions.py")),
+    ("langchain/tools.py", include_str!("python/provided/langchain/tools.py")),
+    ("langchain_core/callbacks.py", include_str!("python/provided/langchain_core/callbacks.py")),
+    ("langchain_core/tools.py", include_str!("python/provided/langchain_core/tools.py")),
+    ("llama_index/core/tools.py", include_str!("python/provided/llama_index/core/tools.py")),
     ("mcp/server/fastmcp.py", include_str!("python/provided/mcp/server/fastmcp.py")),
     ("pydantic/__init__.py", include_str!("python/provided/pydantic/__init__.py")),
     ("pydantic/dataclasses.py", include_str!("python/provided/pydantic/dataclasses.py")),
     ("pydantic/errors.py", include_str!("python/provided/pydantic/errors.py")),
     ("pydantic/fields.py", include_str!("python/provided/pydantic/fields.py")),
     ("pydantic/main.py", include_str!("python/provided/pydantic/main.py")),
+    ("pydantic_ai.py", include_str!("python/provided/pydantic_ai.py")),
+    ("smolagents.py", include_str!("python/provided/smolagents.py")),
+    ("strands.py", include_str!("python/provided/strands.py")),
+    ("typing_extensions.py", include_str!("python/provided/typing_extensions.py")),
 ];
 
 fn provided() -> String {

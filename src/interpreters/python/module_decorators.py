@@ -1,16 +1,26 @@
-"""The decorators that make a function a tool: `@tool` of `host`, and `@SERVER.tool` of a FastMCP."""
+"""The decorators that make a function a tool: `@tool` of `host`, `@SERVER.tool` of a FastMCP, and those of other libraries."""
 
 import ast
 import math
 import re
 
-from _sekisho_module_names import Problem, text_of
+from _sekisho_module_methods import descriptions_of
+from _sekisho_module_names import MAX_NAME, Problem, identifier_of, text_of
 
-MAX_NAME = 60
 MAX_LIST = 100
 NAME = re.compile(r"[A-Za-z0-9_-]{1,%d}" % MAX_NAME)
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 LABEL = re.compile(r"\S(.{0,98}\S)?")
+# Of other libraries.
+DECORATORS = (
+    "agents.function_tool",
+    "crewai.tools.tool",
+    "langchain_core.tools.tool",
+    "smolagents.tool",
+    "strands.tool",
+)
+# What has decorators `tool` and `tool_plain`.
+TOOLSETS = ("pydantic_ai.Agent", "pydantic_ai.FunctionToolset")
 
 
 def decorator_of(node, names):
@@ -19,16 +29,27 @@ def decorator_of(node, names):
         called = made.func if isinstance(made, ast.Call) else made
         if names.of(called) == "host.tool":
             return HostTool(made, names)
-        if isinstance(called, ast.Attribute) and called.attr == "tool":
+        # A module beside the file may have the name of a library.
+        if names.of(called) in DECORATORS and names.defined(called)[0] is None:
+            return LibraryTool(made, names)
+        if isinstance(called, ast.Attribute) and called.attr in ("tool", "tool_plain"):
             found, _, value = names.defined(called.value)
             if found is not None and is_server(value, found):
                 return ServerTool(made, names)
+            if found is not None and _is_toolset(value, found):
+                return LibraryTool(made, names)
     return None
 
 
 def is_server(value, names):
     """Whether a name's value is `FastMCP(…)`."""
     return isinstance(value, ast.Call) and names.of(value.func) == "fastmcp.FastMCP"
+
+
+def _is_toolset(value, names):
+    made = value.func if isinstance(value, ast.Call) else None
+    # `Agent[…](…)`.
+    return names.of(made.value if isinstance(made, ast.Subscript) else made) in TOOLSETS
 
 
 class HostTool:
@@ -94,6 +115,7 @@ class ServerTool:
         return options
 
     def _literal(self, word):
+        """What is written after a word; None where nothing is."""
         return self._names.literal(self._words[word]) if word in self._words else None
 
     def _valid(self, word, is_valid, what, written):
@@ -101,6 +123,32 @@ class ServerTool:
         if not is_valid(value):
             raise Problem(self._words[word], f"`{word}` is {what}, written out: write {word}={written}")
         return value
+
+
+class LibraryTool(ServerTool):
+    """The decorators of other libraries. Names may be titles there: `@tool("Search the web")`."""
+
+    def __init__(self, node, names):
+        super().__init__(node, names)
+        for word in ("name", "description"):
+            if f"{word}_override" in self._words:
+                self._words[word] = self._words[f"{word}_override"]
+        self._model = self._words.get("args_schema")
+
+    @property
+    def is_enabled(self):
+        return self._literal("is_enabled") is not False
+
+    def options(self):
+        title, description = self._literal("name"), self._literal("description")
+        for word in ("name", "description", "tags"):
+            self._words.pop(word, None)
+        options = super().options()
+        if identifier_of(title):
+            options["name"] = identifier_of(title)
+        if isinstance(description, str) and description.strip():
+            options["description"] = description.strip()
+        return {**options, "described": descriptions_of(self._model, self._names)}
 
 
 def _is_name(value):

@@ -1,6 +1,7 @@
 """What the names of a module stand for, and the types that have a form in JSON."""
 
 import ast
+import re
 
 BUILTINS = ("str", "int", "float", "bool", "list", "dict", "tuple", "set", "frozenset", "object", "bytes", "complex", "type")
 TYPES = {
@@ -66,6 +67,8 @@ USABLE = (
 )
 ENUMS = ("enum.Enum", "enum.StrEnum", "enum.IntEnum")
 UNIONS = ("typing.Union", "typing.Optional")
+# Of a tool, beside the name of its file.
+MAX_NAME = 60
 # Imports of a name from module to module.
 MAX_IMPORTS = 20
 # Other modules that have them.
@@ -74,6 +77,8 @@ SAME_MODULES = {
     "mcp.server.FastMCP": "fastmcp.FastMCP",
     "mcp.server.fastmcp.Context": "fastmcp.Context",
     "fastmcp.server.context.Context": "fastmcp.Context",
+    "langchain.tools.BaseTool": "langchain_core.tools.BaseTool",
+    "langchain.tools.tool": "langchain_core.tools.tool",
     "pydantic.dataclasses.dataclass": "dataclasses.dataclass",
     "pydantic.fields.Field": "pydantic.Field",
     "annotated_doc.Doc": "typing.Doc",
@@ -309,6 +314,11 @@ def enum_members(names, node):
     if not values:
         raise Problem(node, f"the Enum `{node.name}` has no members: write NAME = \"value\" in it")
     return values
+
+
+def identifier_of(title):
+    """A name of a tool, of a title such as "Search the web"; empty where there is nothing to make one of."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", title).strip("_")[:MAX_NAME] if isinstance(title, str) else ""
 
 
 def is_number(value):

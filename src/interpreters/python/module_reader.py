@@ -9,10 +9,13 @@ import ast
 from _sekisho_docstring import Docstring
 from _sekisho_module_decorators import decorator_of, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
+from _sekisho_module_methods import is_given, methods_of
 from _sekisho_module_names import Modules, Names, Problem
 from _sekisho_module_types import Types, is_json
 
 MAX_TOOLS = 200
+# What gives a function the context of its call.
+CONTEXTS = ("fastmcp.Context", "pydantic_ai.RunContext", "agents.RunContextWrapper")
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What begins a scope of its own.
@@ -43,19 +46,21 @@ class _Reader:
     def __init__(self, tree, modules):
         self._tree = tree
         self._names = Names(tree, modules)
+        self._methods = methods_of(tree, self._names)
 
     def found(self):
         tools, problems, lines = [], [], {}
         public, functions = self._public(), self._functions()
-        decorators = [decorator_of(node, self._names) for node in functions]
+        decorators = [self._decorator(node) for node in functions]
         # As with FastMCP itself, the tools of a file with a server are what it decorates.
-        if any(made is not None and made.is_of_server for made in decorators) or self._has_server():
+        is_written_for_another = any(made is not None and made.is_of_server for made in decorators)
+        if is_written_for_another or self._methods or self._has_server():
             public = ()
         for node, decorator in zip(functions, decorators):
             if not self._is_tool(node, decorator, public):
                 continue
             try:
-                same = [other.lineno for other in functions if other.name == node.name]
+                same = [other.lineno for other in functions if self._path(other) == self._path(node)]
                 if same[0] != node.lineno:
                     raise Problem(node, f"line {same[0]} defines `{node.name}` already: rename one")
                 tool = self._tool(node, decorator)
@@ -76,7 +81,15 @@ class _Reader:
         return {"tools": tools, "problems": problems}
 
     def _functions(self):
-        return [node for node in self._tree.body if isinstance(node, FUNCTIONS) and not self._is_overload(node)]
+        functions = [node for node in self._tree.body if isinstance(node, FUNCTIONS) and not self._is_overload(node)]
+        return [*functions, *self._methods]
+
+    def _decorator(self, node):
+        return self._methods[node][1] if node in self._methods else decorator_of(node, self._names)
+
+    def _path(self, node):
+        """`NAME`, or `CLASS.NAME` of a method."""
+        return f"{self._methods[node][0]}.{node.name}" if node in self._methods else node.name
 
     def _is_overload(self, node):
         return any(self._names.of(made) == "typing.overload" for made in node.decorator_list)
@@ -101,20 +114,22 @@ class _Reader:
         is_public = node.name in public if public is not None else not node.name.startswith("_")
         taken = node.args
         every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
-        return is_public and (node.returns is not None or any(one is not None and one.annotation for one in every))
+        return (is_public or node in self._methods) and (node.returns is not None or any(one is not None and one.annotation for one in every))
 
     def _tool(self, node, decorator):
         options = decorator.options() if decorator is not None else {}
-        if node.name.startswith("_"):
+        if node.name.startswith("_") and node not in self._methods:
             raise Problem(node, f"`{node.name}` is private: call it {node.name.lstrip('_') or 'something'}")
         if _yields(node):
             raise Problem(node, f"`{node.name}` yields, and a tool returns one value: return a list")
         documentation = Docstring(ast.get_docstring(node, clean=False))
+        for name, text in options.pop("described", {}).items():
+            documentation.parameters.setdefault(name, text)
         types = Types(self._names)
         parameters = self._parameters(node, types, documentation, options.pop("excluded", ()))
         output = self._output(node, documentation)
         return {
-            "function": node.name,
+            "function": self._path(node),
             "line": node.lineno,
             "description": documentation.description or node.name.replace("_", " ").capitalize(),
             "parameters": parameters,
@@ -147,10 +162,11 @@ class _Reader:
             raise Problem(taken.kwarg, f"`**{taken.kwarg.arg}` takes any name: write {taken.kwarg.arg}: dict[str, …]")
         properties, required = {}, []
         defaults = [None] * (len(taken.args) - len(taken.defaults)) + taken.defaults + taken.kw_defaults
-        for parameter, default in zip([*taken.args, *taken.kwonlyargs], defaults):
-            if parameter.arg in excluded and default is not None:
+        of_instance = 1 if node in self._methods and not self._is_static(node) else 0
+        for parameter, default in [*zip([*taken.args, *taken.kwonlyargs], defaults)][of_instance:]:
+            if parameter.arg in excluded and default is not None or node in self._methods and is_given(parameter.arg):
                 continue
-            # FastMCP gives a function its context.
+            # The library gives a function its context.
             if _mentions_context(parameter.annotation, self._names):
                 types.converts = True
                 continue
@@ -162,6 +178,9 @@ class _Reader:
         needed = {"required": required} if required else {}
         definitions = {"$defs": types.definitions} if types.definitions else {}
         return {"type": "object", "properties": properties, **needed, "additionalProperties": False, **definitions}
+
+    def _is_static(self, node):
+        return any(self._names.of(made) == "staticmethod" for made in node.decorator_list)
 
     def _parameter(self, parameter, given, types, documentation):
         name, (default, field, value) = parameter.arg, given
@@ -188,7 +207,7 @@ class _Reader:
 
 
 def _mentions_context(annotation, names):
-    return annotation is not None and any(names.of(node) == "fastmcp.Context" for node in ast.walk(annotation))
+    return annotation is not None and any(names.of(node) in CONTEXTS for node in ast.walk(annotation))
 
 
 def _is_annotated(node, names):

@@ -9,6 +9,7 @@ import types
 import _sekisho_errors
 from _sekisho_errors import clean
 from _sekisho_module_finder import PROVIDED, SourceFinder
+from _sekisho_module_methods import function_of, given_to
 from _sekisho_module_reader import read
 from _sekisho_module_results import plain
 from _sekisho_module_values import Unacceptable, arguments_of
@@ -35,12 +36,13 @@ def run(source, task):
     if kind == "try":
         before = _random_states()
         _tried = _executed(source, given)
-        missing = [name for name in given["functions"] if not callable(getattr(_tried[0], name, None))]
+        settings = json.loads(given["settings"])
+        missing = [name for name in given["functions"] if not callable(function_of(_tried[0], name, settings))]
         # A module that seeds or uses them is executed anew for each call, and not kept.
         return json.dumps({"missing": missing, "is_repeatable": _random_states() == before})
     module, tools = _tried or _executed(source, given)
     tools.begin(given)
-    return _called(getattr(module, given["function"]), given)
+    return _called(function_of(module, given["function"], json.loads(given["settings"])), given)
 
 
 def forget():
@@ -98,7 +100,8 @@ def _executed(source, given):
     sys.modules["host.tools"] = tools
     # After the interpreter's own, which none of them replaces.
     sys.path.extend(_packages())
-    sys.meta_path.append(SourceFinder(json.loads(given["shared"])))
+    # Before what is provided for libraries: a module beside the file may have the name of one.
+    sys.meta_path.insert(sys.meta_path.index(PROVIDED), SourceFinder(json.loads(given["shared"])))
     module = types.ModuleType(PACKAGE + file.removesuffix(".py"))
     module.__file__ = file
     sys.modules[module.__name__] = module
@@ -128,7 +131,7 @@ def _called(function, given):
             arguments = arguments_of(function, arguments)
         except Unacceptable as error:
             return json.dumps({"invalid": {"path": error.path, "message": error.message}})
-    value = function(**arguments)
+    value = function(**arguments, **given_to(function))
     if isinstance(value, types.CoroutineType):
         import asyncio
 

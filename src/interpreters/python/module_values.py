@@ -25,6 +25,8 @@ NAMED = {"dict": "dictionary", "bool": "boolean", "int": "integer", "float": "nu
 UNIONS = (typing.Union, types.UnionType)
 WRAPPERS = ("Required", "NotRequired", "ReadOnly")
 PARSED = (datetime.datetime, datetime.date, datetime.time)
+# What gives a function the context of its call: also in `module_reader.py`.
+CONTEXTS = (("fastmcp", "Context"), ("pydantic_ai", "RunContext"), ("agents", "RunContextWrapper"))
 TRUE, FALSE = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
 
 
@@ -88,10 +90,12 @@ def _check_of(parameters, name):
 
 
 def _context_in(hint):
-    """The class of FastMCP's contexts, where a type is it or mentions it."""
-    server = sys.modules.get("fastmcp")
-    kind = server and server.Context
-    return kind if kind and (hint is kind or kind in typing.get_args(hint)) else None
+    """The class of the contexts of a library, where a type is it or mentions it."""
+    for library, name in CONTEXTS:
+        kind = getattr(sys.modules.get(library), name, None)
+        if kind and (hint is kind or kind in typing.get_args(hint)):
+            return kind
+    return None
 
 
 def value_of(value, hint, path):

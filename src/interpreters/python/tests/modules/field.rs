@@ -33,9 +33,12 @@ fn results(case: &Value, shared: &str, calls: &[(String, Value, bool)]) -> Vec<V
 
 #[test]
 fn files_of_the_field_are_tools() {
-    let cases: Vec<Value> =
+    let mut cases: Vec<Value> =
         serde_saphyr::from_str(include_str!("../../../../../tests/python_tools/field.yaml")).unwrap();
-    assert!(cases.len() >= 35, "{}", cases.len());
+    cases.extend(
+        serde_saphyr::from_str::<Vec<Value>>(include_str!("../../../../../tests/python_tools/libraries.yaml")).unwrap(),
+    );
+    assert!(cases.len() >= 60, "{}", cases.len());
     for case in &cases {
         let source = case["source"].as_str().unwrap();
         let all = if case["shared"].is_null() { "{}".to_owned() } else { case["shared"].to_string() };

@@ -1,0 +1,57 @@
+"""What the parts of several libraries have in common here: their decorators change nothing, since the gateway offers the functions
+themselves."""
+
+
+def tool(*positional, **_options):
+    """`@tool`, `@tool(…)` and `@tool("name", …)`."""
+    return positional[0] if positional and callable(positional[0]) else unchanged
+
+
+def unchanged(function):
+    return function
+
+
+class Made:
+    """What a file makes of its functions for the library: agents, tools, sets of tools. It does nothing here."""
+
+    def __init__(self, *_positional, **_named):
+        pass
+
+
+class FunctionTool(Made):
+    """A tool that a file makes of a function."""
+
+    @classmethod
+    def from_function(cls, *positional, **named):
+        return cls(*positional, **named)
+
+    from_defaults = from_function
+
+
+class BaseTool(Made):
+    """A subclass is a tool: one of its methods is called."""
+
+    def __init__(self, **named):
+        self.__dict__.update(named)
+
+
+class CallContext:
+    """What a function is given of the call. There is no run of an agent here, and nothing that belongs to one."""
+
+    def __class_getitem__(cls, _types):
+        return cls
+
+    def __getattr__(self, name):
+        raise AttributeError(f"there is no `{name}` of a context here: take it as an argument, or from host.settings")
+
+
+def without(library, names):
+    """The `__getattr__` of a module that has some names of a library."""
+
+    def missing(name):
+        # Python asks for some of these itself.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"the part of {library} that this interpreter has is without `{name}`: it has {', '.join(names)}")
+
+    return missing
