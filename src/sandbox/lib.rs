@@ -114,6 +114,8 @@ pub trait RunPython: Send + Sync {
 pub struct Sandbox {
     config: SandboxConfig,
     interpreter: Manifest,
+    /// Why the module of `sandbox.wasm_path` cannot be read. The gateway runs without Python then.
+    unread_module: Option<String>,
     admission: Admission,
     sessions: Sessions<KeptInterpreter>,
     /// Where sessions are stored; they end when they are idle where it is not set.
@@ -142,7 +144,8 @@ impl fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Reads no files: the first run does, or [`look_for_interpreter`](Self::look_for_interpreter).
+    /// Reads no files but the module of `sandbox.wasm_path`: the first run does, or
+    /// [`look_for_interpreter`](Self::look_for_interpreter). A module that cannot be read is reported by readiness.
     ///
     /// # Errors
     /// When the configured interpreter cannot be used.
@@ -153,8 +156,15 @@ impl Sandbox {
     ) -> Result<Self, ManifestError> {
         let capacity = Capacity::of(config);
         let limits = SessionLimits::new(&config.sessions, capacity.session_bytes);
+        let (interpreter, unread_module) = match (Manifest::chosen(config), &config.wasm_path) {
+            (Err(error @ ManifestError::Unreadable(..)), Some(module)) => {
+                (Manifest::of_unread_module(module)?, Some(error.to_string()))
+            }
+            (chosen, _) => (chosen?, None),
+        };
         Ok(Self {
-            interpreter: Manifest::chosen(config)?,
+            interpreter,
+            unread_module,
             classes: Classes::default(),
             components: ComponentWorkers::default(),
             admission: Admission::new(capacity, metrics.clone()),

@@ -63,7 +63,13 @@ impl Sandbox {
             return Arc::clone(found);
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
-        let looked = match self.fingerprints().await {
+        let fingerprints = match &self.unread_module {
+            Some(reason) => Err(format!(
+                "sandbox.wasm_path: {reason}; correct the path (PYTHON_WASI_WASM_PATH sets it too) or add the file, and restart"
+            )),
+            None => self.fingerprints().await,
+        };
+        let looked = match fingerprints {
             Ok(fingerprints) => {
                 let look = move || worker_setup::locate(&config, &interpreter, &packages, &fingerprints.interpreter);
                 let looked = tokio::task::spawn_blocking(look).await;
@@ -168,7 +174,7 @@ impl Sandbox {
         if self.is_being_set_up.load(Ordering::Relaxed) {
             return warming_up(&format!("{what} is being set up, which takes some minutes"));
         }
-        if self.fingerprints.get().is_none() {
+        if self.unread_module.is_none() && self.fingerprints.get().is_none() {
             return warming_up("the workers of the sandbox cannot be started; /readyz tells the operator why");
         }
         let message =
@@ -200,5 +206,25 @@ impl Found {
     /// Whether its workers have other packages than the packages with this sum.
     pub(crate) fn has_other_packages(&self, sum: &str) -> bool {
         matches!(self, Self::Prepared(available) if available.packages != sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::SandboxConfig;
+    use sekisho_observe::metrics::SandboxMetrics;
+    use sekisho_observe::readiness::Readiness;
+
+    #[tokio::test]
+    async fn without_the_module_of_the_configuration_there_is_no_python_and_readiness_says_so() {
+        let config = SandboxConfig { wasm_path: Some("/nowhere/python.wasm".into()), ..SandboxConfig::default() };
+        let readiness = Arc::new(Readiness::default());
+        let sandbox = Sandbox::new(&config, SandboxMetrics::for_tests(), Arc::clone(&readiness)).unwrap();
+        let error = sandbox.pool("base", None, false).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Internal, "waiting does not help: {error:?}");
+        let degraded = readiness.degraded();
+        let reason = &degraded[COMPONENT];
+        assert!(reason.contains("/nowhere/python.wasm cannot be read") && reason.contains("restart"), "{reason}");
     }
 }

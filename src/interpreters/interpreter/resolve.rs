@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
+use sha2::{Digest as _, Sha256};
+
 use super::{Digest, InterpreterKind, Manifest, ManifestError, Profile, SourceFile};
 use sekisho_config::SandboxConfig;
 use sekisho_core::owner_only_files::sum_of;
@@ -50,6 +52,14 @@ impl Manifest {
         }
     }
 
+    /// The manifest in place of a module that cannot be read: with it no interpreter is found.
+    ///
+    /// # Errors
+    /// When the path has no name of a file.
+    pub fn of_unread_module(module: &Path) -> Result<Self, ManifestError> {
+        Self::with_module(module, hex::encode(Sha256::digest([])))
+    }
+
     /// The bundled manifest with this name.
     ///
     /// # Errors
@@ -84,6 +94,10 @@ impl Manifest {
     fn of_module(module: &Path) -> Result<Self, ManifestError> {
         let unreadable = |error| ManifestError::Unreadable(module.to_owned(), error);
         let sum = File::open(module).and_then(sum_of).map_err(unreadable)?;
+        Self::with_module(module, sum)
+    }
+
+    fn with_module(module: &Path, sum: String) -> Result<Self, ManifestError> {
         let path = module.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let name = "python.wasm".to_owned();
         let manifest = Self {
