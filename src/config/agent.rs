@@ -59,6 +59,13 @@ pub struct MemoryConfig {
     pub summary_model: Option<String>,
 }
 
+/// Names of models, and the variables with the provider's ids of them (C26).
+const MODEL_VARIABLES: [(&str, &str); 3] = [
+    ("haiku", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
+    ("sonnet", "ANTHROPIC_DEFAULT_SONNET_MODEL"),
+    ("opus", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
+];
+
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -129,6 +136,20 @@ impl AgentConfig {
                     profile.aws.override_from(&format!("agent.profiles.{name}.aws"), environment);
                 }
                 Provider::Replay => {}
+            }
+        }
+        self.override_models(environment);
+    }
+
+    /// A model that the file does not have is added where the default profile's provider has models of Anthropic.
+    fn override_models(&mut self, environment: &mut Overrides<'_>) {
+        let default = self.profiles.get(&self.default_profile).map(AgentProfile::provider);
+        let is_of_anthropic = matches!(default, Some(Provider::Anthropic | Provider::Bedrock));
+        for (name, variable) in MODEL_VARIABLES {
+            let is_named = self.models.contains_key(name) || (is_of_anthropic && !self.profiles.contains_key(name));
+            if is_named && environment.is_set(variable) {
+                let model = self.models.entry(name.to_owned()).or_default();
+                environment.apply(variable, &format!("agent.models.{name}.model"), &mut model.model);
             }
         }
     }

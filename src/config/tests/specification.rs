@@ -28,6 +28,24 @@ fn agents_have_the_numbers_of_their_documents() {
     assert_eq!(memory, (false, 7, Some("small")));
 }
 
+/// C26.
+#[test]
+fn variables_name_the_models_of_anthropic() {
+    let variables = [("ANTHROPIC_DEFAULT_HAIKU_MODEL", "eu.haiku-v1"), ("ANTHROPIC_DEFAULT_OPUS_MODEL", "opus-v2")];
+    let models = |text: &str| {
+        let models = load_with(text, &variables).unwrap().agent.models;
+        models.into_iter().map(|(name, model)| (name, model.profile, model.model)).collect::<Vec<_>>()
+    };
+    let model = |name: &str, profile: Option<&str>, id: &str| {
+        (name.to_owned(), profile.map(str::to_owned), Some(id.to_owned()))
+    };
+    assert_eq!(models(""), [model("haiku", None, "eu.haiku-v1"), model("opus", None, "opus-v2")]);
+    let file = "agent: {models: {haiku: {profile: anthropic, model: x}}, default_profile: openai}";
+    assert_eq!(models(file), [model("haiku", Some("anthropic"), "eu.haiku-v1")]);
+    let own_profile = "agent: {profiles: {opus: {provider: anthropic}}}";
+    assert_eq!(models(own_profile), [model("haiku", None, "eu.haiku-v1")]);
+}
+
 /// E25, E27, E29, E30, E46, E50–E54, E60–E63, E68–E71 and E73.
 #[test]
 fn tools_have_the_numbers_of_their_document() {
