@@ -47,27 +47,41 @@ after_import = changes_after_imports()
 
 
 def complete_time_formats():
-    """Conversions that desktops have, and for which the C library here makes an empty text of the whole format."""
+    """Conversions that desktops have, and for which the C library here makes an empty text of the whole format. It ignores the
+    width of most others."""
     import functools
     import re
     import time
 
     strftime = time.strftime
-    conversion = re.compile("%([-_0^#]*)([0-9]*[EO]?)(.?)", re.DOTALL)
+    conversion = re.compile("%([-_0^#]*)([0-9]*)([EO]?)(.?)", re.DOTALL)
 
     def supported(found, when):
         """The conversion in words of the C library, or its text."""
-        flags, modifier, letter = found.groups()
-        hour = when[3]
+        flags, width, form, letter = found.groups()
+        text = added(flags, letter, when[3])
+        if text is None:
+            if not letter or letter not in "aAbBcCdDeFgGhHIjmMnprRsStTuUVwWxXyYzZ%":
+                return "%" + found[0]
+            has_width = letter in "CFGY"
+            plain = "%" + flags.replace("^", "").replace("#", "") + (width if has_width else "") + form + letter
+            if "^" not in flags and (has_width or not width):
+                return plain
+            text = strftime(plain, when)
+            text = text.upper() if "^" in flags else text
+        if width and letter != "z":
+            pads_blanks = "_" in flags or "-" in flags or "0" not in flags and letter in "aAbBcDehklnpPrRtTxXZ%"
+            text = text.rjust(int(width), " " if pads_blanks else "0")
+        return text.replace("%", "%%")
+
+    def added(flags, letter, hour):
+        """The text of a conversion that the C library lacks."""
         if letter in ("k", "l"):
             value = hour if letter == "k" else (hour + 11) % 12 + 1
             return str(value) if "-" in flags else f"{value:02}" if "0" in flags else f"{value:2}"
         if letter == "P":
             return "am" if hour < 12 else "pm"
-        if not letter or letter not in "aAbBcCdDeFgGhHIjmMnprRsStTuUVwWxXyYzZ%":
-            return "%" + found[0]
-        plain = "%" + flags.replace("^", "").replace("#", "") + modifier + letter
-        return strftime(plain, when).upper().replace("%", "%%") if "^" in flags else plain
+        return None
 
     @functools.wraps(strftime)
     def completed(format, *when):
