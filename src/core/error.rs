@@ -258,9 +258,10 @@ impl CallError {
         if let Some(output) = output {
             secrets.strike_value(output);
         }
-        if let Some(McpResult { content, meta, .. }) = mcp.as_deref_mut() {
+        if let Some(McpResult { content, meta, other, .. }) = mcp.as_deref_mut() {
             content.iter_mut().for_each(|block| secrets.strike_value(block));
             secrets.strike_members(meta);
+            secrets.strike_members(other);
         }
         self
     }

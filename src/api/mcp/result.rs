@@ -76,6 +76,30 @@ pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToo
     }
 }
 
+/// With the members of an MCP server's result that the protocol does not have.
+pub(super) fn with_other_members(era: Era, result: CallToolResult, reply: &Reply) -> ServerResult {
+    let mcp_result = match &reply.outcome {
+        Ok(answer) => answer.mcp.as_deref().filter(|_| answer.preview.is_none()),
+        Err(error) => error.mcp_result(),
+    };
+    match mcp_result {
+        Some(mcp_result) if !mcp_result.other.is_empty() => with_members(era, result, &mcp_result.other),
+        _ => ServerResult::CallToolResult(result),
+    }
+}
+
+fn with_members(era: Era, result: CallToolResult, members: &Map<String, Value>) -> ServerResult {
+    let mut result = ServerResult::CallToolResult(result);
+    if era == Era::Sessions {
+        remove_later_members(&mut result);
+    }
+    let Ok(Value::Object(mut written)) = serde_json::to_value(&result) else { return result };
+    for (name, value) in members {
+        written.entry(name.as_str()).or_insert_with(|| value.clone());
+    }
+    ServerResult::CustomResult(CustomResult(Value::Object(written)))
+}
+
 /// 2026-07-28 has a separate error for a call that failed because its client lacks a capability: an upstream of that
 /// revision sends it, and we send it if an older upstream had asked.
 pub(super) fn missing_capability(reply: &Reply, client: &Client) -> Option<ErrorData> {
@@ -225,6 +249,20 @@ mod tests {
     }
 
     #[test]
+    fn members_that_the_protocol_does_not_have_are_passed_on() {
+        let members = Map::from_iter([("x-score".to_owned(), json!(0.5)), ("content".to_owned(), json!("other"))]);
+        let written = |era| {
+            let result = CallToolResult::success(vec![ContentBlock::text("a")]);
+            serde_json::to_value(with_members(era, result, &members)).expect("JSON")
+        };
+        for era in [Era::Sessions, Era::Stateless] {
+            let result = written(era);
+            assert_eq!((&result["x-score"], &result["content"][0]["text"]), (&json!(0.5), &json!("a")), "{result}");
+        }
+        assert_eq!(written(Era::Sessions)["resultType"], Value::Null);
+    }
+
+    #[test]
     fn a_preview_is_answered_with_the_images_of_the_result() {
         let content = vec![
             json!({"type": "text", "text": "long"}),
@@ -232,7 +270,7 @@ mod tests {
             json!({"type": "resource", "resource": {"uri": "a:b", "text": "long"}}),
         ];
         let preview = Some(Box::new(json!({"result_handle": "00"})));
-        let mcp = Some(Box::new(McpResult { content, structured: true, meta: Map::new() }));
+        let mcp = Some(Box::new(McpResult { content, structured: true, ..McpResult::default() }));
         let answer = Answer { output: json!({"rows": []}), text: "first".into(), mcp, preview, ..Answer::default() };
         let written = serde_json::to_value(of_answer(&answer, true)).expect("JSON");
         assert_eq!(written["structuredContent"], json!({"result_handle": "00"}));

@@ -62,6 +62,7 @@ fn change(rule: &Rule, output: &mut ToolOutput) -> Vec<usize> {
         Rule::add(rule.strike_members(&mut output.metadata), &mut in_texts);
         if let Some(mcp) = &mut output.mcp {
             Rule::add(rule.strike_members(&mut mcp.meta), &mut in_texts);
+            Rule::add(rule.strike_members(&mut mcp.other), &mut in_texts);
         }
     }
     if found(&in_texts) || found(&in_value) {

@@ -25,6 +25,8 @@ pub struct McpResult {
     pub structured: bool,
     /// `_meta`.
     pub meta: Map<String, Value>,
+    /// Members that the protocol does not have.
+    pub other: Map<String, Value>,
 }
 
 impl McpResult {

@@ -15,6 +15,9 @@ use sekisho_core::json::LARGE_NUMBERS;
 const INTERNAL_ERROR: i32 = -32603;
 const METHOD_NOT_FOUND: i32 = -32601;
 
+/// The members of a result that have a place of their own.
+const MEMBERS: [&str; 5] = ["content", "structuredContent", "_meta", "isError", "resultType"];
+
 /// The output of a tool.
 ///
 /// # Errors
@@ -33,7 +36,12 @@ pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
     };
     let large = large_numbers::take_paths(&mut meta);
     let failed = result.get("isError").and_then(Value::as_bool) == Some(true);
-    let mut reported = McpResult { content, structured: structured.is_some(), meta };
+    let mut other = match result {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    other.retain(|name, _| !MEMBERS.contains(&name.as_str()));
+    let mut reported = McpResult { content, structured: structured.is_some(), meta, other };
     reported.content.iter_mut().for_each(|block| names.adopt(block));
     let text = reported.text();
     let value = structured.unwrap_or_else(|| Value::String(text.clone().unwrap_or_default()));
@@ -103,6 +111,8 @@ mod tests {
         assert_eq!((&reported.content[1], reported.structured, &reported.meta["k"]), (&image, false, &json!(1)));
         let result = read(json!({"content": [], "structuredContent": {"n": 1}})).unwrap();
         assert_eq!((result.value, result.text), (json!({"n": 1}), None));
+        let result = read(json!({"content": [], "isError": false, "resultType": "complete", "x-score": 0.5})).unwrap();
+        assert_eq!(Value::from(result.mcp.unwrap().other), json!({"x-score": 0.5}));
         // Explicitly nothing is something.
         assert_eq!(read(json!({"structuredContent": null})).unwrap().value, Value::Null);
     }

@@ -154,7 +154,7 @@ impl Context {
                     structured => structured,
                 };
             }
-            Ok(ServerResult::CallToolResult(result))
+            Ok(result::with_other_members(era, result, &answered.reply))
         }
         .boxed()
     }
