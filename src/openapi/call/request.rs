@@ -261,7 +261,10 @@ impl Draft {
     fn fill_path(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
         let text = match &parameter.encoding {
             ParameterEncoding::Styled { style, explode, allow_reserved, .. } => {
-                parameter_encoding::path(&parameter.name, value, *style, *explode, escaping(*allow_reserved))
+                let text =
+                    parameter_encoding::path(&parameter.name, value, *style, *explode, escaping(*allow_reserved));
+                // A query would begin there.
+                text.replace('?', "%3F")
             }
             ParameterEncoding::Content(media_type) => {
                 let text = Value::String(content(value, media_type));

@@ -15,6 +15,9 @@ use crate::read::swagger2;
 /// <https://spec.openapis.org/oas/v3.1.1.html#parameter-name>.
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
+/// Microsoft's word for `allowReserved`: a value of the path, too, may have slashes.
+pub(super) const SKIP_URL_ENCODING: &str = "x-ms-skip-url-encoding";
+
 impl<'d> Reader<'d> {
     /// The parameters as the document writes them, references resolved: the path's, each replaced by the
     /// operation's of the same name and place.
@@ -105,7 +108,7 @@ impl<'d> Reader<'d> {
         let encoding = ParameterEncoding::Styled {
             style,
             explode: explode.unwrap_or(matches!(style, Style::Form | Style::Cookie | Style::DeepObject)),
-            allow_reserved: flag(written.get("allowReserved")),
+            allow_reserved: flag(written.get("allowReserved")) || flag(written.get(SKIP_URL_ENCODING)),
             allow_empty: flag(written.get("allowEmptyValue")),
         };
         (schema, encoding)

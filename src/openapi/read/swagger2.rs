@@ -4,6 +4,8 @@
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use super::parameter::SKIP_URL_ENCODING;
+
 /// The private style name for `collectionFormat: tsv`.
 pub(crate) const TAB_DELIMITED: &str = "x-tabDelimited";
 
@@ -39,7 +41,7 @@ pub(crate) fn split_body(parameters: Vec<&Value>, consumes: Vec<String>) -> (Vec
 /// A parameter that goes in the path, the query or a header.
 pub(crate) fn parameter(written: &Value) -> Value {
     let mut converted = Map::new();
-    for key in ["name", "in", "description", "required", "allowEmptyValue"] {
+    for key in ["name", "in", "description", "required", "allowEmptyValue", SKIP_URL_ENCODING] {
         if let Some(value) = written.get(key) {
             converted.insert(key.to_owned(), value.clone());
         }

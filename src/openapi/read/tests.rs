@@ -102,6 +102,18 @@ fn swagger_2_reads_as_its_successors_do() {
 }
 
 #[test]
+fn microsofts_word_for_reserved_characters_is_read_in_both_versions() {
+    let word = "x-ms-skip-url-encoding";
+    let parameter = json!({"name": "scope", "in": "path", "required": true, "type": "string", word: true});
+    let paths = json!({"/{scope}/locks": {"get": {"parameters": [parameter]}}});
+    for (version, number) in [("swagger", "2.0"), ("openapi", "3.0.0")] {
+        let api = api(&json!({version: number, "paths": paths}));
+        let encoding = &api.operations[0].parameters[0].encoding;
+        assert!(matches!(encoding, ParameterEncoding::Styled { allow_reserved: true, .. }), "{version}: {encoding:?}");
+    }
+}
+
+#[test]
 fn each_security_scheme_is_read() {
     let url = |path: &str| Some(Url::parse(&format!("https://docs.example{path}")).unwrap());
     let flows = |flow: &str| json!({"type": "oauth2", "flows": {flow: {"tokenUrl": "/token", "scopes": {}}}});
