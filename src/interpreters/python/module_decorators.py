@@ -1,4 +1,5 @@
-"""The decorators that make a function a tool: `@tool` of `host`, `@SERVER.tool` of a FastMCP, and those of other libraries."""
+"""Functions are made tools by decorators, `@tool` of `host`, `@SERVER.tool` of a FastMCP and those of other libraries, or given to a
+FastMCP."""
 
 import ast
 import math
@@ -39,6 +40,21 @@ def decorator_of(node, names):
             if found is not None and _is_toolset(value, found):
                 return LibraryTool(made, names)
     return None
+
+
+def added_to_servers(tree, names):
+    """The functions that a file gives to a server without a decorator: `SERVER.add_tool(f)` and `SERVER.tool(f)`."""
+    added = {}
+    for statement in tree.body:
+        called = statement.value if isinstance(statement, ast.Expr) else None
+        is_method = isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute)
+        if not is_method or called.func.attr not in ("add_tool", "tool"):
+            continue
+        found, _, value = names.defined(called.func.value)
+        if found is not None and is_server(value, found) and called.args and isinstance(called.args[0], ast.Name):
+            rest = ast.Call(called.func, called.args[1:], called.keywords)
+            added[called.args[0].id] = ServerTool(rest, names)
+    return added
 
 
 def is_server(value, names):

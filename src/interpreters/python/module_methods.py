@@ -58,7 +58,9 @@ def methods_of(tree, names):
         methods = [method for method in node.body if isinstance(method, FUNCTIONS)]
         if node.name == TOOLKIT and not node.bases:
             found.update({method: (node.name, None) for method in methods if not method.name.startswith("_")})
-        called = next((BASES[name] for name in map(names.of, node.bases) if name in BASES), None)
+        # A module beside the file may have the name of a library.
+        bases = [names.of(base) for base in node.bases if names.defined(base)[0] is None]
+        called = next((BASES[base] for base in bases if base in BASES), None)
         found.update({method: (node.name, ClassTool(node, names)) for method in methods if method.name == called})
     return found
 

@@ -7,7 +7,7 @@ what to write instead; the others are tools all the same.
 import ast
 
 from _sekisho_docstring import Docstring
-from _sekisho_module_decorators import decorator_of, is_server
+from _sekisho_module_decorators import added_to_servers, decorator_of, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
 from _sekisho_module_methods import is_given, methods_of
 from _sekisho_module_names import Modules, Names, Problem
@@ -47,6 +47,7 @@ class _Reader:
         self._tree = tree
         self._names = Names(tree, modules)
         self._methods = methods_of(tree, self._names)
+        self._added = added_to_servers(tree, self._names)
 
     def found(self):
         tools, problems, lines = [], [], {}
@@ -85,7 +86,9 @@ class _Reader:
         return [*functions, *self._methods]
 
     def _decorator(self, node):
-        return self._methods[node][1] if node in self._methods else decorator_of(node, self._names)
+        if node in self._methods:
+            return self._methods[node][1]
+        return decorator_of(node, self._names) or self._added.get(node.name)
 
     def _path(self, node):
         """`NAME`, or `CLASS.NAME` of a method."""
@@ -114,7 +117,8 @@ class _Reader:
         is_public = node.name in public if public is not None else not node.name.startswith("_")
         taken = node.args
         every = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, taken.vararg, taken.kwarg]
-        return (is_public or node in self._methods) and (node.returns is not None or any(one is not None and one.annotation for one in every))
+        is_annotated = node.returns is not None or any(one is not None and one.annotation for one in every)
+        return is_annotated and (is_public or node in self._methods)
 
     def _tool(self, node, decorator):
         options = decorator.options() if decorator is not None else {}

@@ -40,6 +40,9 @@ class FastMCP:
     def tool(self, name_or_function=None, **_options):
         return name_or_function if callable(name_or_function) else _unchanged
 
+    def add_tool(self, function, *_positional, **_options):
+        return function
+
     def resource(self, uri, **_options):
         return _unchanged
 
