@@ -76,6 +76,7 @@ SAME_MODULES = {
     "mcp.server.fastmcp.FastMCP": "fastmcp.FastMCP",
     "mcp.server.FastMCP": "fastmcp.FastMCP",
     "mcp.server.fastmcp.Context": "fastmcp.Context",
+    "mcp.server.Context": "fastmcp.Context",
     "fastmcp.server.context.Context": "fastmcp.Context",
     "langchain.tools.BaseTool": "langchain_core.tools.BaseTool",
     "langchain.tools.tool": "langchain_core.tools.tool",

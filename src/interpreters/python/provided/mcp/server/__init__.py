@@ -1,0 +1,5 @@
+"""Another place of FastMCP."""
+
+from fastmcp import Context, FastMCP
+
+__all__ = ["Context", "FastMCP"]
