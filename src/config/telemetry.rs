@@ -12,7 +12,7 @@ pub struct TelemetryConfig {
     /// What is logged, in the syntax of `RUST_LOG`, which overrides it.
     pub log: String,
     pub log_format: LogFormat,
-    /// Prefix of every metric's name.
+    /// Each metric is exported with this prefix, and with `sekisho`.
     pub metrics_namespace: String,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
+//! Metrics in the Prometheus text format, under `sekisho` and under a namespace of the operator's choice (default `shannon`).
 //!
 //! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
 //! are bounded: offered tools, existing breakers, as many agents, fixed lists of values; a tool name that is not offered counts as
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::LabelPair;
-use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use prometheus::proto::{LabelPair, MetricFamily};
+use prometheus::{IntCounter, IntGauge, Registry, TextEncoder};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
@@ -39,6 +39,7 @@ pub use self::tool::ToolMetrics;
 /// All metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
+    namespace: String,
     registry: Registry,
     families: Arc<Families>,
     counted_tools: Arc<CountedTools>,
@@ -96,6 +97,9 @@ pub struct MetricsError {
     namespace: String,
     problem: prometheus::Error,
 }
+
+/// The namespace under which dashboards and alert rules find each family, whatever the configuration says.
+const OWN_NAMESPACE: &str = "sekisho";
 
 /// The label `tool_name` for calls of unknown tools.
 const UNKNOWN: &str = "unknown";
@@ -272,20 +276,32 @@ impl Metrics {
         self.families.runtime_tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
     }
 
-    /// The text exposition format, version 0.0.4.
+    /// The text exposition format, version 0.0.4: each family under both namespaces, with the same samples, which are read once.
     pub fn render(&self) -> String {
-        let gathered = self.registry.gather();
-        let mut text = Vec::new();
-        if let Err(problem) = TextEncoder::new().encode(&gathered, &mut text) {
-            tracing::error!(%problem, "the metrics cannot be rendered");
-        }
-        let mut text = String::from_utf8(text).unwrap_or_default();
+        let mut gathered = self.registry.gather();
         // A family without children yet (no breaker so far) is left out by the encoder: nobody would
         // see that it exists.
-        for family in self.families.without_samples(&gathered) {
-            text.push_str(&family);
+        let empty = self.families.without_samples(&gathered);
+        let mut text = String::new();
+        write_families(&gathered, &mut text);
+        text.extend(empty.iter().map(|family| family.written_as(&family.name)));
+        if self.namespace == OWN_NAMESPACE {
+            return text;
         }
+        gathered.retain_mut(|family| {
+            let Some(name) = self.own_name(family.name()) else { return false };
+            family.set_name(name);
+            true
+        });
+        write_families(&gathered, &mut text);
+        text.extend(empty.iter().filter_map(|family| Some(family.written_as(&self.own_name(&family.name)?))));
         text
+    }
+
+    /// A family's name under [`OWN_NAMESPACE`]; `None` for those of the process, which have no namespace.
+    fn own_name(&self, name: &str) -> Option<String> {
+        let name = name.strip_prefix(&*self.namespace)?.strip_prefix('_')?;
+        Some(format!("{OWN_NAMESPACE}_{name}"))
     }
 
     fn register(namespace: &str) -> prometheus::Result<Self> {
@@ -319,6 +335,7 @@ impl Metrics {
             agents: AgentLabels::default(),
             stages: std::array::from_fn(|at| families.stage_duration.with_label_values(&[Stage::ALL[at].as_str()])),
             allowed: families.policy_decisions.with_label_values(&[ALLOW]),
+            namespace: namespace.to_owned(),
             registry,
             families,
         })
@@ -366,6 +383,12 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+fn write_families(families: &[MetricFamily], text: &mut String) {
+    if let Err(problem) = TextEncoder::new().encode_utf8(families, text) {
+        tracing::error!(%problem, "the metrics cannot be rendered");
     }
 }
 

@@ -26,7 +26,7 @@ fn root(path: &str) -> PathBuf {
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let words = text.split(|c| !is_part(c));
-    words.filter(|word| word.starts_with("shannon_") || word.starts_with("process_")).map(str::to_owned).collect()
+    words.filter(|word| word.starts_with("sekisho_") || word.starts_with("process_")).map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn every_metric_on_the_board_and_in_the_alerts_is_exported_and_the_board_s
     let help = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let families = help.filter(|(_, help)| !help.starts_with("Deprecated")).map(|(family, _)| family);
     let missing: Vec<_> = families
-        .filter(|family| family.starts_with("shannon_"))
+        .filter(|family| family.starts_with("sekisho_"))
         .filter(|family| !shown.iter().any(|name| name.strip_prefix(family).is_some_and(is_part_of_histogram)))
         .collect();
     assert_eq!(missing, Vec::<&str>::new(), "not on the board");

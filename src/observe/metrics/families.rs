@@ -161,16 +161,34 @@ const STAGE_SECONDS: [f64; 12] =
 /// Up to the default budget of a request (E60) and twice that.
 const DOLLARS: [f64; 9] = [0.0, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
+/// A family that has no samples.
+#[derive(Debug)]
+pub(super) struct EmptyFamily {
+    pub(super) name: String,
+    help: String,
+    kind: &'static str,
+}
+
+impl EmptyFamily {
+    /// `# HELP` and `# TYPE` under a name.
+    pub(super) fn written_as(&self, name: &str) -> String {
+        format!("# HELP {name} {}\n# TYPE {name} {}\n", self.help, self.kind)
+    }
+}
+
 impl Families {
-    /// `# HELP` and `# TYPE` of every family that is missing in `gathered`.
-    pub(super) fn without_samples<'a>(&'a self, gathered: &'a [MetricFamily]) -> impl Iterator<Item = String> + 'a {
+    /// Each family that is missing in `gathered`.
+    pub(super) fn without_samples(&self, gathered: &[MetricFamily]) -> Vec<EmptyFamily> {
         let is_shown = |description: &Desc| gathered.iter().any(|family| family.name() == description.fq_name);
-        self.all().into_iter().flat_map(move |(kind, family)| {
-            family.desc().into_iter().filter(move |description| !is_shown(description)).map(move |description| {
-                let Desc { fq_name, help, .. } = description;
-                format!("# HELP {fq_name} {help}\n# TYPE {fq_name} {kind}\n")
+        let missing = self.all().into_iter().flat_map(|(kind, family)| {
+            let descriptions: Vec<_> = family.desc().into_iter().filter(|description| !is_shown(description)).collect();
+            descriptions.into_iter().map(move |Desc { fq_name, help, .. }| EmptyFamily {
+                name: fq_name.clone(),
+                help: help.clone(),
+                kind,
             })
-        })
+        });
+        missing.collect()
     }
 }
 

@@ -59,6 +59,25 @@ fn every_family_is_exported_with_help_and_type_from_the_start() {
     assert!(text.lines().any(|line| line.starts_with("process_resident_memory_bytes ")), "{text}");
 }
 
+#[test]
+fn every_family_has_the_same_samples_under_the_own_namespace() {
+    for namespace in ["shannon", "gate_1", "sekisho"] {
+        let metrics = Metrics::new(namespace).unwrap();
+        let guard = metrics.enter();
+        metrics.record(Some(&metrics.for_tool("calculator")), &success(), &[]);
+        let text = metrics.render();
+        drop(guard);
+        let under = |namespace: &str| -> BTreeSet<String> {
+            let ours = text.lines().filter(|line| line.contains(&format!("{namespace}_")));
+            ours.map(|line| line.replacen(&format!("{namespace}_"), "", 1)).collect()
+        };
+        assert_eq!(under(namespace), under("sekisho"));
+        assert!(under("sekisho").contains("calls_in_flight 1"), "{text}");
+        let lines: BTreeSet<_> = text.lines().collect();
+        assert_eq!(lines.len(), text.lines().count(), "a line twice: {text}");
+    }
+}
+
 /// An event, and the sample it moves to 1.
 type Move = (fn(&Metrics, &ToolMetrics), &'static str);
 
