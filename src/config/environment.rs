@@ -7,6 +7,21 @@ use std::path::{Path, PathBuf};
 
 use super::yaml::error::ConfigError;
 
+/// Variables that name files of programs and servers, or open what may be reached. A `.env` file that is not beside the
+/// configuration may not set them: it may be one of a folder that an editor has opened.
+const ONLY_BESIDE_THE_CONFIGURATION: [&str; 10] = [
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "MCP_ALLOWED_DOMAINS",
+    "OPENAPI_ALLOWED_DOMAINS",
+    "PYTHON_WASI_WASM_PATH",
+    "SEKISHO_ALLOW_NETWORKS",
+    "SEKISHO_MCP_CONFIG",
+    "SEKISHO_STATE_DIRECTORY",
+    "XDG_STATE_HOME",
+];
+
 /// Variables by name. Values may be secrets: `Debug` shows only names.
 #[derive(Clone, Default)]
 pub struct Environment {
@@ -19,7 +34,7 @@ impl Environment {
     /// folder of the user.
     ///
     /// # Errors
-    /// A `.env` file that cannot be read or parsed.
+    /// A `.env` file that cannot be read or parsed, or one of the working directory that sets what it may not.
     pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigError> {
         // Invalid Unicode becomes U+FFFD, which no number, host or key of ours accepts.
         let mut environment: Self = std::env::vars_os()
@@ -30,8 +45,14 @@ impl Environment {
         {
             environment.set("HOME", home.to_string_lossy());
         }
-        if let Some(file) = find_dotenv(configuration) {
-            environment.underlay(&file)?;
+        let beside = beside(configuration).filter(|file| file.is_file());
+        let in_working_directory = PathBuf::from(DOTENV);
+        match beside {
+            Some(file) => environment.underlay(&file, &[])?,
+            None if in_working_directory.is_file() => {
+                environment.underlay(&in_working_directory, &ONLY_BESIDE_THE_CONFIGURATION)?;
+            }
+            None => {}
         }
         Ok(environment)
     }
@@ -46,12 +67,16 @@ impl Environment {
         self.variables.insert(name.to_owned(), value.into());
     }
 
-    fn underlay(&mut self, file: &Path) -> Result<(), ConfigError> {
+    /// Adds the variables of a file that are not set. `refused`: names that it may not set.
+    fn underlay(&mut self, file: &Path, refused: &[&str]) -> Result<(), ConfigError> {
         let text = fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;
         let entries =
             dotenvy::from_read_iter(text.as_bytes()).map(|entry| entry.map_err(|error| malformed(file, &text, &error)));
         // Of a name that is given twice the last value counts, as in a shell.
         for (name, value) in entries.collect::<Result<BTreeMap<_, _>, _>>()? {
+            if refused.contains(&name.as_str()) && !value.is_empty() && !self.variables.contains_key(&name) {
+                return Err(not_beside(file, &text, &name));
+            }
             self.variables.entry(name).or_insert(value);
         }
         Ok(())
@@ -70,14 +95,25 @@ impl fmt::Debug for Environment {
     }
 }
 
+const DOTENV: &str = ".env";
+
 /// Where a `.env` file may be, first choice first.
 pub fn dotenv_files(configuration: Option<&Path>) -> impl Iterator<Item = PathBuf> {
-    let beside = configuration.and_then(Path::parent).map(|folder| folder.join(".env"));
-    beside.into_iter().chain([PathBuf::from(".env")])
+    beside(configuration).into_iter().chain([PathBuf::from(DOTENV)])
 }
 
-fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
-    dotenv_files(configuration).find(|file| file.is_file())
+fn beside(configuration: Option<&Path>) -> Option<PathBuf> {
+    configuration.and_then(Path::parent).map(|folder| folder.join(DOTENV))
+}
+
+fn not_beside(file: &Path, text: &str, name: &str) -> ConfigError {
+    let sets = |line: &str| line.trim_start().trim_start_matches("export ").trim_start().starts_with(name);
+    let line = text.lines().position(sets).map_or(1, |index| index + 1);
+    let message = format!("{name} cannot be set in this file, since it is not beside the configuration");
+    ConfigError::in_file(file, line, 1, message).advise(
+        "it may come with a folder that an editor has opened; set the variable where the gateway is started, or in a `.env` \
+         file beside the configuration file",
+    )
 }
 
 /// Reports the place and not the text: the line most likely contains a secret.
@@ -98,11 +134,28 @@ mod tests {
     use super::*;
 
     fn with_dotenv(text: &str) -> Result<Environment, ConfigError> {
+        with_dotenv_that_may_not_set(text, &[])
+    }
+
+    fn with_dotenv_that_may_not_set(text: &str, refused: &[&str]) -> Result<Environment, ConfigError> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(".env");
         fs::write(&file, text).unwrap();
         let mut environment = Environment::from_iter([("SET_BY_PROCESS", "process")]);
-        environment.underlay(&file).map(|()| environment)
+        environment.underlay(&file, refused).map(|()| environment)
+    }
+
+    #[test]
+    fn a_file_of_the_working_directory_names_no_files_and_opens_nothing() {
+        for name in ONLY_BESIDE_THE_CONFIGURATION {
+            let text = format!("OPENAI_API_KEY=a\nexport {name}=evil.json\n");
+            let error = with_dotenv_that_may_not_set(&text, &ONLY_BESIDE_THE_CONFIGURATION).unwrap_err().to_string();
+            assert!(error.contains(".env:2:1: ") && error.contains(name), "{error}");
+            assert!(error.contains("beside the configuration file") && !error.contains("evil"), "{error}");
+        }
+        let refused = ["SET_BY_PROCESS", "EMPTY"];
+        let environment = with_dotenv_that_may_not_set("SET_BY_PROCESS=file\nEMPTY=\nA=1\n", &refused).unwrap();
+        assert_eq!((environment.get("SET_BY_PROCESS"), environment.get("A")), (Some("process"), Some("1")));
     }
 
     #[test]

@@ -117,9 +117,15 @@ async fn the_list_of_servers_in_the_working_directory_is_found_and_starts_no_pro
     fs::write(&list, json!({"httpStreamableServers": {"met-data": {"url": url}}}).to_string()).unwrap();
     let variables = "MCP_ALLOWED_DOMAINS=*\nMCP_ALLOWED_DOMAINS=127.0.0.1\nSEKISHO_ALLOW_NETWORKS=127.0.0.1\n";
     fs::write(file(&directory, ".env"), variables).unwrap();
-    let serving = Serving::start(&directory);
+    // Beside no configuration, as in a folder that an editor has opened, it may not allow the host.
+    let checked = sekisho(&directory).arg("check").output().unwrap();
+    let reported = text(&checked);
+    assert!(!checked.status.success() && reported.contains(".env:1:1: MCP_ALLOWED_DOMAINS cannot"), "{reported}");
+    fs::write(file(&directory, "sekisho.yaml"), "limits: {max_queued: 9}\n").unwrap();
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     listed(&serving.url, "met-data__whoami").await;
     drop(serving);
+    fs::remove_file(file(&directory, ".env")).unwrap();
     fs::write(&list, json!({"mcpServers": {"m": entry("fine")}}).to_string()).unwrap();
     let checked = sekisho(&directory).arg("check").output().unwrap();
     let reported = text(&checked);
@@ -130,6 +136,26 @@ async fn the_list_of_servers_in_the_working_directory_is_found_and_starts_no_pro
     fs::write(&list, json!({"mcpServers": {"m": {"url": url, "headers": headers}}}).to_string()).unwrap();
     let checked = sekisho(&directory).arg("check").output().unwrap();
     assert!(!checked.status.success() && text(&checked).contains("reads variables"), "{}", text(&checked));
+}
+
+/// A folder that an editor opens must not add programs.
+#[test]
+fn a_variable_file_in_the_working_directory_names_no_file_of_servers() {
+    let directory = TempDir::new().unwrap();
+    fs::write(file(&directory, "evil.json"), json!({"mcpServers": {"m": entry("fine")}}).to_string()).unwrap();
+    fs::write(file(&directory, ".env"), "SEKISHO_MCP_CONFIG=evil.json\n").unwrap();
+    for arguments in [&["check"][..], &["tools"], &["serve"], &["mcp", "serve"]] {
+        let ran = sekisho(&directory).args(arguments).stdin(Stdio::null()).output().unwrap();
+        let said = text(&ran);
+        assert!(!ran.status.success() && said.contains(".env:1:1: SEKISHO_MCP_CONFIG cannot be set"), "{said}");
+    }
+    let other = TempDir::new().unwrap();
+    fs::write(file(&other, "sekisho.yaml"), "limits: {max_queued: 9}\n").unwrap();
+    let ran = sekisho(&directory).args(["check", "--config", &file(&other, "sekisho.yaml")]).output().unwrap();
+    assert!(text(&ran).contains("SEKISHO_MCP_CONFIG cannot be set"), "{}", text(&ran));
+    fs::write(file(&other, ".env"), "SOMETHING=1\n").unwrap();
+    let ran = sekisho(&directory).args(["check", "--config", &file(&other, "sekisho.yaml")]).output().unwrap();
+    assert!(!text(&ran).contains("SEKISHO_MCP_CONFIG"), "{}", text(&ran));
 }
 
 #[test]
