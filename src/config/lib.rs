@@ -169,14 +169,25 @@ pub struct Config {
 
 impl Config {
     /// Loads the file, if one is given, applies the environment's overrides, and checks the result. Relative paths
-    /// are relative to the working directory.
+    /// are relative to the working directory, but `policy.directory` to the folder of the file.
     ///
     /// # Errors
     /// All errors found: first errors of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         let config = Self::from_document(document, environment, None)?;
-        Ok(Self { file: file.map(Path::to_owned), ..config })
+        let Some(file) = file else { return Ok(config) };
+        let mut findings = Findings::default();
+        config.policy.check_place(file, &mut findings);
+        match findings.found.pop() {
+            Some(finding) => Err(vec![config.set.place(finding)]),
+            None => Ok(config.of_file(file)),
+        }
+    }
+
+    fn of_file(mut self, file: &Path) -> Self {
+        self.policy.take_beside(file);
+        Self { file: Some(file.to_owned()), ..self }
     }
 
     /// Itself, unless its file sets nothing: a file that was cut off would open everything that it had closed, at a
@@ -207,7 +218,7 @@ impl Config {
     ) -> Result<Self, Vec<ConfigError>> {
         let document = Document::parse(file, text).map_err(|error| vec![error])?;
         let config = Self::from_document(Some(document), environment, Some(mcp_files))?;
-        Ok(Self { file: Some(file.to_owned()), ..config })
+        Ok(config.of_file(file))
     }
 
     /// Invalid values, although every type is right: for a configuration built in code.

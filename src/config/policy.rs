@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -14,8 +14,8 @@ const MAX_TIMEOUT_MS: u64 = 60_000;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyConfig {
-    /// A folder of `.rego` files that replaces the whole default set. The built-in default set has no rules of its
-    /// own.
+    /// A folder of `.rego` files that replaces the whole default set, which has no rules of its own. A relative path is relative to
+    /// the folder of this file.
     pub directory: Option<PathBuf>,
     /// A caller with one of these roles may call tools that are `dangerous`; policies may restrict further. At least
     /// one.
@@ -61,11 +61,37 @@ impl ExternalPolicyConfig {
     }
 }
 
+/// Absolute, so that two processes that name the file by different paths have the same configuration.
+fn beside(file: &Path, directory: &Path) -> PathBuf {
+    let place = file.parent().unwrap_or(Path::new("")).join(directory);
+    std::path::absolute(&place).unwrap_or(place)
+}
+
 fn default_external_timeout_ms() -> u64 {
     1_000
 }
 
 impl PolicyConfig {
+    /// Has a relative folder be beside the configuration file: a start in another working directory has the same rules.
+    pub(super) fn take_beside(&mut self, file: &Path) {
+        if let Some(directory) = &mut self.directory {
+            *directory = beside(file, directory);
+        }
+    }
+
+    /// Versions before read a relative folder in the working directory.
+    pub(super) fn check_place(&self, file: &Path, findings: &mut Findings) {
+        let Some(directory) = &self.directory else { return };
+        let place = beside(file, directory);
+        if !place.exists() && directory.is_dir() {
+            findings.add(
+                "policy.directory",
+                format!("{} does not exist: a relative folder is beside the configuration file", place.display()),
+                "move the one of the working directory there, which does not count, or write its whole path",
+            );
+        }
+    }
+
     pub(super) fn check(&self, findings: &mut Findings) {
         if self.dangerous_roles.is_empty() {
             let advice = "set a role, or permit a single tool with `dangerous: false` in `tools.overrides`";

@@ -274,6 +274,21 @@ fn the_lock_is_beside_the_configuration_whatever_the_working_directory_is() {
 }
 
 #[test]
+fn a_relative_folder_of_policies_is_beside_the_configuration() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("sekisho.yaml");
+    for (written, expected) in [("rules", folder.path().join("rules")), ("/etc/rules", "/etc/rules".into())] {
+        let text = format!("policy: {{directory: {written}}}\n");
+        std::fs::write(&file, &text).unwrap();
+        let config = Config::load(Some(&file), &Environment::default()).unwrap();
+        assert_eq!(config.policy.directory, Some(expected));
+        // As two processes compare theirs, and as a text is compared with what is in force.
+        let checked = Config::load_text(&file, text, &Environment::default(), &[]).unwrap();
+        assert_eq!(checked.fingerprint(), config.fingerprint());
+    }
+}
+
+#[test]
 fn hostile_bytes_as_a_configuration() {
     let whole = include_bytes!("../../config/sekisho.yaml");
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";
