@@ -44,6 +44,7 @@ pub fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::UnknownOutcome
         | ErrorCode::ReplayDiverged
         | ErrorCode::SessionLost
+        | ErrorCode::ApprovalLost
         | ErrorCode::NameTaken => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

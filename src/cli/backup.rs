@@ -26,6 +26,13 @@ pub(super) fn restore(common: &Common, file: &Path) -> Exit {
         let restored = restored(&config, file);
         progress.finish_and_clear();
         let folder = config.state_directory();
+        if restored.is_ok() && config.secrets.key.is_none() {
+            present::info(&format!(
+                "copy `secrets.key` of the old state directory to {}: a backup does not have it, and without it what it sealed \
+                 is lost (calls that wait for approval, large results, sign-ins)",
+                folder.display()
+            ));
+        }
         show(common, restored, |contents| format!("restored to {}: {}", folder.display(), described(contents)))
     })
 }

@@ -28,6 +28,9 @@ const EVICTED_PAUSE: Duration = Duration::from_secs(10);
 /// Evicted sessions of which it is looked up at once whether they have a conversation.
 const LOOKED_UP: usize = 500;
 
+/// The name of the key of sealed data in readiness.
+const SEALING_KEY: &str = "secrets.key";
+
 /// The work that is due.
 enum Due {
     All,
@@ -101,6 +104,7 @@ impl Housekeeping {
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }
+        self.report_lost_approvals().await;
         if let Err(error) = self.store.usage().forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
@@ -111,6 +115,21 @@ impl Housekeeping {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
         self.delete_unused_workspaces().await;
+    }
+
+    /// A state that was restored without its key would be noticed only when somebody approves.
+    async fn report_lost_approvals(&self) {
+        match self.pipeline.approvals.count_lost().await {
+            Ok(0) => self.readiness.restore(SEALING_KEY),
+            Ok(lost) => self.readiness.degrade(
+                SEALING_KEY,
+                format!(
+                    "calls that wait for approval and cannot be approved, since the key that sealed them is not in force: {lost}; \
+                     restore `secrets.key` of the gateway that asked, from its state directory or its configuration"
+                ),
+            ),
+            Err(error) => tracing::warn!(%error, "cannot read which calls that wait for approval can be approved"),
+        }
     }
 
     /// A gateway without heartbeats asks for the database's time.

@@ -244,6 +244,17 @@ impl ApprovalStore {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 
+    /// Of those, the ones whose sealed arguments begin with neither of two texts, which have no `%` and no `_`.
+    pub async fn count_pending_unlike(&self, one: &str, other: &str) -> Result<i64, StoreError> {
+        let now = self.0.engine.now_expression();
+        let sql = format!(
+            "SELECT COUNT(*) FROM approvals
+             WHERE state = 'pending' AND expires > {now} AND arguments NOT LIKE $1 AND arguments NOT LIKE $2"
+        );
+        let count = sqlx::query_scalar(AssertSqlSafe(sql)).bind(format!("{one}%")).bind(format!("{other}%"));
+        count.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))
+    }
+
     /// `moment`: the column with the time, if the row may have expired.
     fn approval_of(&self, row: &AnyRow, moment: Option<&str>) -> Result<StoredApproval, StoreError> {
         let read = read_row(row, moment).map_err(|error| self.0.failed(error))?;

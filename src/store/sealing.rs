@@ -75,6 +75,16 @@ impl Sealer {
         self.file.is_some() || self.keys.lock().is_some()
     }
 
+    /// The beginnings of the texts that the two keys in force have sealed; twice the same where there is one.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn beginnings(&self) -> Result<[String; 2], SealingError> {
+        let keys = self.keys()?;
+        let previous = keys.previous.as_ref().unwrap_or(&keys.current);
+        Ok([&keys.current, previous].map(|key| format!("{FORMAT}.{}.", key.id)))
+    }
+
     /// A text that only [`open`](Self::open) reads.
     ///
     /// # Errors

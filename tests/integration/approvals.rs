@@ -16,6 +16,7 @@ use crate::app::{TestApp, answer, code};
 use crate::audit_events::lines;
 use crate::charges::served;
 use crate::cli::{Serving, sekisho, text};
+use crate::lock::until;
 use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
 use crate::policy::with_policy_and;
@@ -285,6 +286,27 @@ async fn what_waits_or_is_approved_survives_a_restart() {
     let app = TestApp::in_directory(app.stop().await, &yaml).await;
     let (_, replayed) = answer(call(&app, "key-of-ann", &json!({"n": 2})).header("x-approval-id", &approved)).await;
     assert_eq!(replayed["output"]["echo"], json!({"n": 2}), "its reply is kept: {replayed}");
+}
+
+/// As in a state that was restored from a backup, which does not have the key.
+#[tokio::test]
+async fn what_another_key_sealed_is_named_and_cannot_be_approved() {
+    let yaml = format!("{KEYS}{ASKS}");
+    let app = TestApp::with(&yaml).await;
+    let id = ask(&app, "key-of-ann", &json!({"n": 1})).await;
+    let directory = app.stop().await;
+    std::fs::remove_file(directory.path().join("state/secrets.key")).unwrap();
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let reason = until(async || {
+        let (_, ready) = answer(app.get("/readyz").bearer_auth("key-of-boss")).await;
+        Some(ready["degraded"]["secrets.key"].as_str()?.to_owned())
+    });
+    let reason = reason.await;
+    assert!(reason.contains("not in force: 1; restore `secrets.key`"), "{reason}");
+    let (status, refused) = decide(&app, "key-of-boss", &id, "approve", json!({})).await;
+    assert_eq!((status, code(&refused)), (StatusCode::CONFLICT, "approval_lost"), "{refused}");
+    let (status, denied) = decide(&app, "key-of-boss", &id, "deny", json!({"reason": "ask again"})).await;
+    assert_eq!((status, &denied["status"]), (StatusCode::OK, &json!("denied")), "{denied}");
 }
 
 #[tokio::test]

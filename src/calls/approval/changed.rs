@@ -7,7 +7,7 @@ use std::iter::repeat;
 use serde_json::Value;
 
 use super::sent::{Kept, check_size};
-use super::{Approval, Approvals, SentToShow, sealed_for};
+use super::{Approval, Approvals, SentToShow, refusal, sealed_for};
 use sekisho_core::call::{Arguments, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
@@ -17,7 +17,7 @@ impl Approvals {
     /// The arguments of the call that was asked for.
     ///
     /// # Errors
-    /// `internal`: they cannot be opened.
+    /// `approval_lost`: they cannot be opened.
     pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
         Ok(self.kept(approval)?.asked)
     }
@@ -25,7 +25,7 @@ impl Approvals {
     /// The arguments with which the call is made instead, if an approver changed them.
     ///
     /// # Errors
-    /// `internal`: they cannot be opened.
+    /// `approval_lost`: they cannot be opened.
     pub fn changed_arguments(&self, approval: &Approval) -> Result<Option<Arguments>, CallError> {
         Ok(self.kept(approval)?.changed)
     }
@@ -43,7 +43,7 @@ impl Approvals {
     /// The digest of the arguments with which the call is made, if it is approved as it is.
     ///
     /// # Errors
-    /// `internal`: they cannot be opened.
+    /// `approval_lost`: they cannot be opened.
     pub fn arguments_sha256(&self, approval: &Approval) -> Result<String, CallError> {
         let arguments = match self.changed_arguments(approval)? {
             Some(changed) => changed,
@@ -55,7 +55,7 @@ impl Approvals {
     /// `sent`: the form in which the changed arguments are sent, where it is another one.
     ///
     /// # Errors
-    /// `too_large`; `internal`: the original arguments cannot be opened, or nothing can be sealed.
+    /// `too_large`; `approval_lost`: the original arguments cannot be opened; `internal`: nothing can be sealed.
     pub(super) fn seal_change(
         &self,
         approval: &Approval,
@@ -70,7 +70,7 @@ impl Approvals {
 
     fn opened(&self, approval: &Approval) -> Result<Vec<u8>, CallError> {
         let whose = sealed_for(&approval.tenant, &approval.caller_key);
-        self.sealer.open(whose, &approval.sealed).map_err(CallError::internal)
+        self.sealer.open(whose, &approval.sealed).map_err(|problem| refusal::not_opened(&problem))
     }
 }
 

@@ -46,6 +46,14 @@ pub(super) fn not_kept(reasons: &[String], error: &SealingError) -> CallError {
     needs_approval(reasons, next).caused_by(error)
 }
 
+/// What was sealed of an approval.
+pub(super) fn not_opened(problem: &SealingError) -> CallError {
+    let SealingError::UnknownKey { .. } = problem else { return CallError::internal(problem) };
+    let message = "what was stored of this approval cannot be opened, since the key that sealed it is not in force: restore \
+                   `secrets.key` of the gateway that asked, or deny the call, so that it is asked for anew";
+    CallError::new(ErrorCode::ApprovalLost, message).caused_by(problem)
+}
+
 pub(super) fn too_large(bytes: usize, max: usize) -> CallError {
     let message = format!(
         "a call that needs approval may have {max} bytes of arguments, and this one has {bytes}: send it in smaller parts"

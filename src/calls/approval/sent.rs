@@ -101,7 +101,7 @@ impl Approvals {
     /// `arguments`, `meta` and `as_task`.
     ///
     /// # Errors
-    /// `internal`: it cannot be opened.
+    /// `approval_lost`: it cannot be opened.
     pub fn shown_sent(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
         let mut shown = Map::new();
         if let Some(ShownDestination { method, address, coding }) = &approval.details.destination {

@@ -13,7 +13,7 @@ impl Approvals {
     /// The arguments as an approver sees them.
     ///
     /// # Errors
-    /// `internal`: they cannot be opened.
+    /// `approval_lost`: they cannot be opened.
     pub fn shown_arguments(&self, approval: &Approval) -> Result<Value, CallError> {
         Ok(shown(self.arguments(approval)?, &approval.details.masks))
     }
@@ -21,7 +21,7 @@ impl Approvals {
     /// The same for the arguments that an approver put in their place.
     ///
     /// # Errors
-    /// `internal`: they cannot be opened.
+    /// `approval_lost`: they cannot be opened.
     pub fn shown_changed_arguments(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
         Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
     }

@@ -30,6 +30,23 @@ impl Approvals {
         Ok(())
     }
 
+    /// How many wait that nobody can approve, since the key that sealed them is not in force.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn count_lost(&self) -> Result<i64, StoreError> {
+        let approvals = self.store.approvals();
+        // Without one that waits, no key is needed yet, and none is generated.
+        let pending = approvals.count_pending().await?;
+        if pending == 0 {
+            return Ok(0);
+        }
+        match self.sealer.beginnings() {
+            Ok([current, previous]) => approvals.count_pending_unlike(&current, &previous).await,
+            Err(_) => Ok(pending),
+        }
+    }
+
     /// The outcome of its call is unknown from now on.
     pub(super) fn record_lost(&self, approval: &Approval) {
         tracing::warn!(
