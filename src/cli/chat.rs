@@ -24,7 +24,7 @@ use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
 use sekisho_agent::prompts::beginning;
 use sekisho_agent::toolbox::{InProcess, OverHttp, Toolbox};
-use sekisho_agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
+use sekisho_agent::{AgentRequest, AgentService, Event, FinishReason, Message, models, service};
 use sekisho_config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
 use sekisho_core::call::{BudgetScopes, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -79,7 +79,7 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
         Ok(prompt) => prompt,
         Err(problem) => {
             present::problem(&problem);
-            return Exit::Refused;
+            return Exit::WrongCommandLine;
         }
     };
     let (mut remote, mut folder) = (None, None);
@@ -124,17 +124,24 @@ fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config
             }
         };
         let Start { prompt, remote, state_directory } = start;
-        let chat = Chat::begin(common.json, agents, command, remote, state_directory);
-        let ended = match (chat, prompt) {
-            (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
-            (Ok(chat), None) => Ok(dialogue::hold(chat).await),
-            (Err(error), _) => Err(error),
+        let mut chat = match Chat::begin(common.json, agents, command, remote, state_directory) {
+            Ok(chat) => chat,
+            Err(error) => return refused(&error),
         };
-        ended.unwrap_or_else(|error| {
-            present::problem(&error.to_string());
-            Exit::Refused
-        })
+        // No provider has failed yet: what is missing is in the configuration.
+        if let Err(problem) = models::open(&chat.profile, chat.agents.gateway().outbound()) {
+            present::problem(&format!("the profile {:?} cannot be used: {problem}", chat.agent));
+            return Exit::Misconfigured;
+        }
+        let Some(prompt) = prompt else { return dialogue::hold(chat).await };
+        chat.ask(prompt).await.map_or_else(|error| refused(&error), exit_of)
     })
+}
+
+/// What the command line asks for does not exist, or the run was refused.
+fn refused(error: &CallError) -> Exit {
+    present::problem(&error.to_string());
+    if error.code() == ErrorCode::InvalidRequest { Exit::WrongCommandLine } else { Exit::Refused }
 }
 
 /// With another gateway's tools, that gateway audits and charges the calls, and may use this machine's state directory:
