@@ -9,8 +9,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, core_dumps, describe, load_config, local_gateway, present};
-use sekisho_api::{BoundListeners, LocalListener, Routes};
-use sekisho_config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
+use sekisho_agent::AgentService;
+use sekisho_api::{BoundListeners, LocalListener};
+use sekisho_config::{AnonymousAccess, Config, ConfigError, LogFormat, TelemetryConfig, Watcher};
 use sekisho_gateway::Gateway;
 use sekisho_observe::{descriptors, telemetry};
 use sekisho_outbound::local_socket::{self, LocalSocket};
@@ -151,8 +152,10 @@ pub(super) fn with_gateway(
 ) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
-        // The terminal is for the result, not for logs.
-        let quiet = TelemetryConfig { log: "warn".into(), ..config.telemetry.clone() };
+        // Standard error is for messages of the command, not for states of a gateway that ends with it. Damage of the audit
+        // trail is one of its messages: the command may be the first to see it.
+        let log = "error,sekisho_audit=warn".into();
+        let quiet = TelemetryConfig { log, log_format: LogFormat::Pretty, ..config.telemetry.clone() };
         let _telemetry = match telemetry::start(&quiet) {
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),
