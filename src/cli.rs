@@ -192,8 +192,8 @@ enum Command {
     /// Add tools: `sekisho add npx -y @modelcontextprotocol/server-filesystem ~/docs`, `sekisho add https://mcp.example.com/mcp`.
     ///
     /// The source is a program with MCP, the URL of an MCP server, the URL or file of an OpenAPI document, or a file of
-    /// Python functions. A running gateway offers the tools without a restart. Where the configuration must allow
-    /// something, the command shows the lines.
+    /// Python functions. A running gateway offers the tools without a restart. Where something is missing (an allowed
+    /// host, a key), the command says all of it, with the lines for the configuration.
     Add(add::AddCommand),
     /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
     #[cfg(feature = "console")]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
@@ -13,6 +14,7 @@ use super::gateway_servers::GatewayServers;
 use super::import::{self, Import};
 use super::{Common, Exit, local_gateway, present, tools};
 use sekisho_config::{Config, Environment, TOOL_FILE_RULE, is_tool_file, mcp_file};
+use sekisho_outbound::{AddressGuard, DomainList};
 
 #[derive(Debug, Args)]
 pub(super) struct AddCommand {
@@ -74,7 +76,7 @@ pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
 
 /// The kind, unless it is a URL that may be of two kinds.
 fn kind_of(source: &str, arguments: &[String]) -> Option<Kind> {
-    let url = Url::parse(source).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let url = as_url(source);
     let path = url.as_ref().map_or(source, Url::path).trim_end_matches('/').to_ascii_lowercase();
     let ends_with = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
     let is_document = ends_with(&[".json", ".yaml", ".yml"]);
@@ -87,6 +89,10 @@ fn kind_of(source: &str, arguments: &[String]) -> Option<Kind> {
         None if arguments.is_empty() && ends_with(&[".py"]) => Some(Kind::Python),
         None => Some(Kind::Program),
     }
+}
+
+fn as_url(source: &str) -> Option<Url> {
+    Url::parse(source).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 /// Asks on a terminal.
@@ -141,6 +147,10 @@ fn name_of(kind: Kind, source: &str, arguments: &[String]) -> String {
 fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Config, Failure> {
     let environment = Environment::of_process(common.config.as_deref()).map_err(|error| error.to_string())?;
     let config = local_gateway::configuration(common)?;
+    let missing = missing(command, &config, &environment);
+    if !missing.is_empty() {
+        return Err(format!("{name} needs first:\n  {}\nrun the command again then", missing.join("\n  ")).into());
+    }
     let mut servers = GatewayServers::read(config, environment)?;
     servers.add(name, entry(command))?;
     servers.write()?;
@@ -148,11 +158,44 @@ fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Confi
     Ok(local_gateway::configuration(common)?)
 }
 
+/// What a server needs that is not there yet: all of it at once.
+fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> Vec<String> {
+    let mut missing = Vec::new();
+    if let Some(variable) = command.key_env.as_deref().filter(|variable| environment.get(variable).is_none()) {
+        missing.push(format!("{variable} is not set: set it to the key, here and where the gateway is started"));
+    }
+    let Some(url) = as_url(&command.source) else { return missing };
+    let (outbound, host) = (&config.outbound, url.host_str().unwrap_or_default());
+    if !DomainList::parse(&outbound.mcp_allowed_domains).is_ok_and(|allowed| allowed.allows(&url)) {
+        missing.push(format!(
+            "its host {host} is not in `outbound.mcp_allowed_domains`: add it to the configuration, as in `outbound: \
+             {{mcp_allowed_domains: [{host}]}}`, or to MCP_ALLOWED_DOMAINS"
+        ));
+    }
+    let is_permitted = |address| AddressGuard::shared(&outbound.allow_networks).is_ok_and(|it| it.permits(address));
+    if let Some(address) = address_of(&url).filter(|address| !is_permitted(*address)) {
+        missing.push(format!(
+            "its address {address} is not public: add it to the configuration, as in `outbound: {{allow_networks: \
+             [{address}]}}`, or to SEKISHO_ALLOW_NETWORKS"
+        ));
+    }
+    missing
+}
+
+/// Where the URL shows it.
+fn address_of(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        url::Host::Ipv4(address) => Some(address.into()),
+        url::Host::Ipv6(address) => Some(address.into()),
+        url::Host::Domain(name) => (name == "localhost").then_some(Ipv4Addr::LOCALHOST.into()),
+    }
+}
+
+/// The entry of the server. Where the variable of its key is not set, the gateway starts still, and notes it.
 fn entry(command: &AddCommand) -> Value {
-    let is_url = Url::parse(&command.source).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    let key = command.key_env.as_ref().map(|variable| (variable, format!("${{{variable}}}")));
+    let key = command.key_env.as_ref().map(|variable| (variable, format!("${{{variable}:-}}")));
     let mut entry = Map::new();
-    if is_url {
+    if as_url(&command.source).is_some() {
         entry.insert("url".to_owned(), command.source.as_str().into());
         if let Some((_, value)) = key {
             entry.insert("headers".to_owned(), json!({"Authorization": format!("Bearer {value}")}));
@@ -239,13 +282,36 @@ mod tests {
     fn an_entry_has_a_reference_to_the_key() {
         for (line, expected) in [
             ("npx -y x --key-env A", json!({"command": "npx", "args": ["-y", "x", "--key-env", "A"]})),
-            ("--key-env A npx -y x", json!({"command": "npx", "args": ["-y", "x"], "env": {"A": "${A}"}})),
+            ("--key-env A npx -y x", json!({"command": "npx", "args": ["-y", "x"], "env": {"A": "${A:-}"}})),
             (
                 "https://mcp.example.com/mcp --key-env A",
-                json!({"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${A}"}}),
+                json!({"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${A:-}"}}),
             ),
         ] {
             assert_eq!(entry(&parsed(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_missing_is_said_at_once() {
+        let config = Config::default();
+        let environment = Environment::from_iter([("SET", "k")]);
+        for (line, expected) in [
+            ("uvx mcp-server-time", &[][..]),
+            ("--key-env SET uvx mcp-server-time", &[]),
+            ("--key-env A uvx mcp-server-time", &["A is not set"]),
+            ("https://mcp.example.com/mcp --key-env SET", &["mcp_allowed_domains: [mcp.example.com]"]),
+            (
+                "http://127.0.0.1:3000/mcp --key-env A",
+                &["A is not set", "mcp_allowed_domains: [127.0.0.1]", "allow_networks: [127.0.0.1]"],
+            ),
+            ("http://localhost/mcp", &["mcp_allowed_domains: [localhost]", "allow_networks: [127.0.0.1]"]),
+        ] {
+            let found = missing(&parsed(line), &config, &environment);
+            assert_eq!(found.len(), expected.len(), "{line}: {found:?}");
+            for (found, part) in found.iter().zip(expected) {
+                assert!(found.contains(*part), "{line}: {found}");
+            }
         }
     }
 }

@@ -117,7 +117,25 @@ pub(super) fn show_source(common: &Common, config: &Config, name: &str) -> Exit 
         present::problem("it offers no tools; `sekisho check` shows why");
         return Exit::Failed;
     }
-    show(common, &ListingCommand::List, &Value::Array(tools))
+    let dangers = dangers(&tools, &config.policy.dangerous_roles);
+    let exit = show(common, &ListingCommand::List, &Value::Array(tools));
+    if let Some(dangers) = dangers {
+        present::info(&dangers);
+    }
+    exit
+}
+
+/// Why some of them need a role, and how to open one.
+fn dangers(tools: &[Value], roles: &[String]) -> Option<String> {
+    let dangerous = tools.iter().filter(|tool| tool["dangerous"] == true).filter_map(|tool| tool["name"].as_str());
+    let dangerous: Vec<_> = dangerous.collect();
+    let (first, roles) = (dangerous.first()?, roles.join(" or "));
+    Some(format!(
+        "{} of {} tools are dangerous, since their source says that they destroy something, or `tools.overrides` does: callers \
+         need the role {roles}; `tools: {{overrides: {{{first}: {{dangerous: false}}}}}}` in the configuration opens one",
+        dangerous.len(),
+        tools.len()
+    ))
 }
 
 fn ask(remote: &Remote, command: &ListingCommand) -> Result<Value, super::client::Unanswered> {
@@ -193,4 +211,23 @@ fn show(common: &Common, command: &ListingCommand, answer: &Value) -> Exit {
     });
     present::lines(rows.collect());
     Exit::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn dangerous_tools_are_counted_with_the_role_that_they_need() {
+        let tools =
+            [json!({"name": "a", "dangerous": false}), json!({"name": "b", "dangerous": true}), json!({"name": "c"})];
+        let dangers = |tools: &[Value]| dangers(tools, &["operator".to_owned(), "sre".to_owned()]);
+        assert_eq!(dangers(&tools[..1]), None);
+        let said = dangers(&tools).unwrap();
+        for part in ["1 of 3 tools", "the role operator or sre", "tools: {overrides: {b: {dangerous: false}}}"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
 }

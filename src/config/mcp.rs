@@ -152,11 +152,13 @@ impl McpConfig {
         errors
     }
 
-    /// Settings of servers that have no effect, by path.
+    /// Settings of servers that have no effect, and variables that are not set, by path.
     pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
-        self.servers
-            .iter()
-            .filter_map(|(name, settings)| Some((format!("mcp.servers.{name}"), settings.unread_members()?)))
+        self.servers.iter().filter_map(|(name, settings)| {
+            let notes = [settings.unread_members(), settings.unset_variables()];
+            let notes: Vec<_> = notes.into_iter().flatten().collect();
+            (!notes.is_empty()).then(|| (format!("mcp.servers.{name}"), notes.join("; ")))
+        })
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {

@@ -102,7 +102,10 @@ fn one_verb_adds_tools_of_each_kind_or_says_what_is_missing() {
     let (code, shown) = add(&program);
     assert!(code == Some(0) && shown.contains("m__echo"), "{shown}");
     let servers = fs::read_to_string(directory.path().join("state/mcp.json")).unwrap();
-    assert!(servers.contains("${MOOD}"), "{servers}");
+    assert!(servers.contains("${MOOD:-}"), "{servers}");
+    // Started without the variable, the gateway says which key is missing.
+    let checked = text(&sekisho(&directory).arg("check").output().unwrap());
+    assert!(checked.contains("variables that are not set: `MOOD` (`env.MOOD`)"), "{checked}");
     fs::write(directory.path().join("weather.py"), "def cold(celsius: float) -> bool:\n    return celsius < 0\n")
         .unwrap();
     let orders = crate::checkout::checkout().join("examples/openapi/orders.openapi.yaml");

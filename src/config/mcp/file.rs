@@ -125,6 +125,7 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         env: texts(entry, "env", environment)?,
         env_references: references(entry, "env"),
         unread: entry.keys().filter(|key| !is_known(key)).cloned().collect(),
+        variables: ["env", "headers"].into_iter().flat_map(|key| variables(entry, key)).collect(),
         cwd: text("cwd")?.map(Into::into),
         url,
         transport,
@@ -177,6 +178,17 @@ fn references(entry: &Map<String, Value>, key: &str) -> BTreeSet<String> {
     named.map(|(name, _)| name.clone()).collect()
 }
 
+/// By `key.NAME`, the first variable that a member names.
+fn variables(entry: &Map<String, Value>, key: &str) -> Vec<(String, String)> {
+    let members = entry.get(key).and_then(Value::as_object).into_iter().flatten();
+    let named = members.filter_map(|(name, value)| {
+        let (_, reference) = value.as_str()?.split_once("${")?;
+        let variable = reference.trim_start_matches("env:").split([':', '}']).next()?;
+        Some((format!("{key}.{name}"), variable.to_owned()))
+    });
+    named.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +236,30 @@ mod tests {
             "{note}"
         );
         assert!(!note.contains("hunter2"), "{note}");
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_named() {
+        let servers = parsed(
+            r#"{"mcpServers": {
+                "a": {"command": "x", "env": {"KEY": "${A_KEY:-}", "SET": "${TOKEN:-}", "NONE": ""}},
+                "b": {"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${env:B_KEY:-}"}, "other": 1},
+                "c": {"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN:-}"}}}}"#,
+        );
+        let config = McpConfig { servers: servers.unwrap(), ..McpConfig::default() };
+        let notes: Vec<_> = config.notes().collect();
+        let unset = "; set them where the gateway is started";
+        let unread = "members of its entry in the `mcpServers` file that are not read: `other`";
+        assert_eq!(
+            notes,
+            [
+                ("mcp.servers.a".to_owned(), format!("variables that are not set: `A_KEY` (`env.KEY`){unset}")),
+                (
+                    "mcp.servers.b".to_owned(),
+                    format!("{unread}; variables that are not set: `B_KEY` (`headers.Authorization`){unset}")
+                ),
+            ]
+        );
     }
 
     #[test]

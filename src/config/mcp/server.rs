@@ -30,6 +30,9 @@ pub struct McpServerSettings {
     /// The members of its entry in an `mcpServers` file that are not read.
     #[serde(skip)]
     pub unread: BTreeSet<String>,
+    /// By `env.NAME` or `headers.NAME`, the variable that the member of an entry in an `mcpServers` file names.
+    #[serde(skip)]
+    pub variables: BTreeMap<String, String>,
     /// The working directory of the program.
     pub cwd: Option<PathBuf>,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
@@ -129,6 +132,7 @@ impl Default for McpServerSettings {
             env: BTreeMap::new(),
             env_references: BTreeSet::new(),
             unread: BTreeSet::new(),
+            variables: BTreeMap::new(),
             cwd: None,
             url: None,
             allow_networks: Vec::new(),
@@ -239,6 +243,22 @@ impl McpServerSettings {
         (!unread.is_empty()).then(|| {
             format!("members of its entry in the `mcpServers` file that are not read: {}{nested}", unread.join(", "))
         })
+    }
+
+    /// A note about members that are empty, since the variable that they name is not set.
+    pub(super) fn unset_variables(&self) -> Option<String> {
+        let is_unset = |member: &str| {
+            let value = match member.split_once('.') {
+                Some(("env", name)) => self.env.get(name),
+                Some((_, name)) => self.headers.get(name),
+                None => None,
+            };
+            value.is_some_and(|value| matches!(value.expose().trim(), "" | "Bearer"))
+        };
+        let unset = self.variables.iter().filter(|(member, _)| is_unset(member));
+        let unset: Vec<_> = unset.map(|(member, variable)| format!("`{variable}` (`{member}`)")).collect();
+        (!unset.is_empty())
+            .then(|| format!("variables that are not set: {}; set them where the gateway is started", unset.join(", ")))
     }
 
     /// Maximum sessions of callers at once.

@@ -159,6 +159,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         env: _,
         env_references: _,
         unread: _,
+        variables: _,
         cwd,
         url,
         allow_networks,
