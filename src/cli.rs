@@ -4,6 +4,7 @@ mod add;
 mod approvals;
 mod audit;
 mod backup;
+mod build_info;
 mod call;
 #[cfg(feature = "agent")]
 mod chat;
@@ -55,7 +56,7 @@ use sekisho_config::{Config, ConfigError, Environment};
 /// Exit codes: 0 success · 1 the tool failed, or a check found problems · 2 invalid command line · 3 the call was
 /// refused · 4 invalid configuration, or the service cannot start · 5 the server at `--server` cannot be reached.
 #[derive(Debug, Parser)]
-#[command(name = "sekisho", version, max_term_width = 100)]
+#[command(name = "sekisho", version, long_version = build_info::LONG_VERSION, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     common: Common,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Common, Exit, ServeOptions, core_dumps, describe, load_config, local_gateway, present};
+use super::{Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present};
 use sekisho_agent::AgentService;
 use sekisho_api::{BoundListeners, LocalListener};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, LogFormat, TelemetryConfig, Watcher};
@@ -47,8 +47,10 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(gateway) => gateway,
             Err(problem) => return misconfigured(&problem),
         };
-        let routes = match routes_of_agents(&gateway) {
-            Ok(routes) => routes,
+        let metrics = &gateway.pipeline.settlement.metrics;
+        metrics.describe_build(build_info::COMMIT, build_info::DATE, build_info::TARGET);
+        let agents = match AgentService::new(&gateway) {
+            Ok(agents) => agents,
             Err(problem) => return misconfigured(&problem),
         };
         let tools = gateway.pipeline.registry.snapshot().tools().len();

@@ -1,6 +1,9 @@
 //! The shared types: the caller, the call, its deadline, its result, and its errors. State and types only: no
 //! configuration, no input or output.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("sekisho runs on Linux; on macOS and Windows run it in a container");
+
 pub mod administration;
 pub mod amount;
 pub mod approval;

@@ -6,6 +6,7 @@
 
 mod agents;
 mod approvals;
+mod exposition;
 mod families;
 mod large_results;
 mod sandbox;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::{LabelPair, MetricFamily};
-use prometheus::{IntCounter, IntGauge, Registry, TextEncoder};
+use prometheus::proto::LabelPair;
+use prometheus::{IntCounter, IntGauge, Registry};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
@@ -97,9 +98,6 @@ pub struct MetricsError {
     namespace: String,
     problem: prometheus::Error,
 }
-
-/// The namespace under which dashboards and alert rules find each family, whatever the configuration says.
-const OWN_NAMESPACE: &str = "sekisho";
 
 /// The label `tool_name` for calls of unknown tools.
 const UNKNOWN: &str = "unknown";
@@ -266,6 +264,12 @@ impl Metrics {
         self.families.idempotent_replays.inc();
     }
 
+    /// Says from which commit and for which target the program was built, which the libraries do not know.
+    pub fn describe_build(&self, commit: &str, date: &str, target: &str) {
+        self.families.build_info.reset();
+        set_build(&self.families, commit, date, target);
+    }
+
     /// Closed segments of the audit trail that are not in object storage yet.
     pub fn set_segments_waiting(&self, segments: usize) {
         self.families.audit_segments_waiting.set(i64::try_from(segments).unwrap_or(i64::MAX));
@@ -276,41 +280,12 @@ impl Metrics {
         self.families.runtime_tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
     }
 
-    /// The text exposition format, version 0.0.4: each family under both namespaces, with the same samples, which are read once.
-    pub fn render(&self) -> String {
-        let mut gathered = self.registry.gather();
-        // A family without children yet (no breaker so far) is left out by the encoder: nobody would
-        // see that it exists.
-        let empty = self.families.without_samples(&gathered);
-        let mut text = String::new();
-        write_families(&gathered, &mut text);
-        text.extend(empty.iter().map(|family| family.written_as(&family.name)));
-        if self.namespace == OWN_NAMESPACE {
-            return text;
-        }
-        gathered.retain_mut(|family| {
-            let Some(name) = self.own_name(family.name()) else { return false };
-            family.set_name(name);
-            true
-        });
-        write_families(&gathered, &mut text);
-        text.extend(empty.iter().filter_map(|family| Some(family.written_as(&self.own_name(&family.name)?))));
-        text
-    }
-
-    /// A family's name under [`OWN_NAMESPACE`]; `None` for those of the process, which have no namespace.
-    fn own_name(&self, name: &str) -> Option<String> {
-        let name = name.strip_prefix(&*self.namespace)?.strip_prefix('_')?;
-        Some(format!("{OWN_NAMESPACE}_{name}"))
-    }
-
     fn register(namespace: &str) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let families = Arc::new(Families::register(namespace, &registry)?);
         let counted_tools = Arc::default();
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
-        families.build_info.with_label_values(&version).set(1);
+        set_build(&families, "", "", "");
         families.configuration_last_reload_successful.set(1);
         families.policy_last_reload_successful.set(1);
         for decision in [DENY, REQUIRE_APPROVAL] {
@@ -386,10 +361,9 @@ impl Drop for InFlight {
     }
 }
 
-fn write_families(families: &[MetricFamily], text: &mut String) {
-    if let Err(problem) = TextEncoder::new().encode_utf8(families, text) {
-        tracing::error!(%problem, "the metrics cannot be rendered");
-    }
+fn set_build(families: &Families, commit: &str, date: &str, target: &str) {
+    let (version, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    families.build_info.with_label_values(&[version, os, arch, commit, date, target]).set(1);
 }
 
 /// The kind of a part that does not work, by its name in readiness.

@@ -69,6 +69,17 @@ fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
 }
 
 #[test]
+fn the_version_says_what_was_built() {
+    let directory = TempDir::new().unwrap();
+    let version = concat!("sekisho ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(&run(&directory, &["-V"])).trim(), version);
+    let long = text(&run(&directory, &["--version"]));
+    let described = long.trim().strip_prefix(version).and_then(|rest| rest.strip_prefix(" (")?.strip_suffix(')'));
+    // With its commit in a release only: a build for tests would begin anew with each commit.
+    assert!(described.is_some_and(|text| text.contains("commit") && text.contains(std::env::consts::ARCH)), "{long}");
+}
+
+#[test]
 fn exit_codes_show_the_result() {
     let directory = TempDir::new().unwrap();
     for (arguments, code) in [

@@ -146,8 +146,8 @@ families! {
     approval_waiters: IntGauge = "approval_waiters" {},
     /// Tasks of the asynchronous runtime that have not ended: connections, calls, sessions and background work.
     runtime_tasks: IntGauge = "runtime_tasks" {},
-    /// Always 1; its labels describe the build.
-    build_info: IntGaugeVec = "build_info" { version, os, arch },
+    /// Always 1; its labels describe the build, with the commit and its date where these are known.
+    build_info: IntGaugeVec = "build_info" { version, os, arch, commit, date, target },
 }
 
 /// From an instant tool to the longest timeouts.

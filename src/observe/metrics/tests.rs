@@ -218,6 +218,18 @@ fn every_family_is_moved_by_what_it_counts() {
 }
 
 #[test]
+fn one_build_is_described() {
+    let metrics = Metrics::new("ns").unwrap();
+    metrics.describe_build("0123456789ab", "2026-11-30", "x86_64-unknown-linux-gnu");
+    let text = metrics.render();
+    let builds: Vec<_> = text.lines().filter(|line| line.starts_with("ns_build_info{")).collect();
+    assert_eq!(builds.len(), 1, "{builds:?}");
+    for part in ["commit=\"0123456789ab\"", "date=\"2026-11-30\"", "target=\"x86_64-unknown-linux-gnu\""] {
+        assert!(builds[0].contains(part), "{builds:?}");
+    }
+}
+
+#[test]
 fn a_rejected_reload_is_seen_until_one_is_accepted() {
     let metrics = Metrics::new("ns").unwrap();
     let gauge = || value(&metrics, "ns_policy_last_reload_successful");
