@@ -100,7 +100,9 @@ pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
     match sekisho_core::json::parse(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err("the arguments must be a JSON object, such as '{\"expression\": \"1+1\"}'".into()),
-        Err(problem) => Err(format!("the arguments are not acceptable JSON: {problem}")),
+        Err(problem) => Err(format!(
+            "the arguments are not acceptable JSON: {problem}; write an object in single quotes, such as '{{\"expression\": \"1+1\"}}'"
+        )),
     }
 }
 
@@ -154,7 +156,7 @@ const COMMANDS: [(&str, &str, &str); 3] = [
 ];
 
 /// A message of the gateway, with commands in place of routes.
-fn in_commands(message: &str) -> String {
+pub(super) fn in_commands(message: &str) -> String {
     let mut message = message.to_owned();
     for (before, after, command) in COMMANDS {
         let found = message.split_once(before).map(|(start, rest)| (start.to_owned(), rest.to_owned()));

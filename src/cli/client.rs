@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use url::Url;
 
+use super::call::in_commands;
 use super::{Exit, present};
 use sekisho_api::NamedCaller;
 use sekisho_config::OutboundConfig;
@@ -179,7 +180,7 @@ impl Remote {
 
 /// The error message of a refusal.
 pub(super) fn sentence(reply: &Value) -> String {
-    reply["error"].as_str().unwrap_or("the server refused the request without an error message").to_owned()
+    in_commands(reply["error"].as_str().unwrap_or("the server refused the request without an error message"))
 }
 
 /// The items of a page, and the `after` of the next one. `after`: of this page.

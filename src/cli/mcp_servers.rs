@@ -99,7 +99,9 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
         ServersCommand::Remove { name, file } => {
             let file = file.find(common)?;
             let mut servers = read(&file)?;
-            servers.shift_remove(&name).ok_or_else(|| format!("{} has no server {name:?}", file.display()))?;
+            servers.shift_remove(&name).ok_or_else(|| {
+                format!("{} has no server {name:?}; `sekisho mcp list` shows its servers", file.display())
+            })?;
             write(&file, &servers)?;
             present::line(&format!("removed {name} from {}", file.display()));
         }

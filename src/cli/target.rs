@@ -1,8 +1,6 @@
 //! Whether a command uses a running gateway, and which one: `--server`, or its variable. A command that cannot use one
 //! refuses, since the result would come from another machine than the named one.
 
-use url::Url;
-
 use super::call::Identity;
 use super::mcp::McpCommand;
 use super::sandbox::SandboxCommand;
@@ -37,8 +35,10 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
         (Some(_), _) => "--server",
         (None, Some(_)) if support == RemoteSupport::Ignored => return Ok(()),
         (None, Some(text)) => {
-            let address = Url::parse(text.trim());
-            common.server = Some(address.map_err(|error| format!("{SERVER_VARIABLE} is not an address: {error}"))?);
+            let address = super::server_address(text.trim());
+            common.server = Some(address.map_err(|_| {
+                format!("{SERVER_VARIABLE} is not an address of a gateway; write it like http://127.0.0.1:8080")
+            })?);
             SERVER_VARIABLE
         }
         (None, None) => return Ok(()),

@@ -7,6 +7,7 @@ mod run_cases;
 use clap::Subcommand;
 use serde_json::Value;
 
+use super::call::in_commands;
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
 use sekisho_calls::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
@@ -166,7 +167,7 @@ fn look_up(snapshot: &Snapshot, command: &ListingCommand) -> Result<Value, Strin
             serde_json::to_value(hits.map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
         }
         ListingCommand::Show { name } => {
-            let tool = snapshot.get(name).ok_or_else(|| snapshot.missing(name, |_| true).message().to_owned())?;
+            let tool = snapshot.get(name).ok_or_else(|| in_commands(snapshot.missing(name, |_| true).message()))?;
             serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
                 merge(&mut shown, serde_json::to_value(ToolSchema::whole(tool))?);
                 Ok(shown)

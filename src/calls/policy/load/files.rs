@@ -96,5 +96,9 @@ fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, errors: &mut V
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> PolicyError {
-    PolicyError::new(path.display().to_string(), None, format!("cannot be read: {error}"))
+    PolicyError::new(
+        path.display().to_string(),
+        None,
+        format!("cannot be read: {error}; check the path and its permissions"),
+    )
 }
