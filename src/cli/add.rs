@@ -158,7 +158,7 @@ fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Confi
     Ok(local_gateway::configuration(common)?)
 }
 
-/// What a server needs that is not there yet: all of it at once.
+/// Everything that a server still lacks, at once.
 fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(variable) = command.key_env.as_deref().filter(|variable| environment.get(variable).is_none()) {

@@ -7,5 +7,5 @@ pub(super) const DATE: &str = env!("SEKISHO_BUILD_DATE");
 
 pub(super) const TARGET: &str = env!("SEKISHO_BUILD_TARGET");
 
-/// What `--version` shows; `-V` shows the version alone.
+/// The text of `--version`; `-V` shows only the version.
 pub(super) const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SEKISHO_BUILD"), ")");

@@ -128,7 +128,7 @@ fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config
             Ok(chat) => chat,
             Err(error) => return refused(&error),
         };
-        // No provider has failed yet: what is missing is in the configuration.
+        // No provider has failed yet: the configuration lacks something.
         if let Err(problem) = models::open(&chat.profile, chat.agents.gateway().outbound()) {
             present::problem(&format!("the profile {:?} cannot be used: {problem}", chat.agent));
             return Exit::Misconfigured;
@@ -138,7 +138,7 @@ fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config
     })
 }
 
-/// What the command line asks for does not exist, or the run was refused.
+/// The command line names something that does not exist, or the run was refused.
 fn refused(error: &CallError) -> Exit {
     present::problem(&error.to_string());
     if error.code() == ErrorCode::InvalidRequest { Exit::WrongCommandLine } else { Exit::Refused }

@@ -154,10 +154,8 @@ pub(super) fn with_gateway(
 ) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
-        // Standard error is for messages of the command, not for states of a gateway that ends with it. Damage of the audit
-        // trail is one of its messages: the command may be the first to see it.
-        let log = "error,sekisho_audit=warn".into();
-        let quiet = TelemetryConfig { log, log_format: LogFormat::Pretty, ..config.telemetry.clone() };
+        // Standard error is for messages of the command, not for states of a gateway that ends with it.
+        let quiet = TelemetryConfig { log: "error".into(), log_format: LogFormat::Pretty, ..config.telemetry.clone() };
         let _telemetry = match telemetry::start(&quiet) {
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),

@@ -34,7 +34,7 @@ impl Environment {
     /// folder of the user.
     ///
     /// # Errors
-    /// A `.env` file that cannot be read or parsed, or one of the working directory that sets what it may not.
+    /// A `.env` file that cannot be read or parsed, or one of the working directory that sets a variable it may not set.
     pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigError> {
         // Invalid Unicode becomes U+FFFD, which no number, host or key of ours accepts.
         let mut environment: Self = std::env::vars_os()

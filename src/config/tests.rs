@@ -282,7 +282,7 @@ fn a_relative_folder_of_policies_is_beside_the_configuration() {
         std::fs::write(&file, &text).unwrap();
         let config = Config::load(Some(&file), &Environment::default()).unwrap();
         assert_eq!(config.policy.directory, Some(expected));
-        // As two processes compare theirs, and as a text is compared with what is in force.
+        // As two processes compare theirs, and as a text is compared with the configuration in force.
         let checked = Config::load_text(&file, text, &Environment::default(), &[]).unwrap();
         assert_eq!(checked.fingerprint(), config.fingerprint());
     }

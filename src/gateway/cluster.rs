@@ -118,7 +118,8 @@ impl Cluster {
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         self.replica.as_ref().ok_or_else(|| {
-            let message = "this gateway is no replica: set `cluster.enabled`, and `store.url` to the database of all of them";
+            let message =
+                "this gateway is no replica: set `cluster.enabled`, and `store.url` to the database of all of them";
             CallError::new(ErrorCode::NotFound, message)
         })
     }

@@ -46,7 +46,7 @@ pub(super) fn not_kept(reasons: &[String], error: &SealingError) -> CallError {
     needs_approval(reasons, next).caused_by(error)
 }
 
-/// What was sealed of an approval.
+/// The sealed record of an approval cannot be opened.
 pub(super) fn not_opened(problem: &SealingError) -> CallError {
     let SealingError::UnknownKey { .. } = problem else { return CallError::internal(problem) };
     let message = "what was stored of this approval cannot be opened, since the key that sealed it is not in force: restore \

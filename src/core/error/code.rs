@@ -29,7 +29,7 @@ pub enum ErrorCode {
     ApprovalExpired,
     /// The approval is for another call.
     ApprovalMismatch,
-    /// What was stored of the approval cannot be opened: the key that sealed it is not in force.
+    /// The record of the approval cannot be opened: the key that sealed it is not in force.
     ApprovalLost,
     ToolChanged,
     UnknownTool,

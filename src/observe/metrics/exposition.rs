@@ -31,7 +31,7 @@ impl Metrics {
         text
     }
 
-    /// A family's name under [`OWN_NAMESPACE`]; `None` for those of the process, which have no namespace.
+    /// A family's name under [`OWN_NAMESPACE`]; `None` for the families of the process, which have no namespace.
     fn own_name(&self, name: &str) -> Option<String> {
         let name = name.strip_prefix(&*self.namespace)?.strip_prefix('_')?;
         Some(format!("{OWN_NAMESPACE}_{name}"))
