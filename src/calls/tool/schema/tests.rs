@@ -109,6 +109,11 @@ fn a_refusal_has_the_path_and_what_to_do() {
             "/units additionalProperties: the arguments may have only the names `expression`, `count`, `unit`, `items`, \
              `who`, `status`, `sort`, `shape`, `address`; `units` is not allowed, did you mean `unit`?",
         ),
+        (
+            json!({"expression": "1", "city": "Oslo"}),
+            "/city additionalProperties: the arguments may have only the names `expression`, `count`, `unit`, `items`, \
+             `who`, `status`, `sort`, `shape`, `address`; put `city` into `address`",
+        ),
     ];
     for (arguments, expected) in cases {
         assert_eq!(refusals(&schema, arguments.clone()), [expected], "{arguments}");

@@ -115,7 +115,10 @@ impl ViolationFormatter<'_> {
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 let known = self.declared_beside(error);
                 let each = unexpected.iter().take(MAX_VIOLATIONS);
-                violations.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
+                violations.extend(each.map(|name| {
+                    let holder = self.holder_of(error, name);
+                    self.unexpected(path, error.kind().keyword(), name, &known, holder)
+                }));
             }
             kind => {
                 let (demand, remark) = self.sentence(error);
@@ -136,7 +139,15 @@ impl ViolationFormatter<'_> {
         SchemaViolation { path: shorten(&path, MAX_PATH), rule: "required".into(), demand, remark: String::new() }
     }
 
-    fn unexpected(&self, parent: &str, rule: &str, name: &str, known: &[&str]) -> SchemaViolation {
+    /// `holder`: the member that may have the name among its own.
+    fn unexpected(
+        &self,
+        parent: &str,
+        rule: &str,
+        name: &str,
+        known: &[&str],
+        holder: Option<&str>,
+    ) -> SchemaViolation {
         let place = self.place(parent);
         let demand = match known {
             [] => format!("{place} must not have other names"),
@@ -147,9 +158,10 @@ impl ViolationFormatter<'_> {
         };
         // The given name comes from the caller, so it is part of the remark, which is not logged.
         let given = shorten(name, 60);
-        let remark = match nearest(name, known.iter().copied()) {
-            Some(meant) => format!("; `{given}` is not allowed, did you mean `{meant}`?"),
-            None => format!("; remove `{given}`"),
+        let remark = match (holder, nearest(name, known.iter().copied())) {
+            (Some(holder), _) => format!("; put `{given}` into `{}`", shorten(holder, 60)),
+            (None, Some(meant)) => format!("; `{given}` is not allowed, did you mean `{meant}`?"),
+            (None, None) => format!("; remove `{given}`"),
         };
         SchemaViolation { path: shorten(&join(parent, name), MAX_PATH), rule: rule.to_owned(), demand, remark }
     }
@@ -247,10 +259,25 @@ impl ViolationFormatter<'_> {
         declared.into_iter().flat_map(Map::keys).map(String::as_str).collect()
     }
 
+    /// The declared member with a member of this name, such as the optional body of an operation.
+    fn holder_of(&self, error: &ValidationError<'_>, name: &str) -> Option<&str> {
+        let declared = self.schema_around(error)?.get("properties")?.as_object()?;
+        let has = |schema: &Value| {
+            let members = self.resolved(schema).get("properties");
+            members.is_some_and(|members| members.get(name).is_some())
+        };
+        declared.iter().find(|(_, schema)| has(schema)).map(|(holder, _)| holder.as_str())
+    }
+
+    /// The schema, or that to which it refers.
+    fn resolved<'v>(&'v self, schema: &'v Value) -> &'v Value {
+        let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        referred.and_then(|fragment| local(self.document, fragment)).unwrap_or(schema)
+    }
+
     /// A short description of the values that a schema allows.
     fn describe(&self, schema: &Value) -> Option<String> {
-        let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-        let schema = referred.and_then(|fragment| local(self.document, fragment)).unwrap_or(schema);
+        let schema = self.resolved(schema);
         if let Some(Value::Array(options)) = schema.get("enum") {
             return Some(format!("one of {}", list(options.iter().map(brief))));
         }
