@@ -29,8 +29,6 @@ pub enum ErrorCode {
     ApprovalExpired,
     /// The approval is for another call.
     ApprovalMismatch,
-    /// The record of the approval cannot be opened: the key that sealed it is not in force.
-    ApprovalLost,
     ToolChanged,
     UnknownTool,
     UnknownSession,
@@ -65,6 +63,8 @@ pub enum ErrorCode {
     SandboxTrap,
     /// Another tenant, or all tenants together, use the name.
     NameTaken,
+    /// The record of the approval cannot be opened: the key that sealed it is not in force.
+    ApprovalLost,
     /// The client disconnected. Only in logs, metrics and the audit trail: no reply can be sent.
     Cancelled,
 }
