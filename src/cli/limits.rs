@@ -25,8 +25,12 @@ fn show(limits: &Value) -> Exit {
         limits[name].as_array().into_iter().flatten().map(row).collect::<Vec<_>>()
     };
     let header = ["limit", "tenant", "who", "calls a minute", "at once", "USD today", "tokens today"];
-    let rules = rows("rules", row_of_rule).into_iter();
-    present::table(&header, rules.chain(rows("rates", row_of_rate)).collect());
+    let rows = [rows("rules", row_of_rule), rows("rates", row_of_rate)].concat();
+    if rows.is_empty() {
+        present::info("no limit is partly used now: a limit is listed from its first call until it has recovered");
+        return Exit::Done;
+    }
+    present::table(&header, rows);
     Exit::Done
 }
 
