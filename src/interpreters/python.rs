@@ -86,7 +86,7 @@ const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_cal
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
 
 /// Parts of packages that the interpreter does not have, by their paths. They are compiled when a program imports them.
-const PROVIDED: [Module; 25] = [
+const PROVIDED: [Module; 26] = [
     ("IPython/__init__.py", include_str!("python/provided/IPython/__init__.py")),
     ("IPython/display.py", include_str!("python/provided/IPython/display.py")),
     ("_sekisho_libraries.py", include_str!("python/provided/_sekisho_libraries.py")),
@@ -104,6 +104,7 @@ const PROVIDED: [Module; 25] = [
     ("mcp/server/fastmcp.py", include_str!("python/provided/mcp/server/fastmcp.py")),
     ("mcp/types.py", include_str!("python/provided/mcp/types.py")),
     ("pydantic/__init__.py", include_str!("python/provided/pydantic/__init__.py")),
+    ("pydantic/alias_generators.py", include_str!("python/provided/pydantic/alias_generators.py")),
     ("pydantic/dataclasses.py", include_str!("python/provided/pydantic/dataclasses.py")),
     ("pydantic/errors.py", include_str!("python/provided/pydantic/errors.py")),
     ("pydantic/fields.py", include_str!("python/provided/pydantic/fields.py")),

@@ -2,6 +2,7 @@
 the syntax tree, as are the constraints that `Field(…)` sets."""
 
 import ast
+import re
 
 from _sekisho_module_names import Problem, text_of
 
@@ -47,6 +48,33 @@ MARKS = {"Gt": "gt", "Ge": "ge", "Lt": "lt", "Le": "le", "MultipleOf": "multiple
 # By the type of the value.
 LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 FIELDS = ("pydantic.Field", "fastmcp.Field")
+
+
+def to_pascal(name):
+    """`first_name` → `FirstName`."""
+    return re.sub("([0-9A-Za-z])_(?=[0-9A-Z])", r"\1", name.title())
+
+
+def to_camel(name):
+    """`first_name` → `firstName`; what has that form is kept."""
+    if re.fullmatch("[a-z]+[A-Za-z0-9]*", name) and not re.search("[0-9][a-z]", name):
+        return name
+    return re.sub("^_*[A-Z]", lambda found: found[0].lower(), to_pascal(name))
+
+
+def to_snake(name):
+    """`firstName` → `first_name`."""
+    for parts in ("([A-Z]+)([A-Z][a-z])", "([a-z])([A-Z])", "([0-9])([A-Z])", "([a-z])([0-9])"):
+        name = re.sub(parts, r"\1_\2", name)
+    return name.replace("-", "_").lower()
+
+
+# Of pydantic, which has the same functions.
+ALIAS_GENERATORS = {
+    "pydantic.alias_generators.to_camel": to_camel,
+    "pydantic.alias_generators.to_pascal": to_pascal,
+    "pydantic.alias_generators.to_snake": to_snake,
+}
 
 
 class Constraints:
@@ -171,11 +199,16 @@ class Fields:
         for line in node.body:
             targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
             if getattr(targets[0], "id", None) == "model_config" and line.value is not None:
-                words = getattr(line.value, "keywords", ())
-                config |= {word.arg: self._names.literal(word.value) for word in words}
-                written = self._names.literal(line.value)
-                config |= written if isinstance(written, dict) else {}
-        return config | {word.arg: self._names.literal(word.value) for word in node.keywords}
+                config |= self._settings((word.arg, word.value) for word in getattr(line.value, "keywords", ()))
+                written = line.value if isinstance(line.value, ast.Dict) else ast.Dict([], [])
+                config |= self._settings((getattr(key, "value", None), value) for key, value in zip(written.keys, written.values))
+        return config | self._settings((word.arg, word.value) for word in node.keywords)
+
+    def _settings(self, written):
+        """The values by their names; of functions, the whole names."""
+        return {
+            name: self._names.of(value) if name == "alias_generator" else self._names.literal(value) for name, value in written
+        }
 
     def _annotations(self, node):
         for line in node.body:
@@ -192,8 +225,11 @@ class Fields:
     def _model(self, node):
         fields = self._inherited(node, Fields._is_model, Fields._model)
         config = self._config(node)
-        if "alias_generator" in config:
-            raise Problem(node, f"`{node.name}` has an alias_generator, which is not read: write Field(alias=…) for each field")
+        generator = config.get("alias_generator")
+        if "alias_generator" in config and generator not in ALIAS_GENERATORS:
+            known = ", ".join(name.rpartition(".")[2] for name in ALIAS_GENERATORS)
+            raise Problem(node, f"the alias_generator of `{node.name}` is none of {known}: write Field(alias=…) for each field")
+        alias_of = ALIAS_GENERATORS.get(generator, str)
         for name, line in self._annotations(node):
             kind = line.annotation.value if isinstance(line.annotation, ast.Subscript) else line.annotation
             if name.startswith("_") or name == "model_config" or self._names.of(kind) == "typing.ClassVar":
@@ -209,7 +245,7 @@ class Fields:
                 has_default, default = default_of(annotated, self._names) if annotated is not None else (False, ...)
             constraints = constraints_of(call, self._names) if call is not None else None
             fields.pop(name, None)
-            alias = self._alias(call) or self._alias(annotated) or name
+            alias = self._alias(call) or self._alias(annotated) or alias_of(name)
             fields[alias] = Field(self._names, line.annotation, not has_default, default, constraints)
         return fields
 

@@ -36,7 +36,7 @@ TEXTS = ("strip_whitespace", "to_lower", "to_upper")
 CONFIG = (
     "extra", "frozen", "populate_by_name", "validate_by_name", "str_strip_whitespace", "str_to_lower",
     "str_to_upper", "use_enum_values", "validate_assignment", "validate_default", "from_attributes", "arbitrary_types_allowed",
-    "title", "json_schema_extra", "protected_namespaces", "use_attribute_docstrings",
+    "title", "json_schema_extra", "protected_namespaces", "use_attribute_docstrings", "alias_generator",
 )
 
 

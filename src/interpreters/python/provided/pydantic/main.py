@@ -105,7 +105,10 @@ def fields_of(cls):
         for name, hint in typing.get_type_hints(cls, include_extras=True).items():
             is_class = hint is typing.ClassVar or typing.get_origin(hint) is typing.ClassVar
             if not name.startswith("_") and name != "model_config" and not is_class:
-                found[name] = ModelField(name, hint, _default(cls, name))
+                found[name] = field = ModelField(name, hint, _default(cls, name))
+                generator = cls.model_config.get("alias_generator")
+                if generator is not None and field.info.alias is None:
+                    field.info.options["alias"] = generator(name)
         type.__setattr__(cls, "__pydantic_fields__", found)
     return found
 
