@@ -39,7 +39,7 @@ impl Cluster {
         let (Some(blobs), Some(replica)) = (&self.blobs, &self.replica) else { return };
         self.pipeline.replies.set_blobs(blobs);
         self.pipeline.results.set_blobs(blobs);
-        self.workspaces.share(&self.store, blobs);
+        self.workspaces.share(replica.id(), &self.store, blobs);
         let (cluster, watched) = (Arc::clone(self), blobs.clone());
         background.spawn_until_closing(async move { cluster.watch_blobs(&watched).await });
         let cluster = Arc::clone(self);

@@ -114,6 +114,9 @@ impl Housekeeping {
         if let Err(error) = self.store.plans().forget_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
+        if let Err(error) = self.store.work().sweep().await {
+            tracing::warn!(%error, "cannot remove expired records of who works on what from the store");
+        }
         self.delete_unused_workspaces().await;
     }
 

@@ -48,6 +48,7 @@ mod topics;
 mod usage;
 mod user_sign_ins;
 mod user_tokens;
+mod work;
 mod workspaces;
 
 #[cfg(test)]
@@ -113,6 +114,7 @@ pub use self::tenant_resources::{StoredResource, WriteOutcome};
 pub use self::usage::{DailyScope, DailyUsage, UsageStore};
 pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
 pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
+pub use self::work::{WorkKind, WorkLease, WorkStore};
 pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock, WorkspaceStore};
 
 /// The database. The statements of each topic are methods of its handle, such as [`Store::plans`]. Cheap to clone; clones and

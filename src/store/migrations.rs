@@ -42,6 +42,7 @@ const FILES: &[(&str, &str)] = &[
     ("interpreter sessions", include_str!("migrations/0029_interpreter_sessions.sql")),
     ("creators of keys", include_str!("migrations/0030_creators_of_keys.sql")),
     ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
+    ("work", include_str!("migrations/0032_work.sql")),
 ];
 
 /// The version that this program knows.

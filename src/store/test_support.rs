@@ -139,8 +139,10 @@ pub fn conversation_created(id: &str, caller_key: &str, created: i64) -> Convers
 
 /// As if the call that has a workspace had been silent for too long.
 pub async fn expire_workspace(store: &Store, name: &str) {
-    let expired = sqlx::query("UPDATE workspaces SET held_until = 0 WHERE name = $1").bind(name);
-    expired.execute(&store.pool).await.unwrap();
+    for sql in ["UPDATE workspaces SET held_until = 0 WHERE name = $1", "UPDATE work SET held_until = 0 WHERE id = $1"]
+    {
+        sqlx::query(sql).bind(name).execute(&store.pool).await.unwrap();
+    }
 }
 
 /// As if a caller's sign-in had been offered so much earlier.

@@ -1,4 +1,5 @@
 mod fences;
+mod upgrades;
 
 use std::pin::pin;
 

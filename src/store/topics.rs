@@ -4,7 +4,7 @@ use super::{
     ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
     IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore,
     RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store,
-    ThreadSummaryStore, UsageStore, UserTokenStore, WorkspaceStore,
+    ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
 };
 
 impl Store {
@@ -116,6 +116,11 @@ impl Store {
     /// Tokens of callers for upstreams, and their sign-ins.
     pub fn user_tokens(&self) -> UserTokenStore {
         UserTokenStore(self.clone())
+    }
+
+    /// Who works on things of each kind, and the entries about them.
+    pub fn work(&self) -> WorkStore {
+        WorkStore(self.clone())
     }
 
     /// Workspaces that replicas share, with their locks.

@@ -16,9 +16,18 @@ enum Write {
     ToolCall,
     Run,
     PartOfProgramRun,
+    Workspace,
+    Entry,
 }
 
-const ALL: [Write; 4] = [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun];
+const ALL: [Write; 6] =
+    [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun, Write::Workspace, Write::Entry];
+
+/// The rights of the earlier holder.
+struct Held {
+    conversation: ConversationLock,
+    workspace: WorkspaceLock,
+}
 
 impl Write {
     /// As the next holder takes the right.
@@ -26,12 +35,13 @@ impl Write {
         match self {
             Self::Turn | Self::ToolCall | Self::Run => "UPDATE conversations SET fence = fence + 1, holder = 'next'",
             Self::PartOfProgramRun => "UPDATE program_runs SET fence = fence + 1, runner = 'next'",
+            Self::Workspace | Self::Entry => "UPDATE work SET fence = fence + 1, holder = 'next'",
         }
     }
 
     /// Whether the earlier holder still writes it.
-    async fn is_stored(self, store: &Store, lock: &ConversationLock) -> bool {
-        let runs = store.conversation_runs();
+    async fn is_stored(self, store: &Store, held: &Held) -> bool {
+        let (runs, lock) = (store.conversation_runs(), &held.conversation);
         match self {
             Self::Turn => runs.add_turn(lock, "r", &TurnMessage { turn: 1, message: "{}".into() }).await.unwrap(),
             Self::ToolCall => {
@@ -51,6 +61,8 @@ impl Write {
             Self::PartOfProgramRun => {
                 store.program_runs().add_part(ProgramRunFence { id: "p", fence: 1 }, 1, "second").await.unwrap()
             }
+            Self::Workspace => store.workspaces().save(&held.workspace, "v", "{}").await.unwrap(),
+            Self::Entry => store.work().append(&held.workspace.lease, 0, "first").await.unwrap(),
         }
     }
 }
@@ -71,15 +83,16 @@ fn run(id: &str, store: &Store) -> ConversationRun {
     }
 }
 
-/// The lock of a conversation with a run; and a run of a program.
-async fn held(store: &Store) -> ConversationLock {
+/// Of a conversation with a run, a run of a program, and a workspace.
+async fn held(store: &Store) -> Held {
     store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
-    let lock = store.conversations().lock("c", &Arc::from("one"), store.now(), LEASE).await.unwrap().unwrap();
-    assert!(store.conversation_runs().begin(&lock, &mut run("r", store)).await.unwrap());
+    let conversation = store.conversations().lock("c", &Arc::from("one"), store.now(), LEASE).await.unwrap().unwrap();
+    assert!(store.conversation_runs().begin(&conversation, &mut run("r", store)).await.unwrap());
     let owner = ProgramRunOwner { tenant: "acme", caller_key: "ann", endpoint: "all" };
     let new = NewProgramRun { id: "p", owner, arguments: "a", runner: "one", part: "first" };
     store.program_runs().begin(new).await.unwrap();
-    lock
+    let workspace = store.workspaces().lock("w", "one").await.unwrap().unwrap();
+    Held { conversation, workspace }
 }
 
 /// On PostgreSQL by two connections: a write that read the earlier row would be stored after the next holder has read.
@@ -87,10 +100,10 @@ async fn held(store: &Store) -> ConversationLock {
 async fn a_write_waits_for_the_next_holder_and_is_refused() {
     for write in ALL {
         let store = test_store().await;
-        let lock = held(&store).await;
+        let held = held(&store).await;
         let mut taking = store.pool.begin().await.unwrap();
         sqlx::query(write.next_holder()).execute(&mut *taking).await.unwrap();
-        let mut stored = pin!(write.is_stored(&store, &lock));
+        let mut stored = pin!(write.is_stored(&store, &held));
         let waits = tokio::time::timeout(WAIT, stored.as_mut()).await.is_err();
         assert!(waits, "{write:?} does not wait");
         taking.commit().await.unwrap();
@@ -102,7 +115,7 @@ async fn a_write_waits_for_the_next_holder_and_is_refused() {
 async fn the_holder_writes() {
     for write in ALL {
         let store = test_store().await;
-        let lock = held(&store).await;
-        assert!(write.is_stored(&store, &lock).await, "{write:?}");
+        let held = held(&store).await;
+        assert!(write.is_stored(&store, &held).await, "{write:?}");
     }
 }

@@ -68,9 +68,9 @@ impl Workspaces {
         Self(Arc::new(Inner { directory, limits, in_use, shared: OnceLock::new() }))
     }
 
-    /// Shares them with other replicas from now on.
-    pub fn share(&self, store: &Store, blobs: &Blobs) {
-        self.0.shared.get_or_init(|| Arc::new(Shared::new(store.clone(), blobs.clone())));
+    /// Shares them with other replicas from now on, as the replica with this id.
+    pub fn share(&self, replica: &Arc<str>, store: &Store, blobs: &Blobs) {
+        self.0.shared.get_or_init(|| Arc::new(Shared::new(Arc::clone(replica), store.clone(), blobs.clone())));
     }
 
     /// A file without a name on the disk of the workspaces. It is gone when it is closed, also after a crash.

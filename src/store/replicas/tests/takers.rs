@@ -30,9 +30,10 @@ enum Work {
     EndOfSession,
     Slot,
     Registration,
+    Workspace,
 }
 
-const ALL: [Work; 7] = [
+const ALL: [Work; 8] = [
     Work::ApprovedCall,
     Work::KeyedCall,
     Work::ProgramRun,
@@ -40,6 +41,7 @@ const ALL: [Work; 7] = [
     Work::EndOfSession,
     Work::Slot,
     Work::Registration,
+    Work::Workspace,
 ];
 
 impl Work {
@@ -61,6 +63,7 @@ impl Work {
                 assert_eq!(store.permits().take(asked, LOST_AFTER).await.unwrap().len(), 1);
                 store.permits().set_taken_long_ago().await;
             }
+            Self::Workspace => assert!(store.workspaces().lock("w", "holder").await.unwrap().is_some()),
             Self::KeyedCall | Self::Registration => {}
         }
     }
@@ -88,6 +91,7 @@ impl Work {
                 store.replicas().forget_lost_for(MINUTE, "taker", LOST_AFTER).await.unwrap();
                 !store.replicas().list(LOST_AFTER).await.unwrap().iter().any(|replica| replica.id == "holder")
             }
+            Self::Workspace => store.workspaces().lock("w", "taker").await.unwrap().is_some(),
         }
     }
 }

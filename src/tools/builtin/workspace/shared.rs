@@ -21,7 +21,6 @@ use jiff::SignedDuration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use self::call::SharedCall;
 use self::files::{Files, parse};
@@ -47,6 +46,8 @@ const UNNAMED: SignedDuration = SignedDuration::from_hours(1);
 /// The parts that replicas share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// The id of this replica.
+    replica: Arc<str>,
     store: Store,
     blobs: Blobs,
     /// The version that the folder here has, by name; `None`: not known. Locked while a call works in it.
@@ -54,8 +55,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(store: Store, blobs: Blobs) -> Self {
-        Self { store, blobs, folders: FolderEntries::new() }
+    pub(super) fn new(replica: Arc<str>, store: Store, blobs: Blobs) -> Self {
+        Self { replica, store, blobs, folders: FolderEntries::new() }
     }
 
     /// Runs `job` in a workspace while no other call, at any replica, works in it. Once it runs, it continues and its
@@ -149,9 +150,9 @@ impl Shared {
 
     /// Takes the row, as soon as no other call has it.
     async fn lock(&self, name: &str, abandoned: &CancellationToken) -> Result<WorkspaceLock, CallError> {
-        let (holder, until) = (Uuid::new_v4().to_string(), Instant::now() + MAX_WAIT);
+        let until = Instant::now() + MAX_WAIT;
         loop {
-            if let Some(lock) = self.store.workspaces().lock(name, &holder).await? {
+            if let Some(lock) = self.store.workspaces().lock(name, &self.replica).await? {
                 if abandoned.is_cancelled() {
                     self.unlock(&lock).await;
                     return Err(too_long());

@@ -65,7 +65,7 @@ impl SharedCall<'_> {
         if self.abandoned.is_cancelled() {
             return Err(too_long());
         }
-        let done = self.inner.work(&self.lock.name, reach, job).await;
+        let done = self.inner.work(self.lock.name(), reach, job).await;
         if reach == Reach::Write
             && let Some(version) = self.store(&files).await?
         {
@@ -80,7 +80,7 @@ impl SharedCall<'_> {
         let mut here = self.contents().await?;
         if here.iter().any(|(path, content)| files.get(path).is_none_or(|file| file.content != *content)) {
             // The folder is of an earlier version, or of a call whose changes were not stored.
-            self.inner.remove_folder(&self.lock.name).await.map_err(CallError::internal)?;
+            self.inner.remove_folder(self.lock.name()).await.map_err(CallError::internal)?;
             here.clear();
         }
         let mut fetched = Vec::new();
@@ -100,7 +100,7 @@ impl SharedCall<'_> {
         let write = move |workspace: &Workspace| {
             workspace.write(&WorkspacePath::parse(&path)?, Content::Bytes(&content), false).map(drop)
         };
-        self.inner.work(&self.lock.name, Reach::Write, write).await
+        self.inner.work(self.lock.name(), Reach::Write, write).await
     }
 
     /// Stores the differences from `before`, names them in the row, and gives the workspace back; the version that it
@@ -133,8 +133,8 @@ impl SharedCall<'_> {
         }
         let at = WorkspacePath::parse(&path)?;
         let read = move |workspace: &Workspace| Ok(workspace.read(&at, 0, u64::MAX)?.bytes);
-        let bytes = self.inner.work(&self.lock.name, Reach::Read, read).await?;
-        let stored = self.shared.blobs.add(&folder_of(&self.lock.name), bytes.into()).await;
+        let bytes = self.inner.work(self.lock.name(), Reach::Read, read).await?;
+        let stored = self.shared.blobs.add(&folder_of(self.lock.name()), bytes.into()).await;
         let StoredBlob { key, sha256, bytes } = stored.map_err(|error| unavailable(&error))?;
         Ok((path, SharedFile { content: FileContent { sha256, bytes }, object: Some(key.to_string()) }))
     }
@@ -156,7 +156,7 @@ impl SharedCall<'_> {
 
     /// The files in the folder.
     async fn contents(&self) -> Result<BTreeMap<String, FileContent>, CallError> {
-        self.inner.work(&self.lock.name, Reach::Read, contents_of).await
+        self.inner.work(self.lock.name(), Reach::Read, contents_of).await
     }
 }
 

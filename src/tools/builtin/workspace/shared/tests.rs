@@ -14,7 +14,7 @@ use crate::builtin::workspace::{WorkspacePath, Workspaces};
 use sekisho_config::WorkspaceConfig;
 use sekisho_core::until::until;
 use sekisho_outbound::blobs::test_support::{folder_storage, storage_out_of_reach};
-use sekisho_store::test_support::{expire_workspace, test_store};
+use sekisho_store::test_support::{beat, expire_workspace, test_store};
 
 /// Replicas on one store and one storage, each with a folder of its own.
 struct Replicas {
@@ -26,7 +26,11 @@ impl Replicas {
     async fn new() -> Self {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("storage")).unwrap();
-        Self { store: test_store().await, folder }
+        let store = test_store().await;
+        for replica in ["one", "other", "third", "another"] {
+            beat(&store, replica).await;
+        }
+        Self { store, folder }
     }
 
     /// The replica with the folder of this name.
@@ -36,7 +40,7 @@ impl Replicas {
 
     fn replica_with(&self, name: &str, blobs: &Blobs) -> Workspaces {
         let workspaces = Workspaces::new(self.folder.path().join(name), &WorkspaceConfig::default());
-        workspaces.share(&self.store, blobs);
+        workspaces.share(&Arc::from(name), &self.store, blobs);
         workspaces
     }
 

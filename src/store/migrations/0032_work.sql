@@ -1,0 +1,21 @@
+-- Who works on a thing: one row for each thing of a kind that somebody has taken. Moments are microseconds since 1970 by the database's clock.
+CREATE TABLE work (
+    kind       TEXT   NOT NULL, -- such as workspace
+    id         TEXT   NOT NULL, -- of the thing
+    holder     TEXT,            -- random, another one each time it is taken; NULL while nobody has it
+    process    TEXT,            -- of the holder, as in replicas
+    fence      BIGINT NOT NULL, -- grows each time it is taken
+    held_until BIGINT NOT NULL,
+    stop_fence BIGINT NOT NULL, -- the holder with this fence is asked to stop
+    expires    BIGINT NOT NULL, -- the row, and its entries
+    PRIMARY KEY (kind, id)
+);
+CREATE INDEX work_by_expiry ON work (expires);
+-- What holders wrote about a thing, sealed, in the order of the numbers.
+CREATE TABLE work_entries (
+    kind   TEXT   NOT NULL,
+    id     TEXT   NOT NULL,
+    number BIGINT NOT NULL, -- from 0
+    sealed TEXT   NOT NULL,
+    PRIMARY KEY (kind, id, number)
+);

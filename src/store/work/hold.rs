@@ -1,0 +1,93 @@
+//! A holder renews its lease, learns that it is asked to stop, and releases the thing.
+
+use sqlx::{AnyConnection, AssertSqlSafe};
+
+use super::{WorkKind, WorkLease, WorkStore};
+use crate::replicas::micros;
+use crate::{LockState, StoreError};
+
+impl WorkStore {
+    /// Holds a thing for longer, unless another holder has it.
+    pub async fn renew(&self, lease: &WorkLease) -> Result<LockState, StoreError> {
+        let mut transaction = self.begin().await?;
+        let state = self.try_renew(&mut transaction, lease).await.map_err(|error| self.0.failed(error))?;
+        self.end(transaction, state != LockState::Lost).await?;
+        Ok(state)
+    }
+
+    async fn try_renew(&self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<LockState> {
+        if let Some(former) = lease.kind.former
+            && !former.renew(self.0.engine, connection, lease).await?
+        {
+            return Ok(LockState::Lost);
+        }
+        let now = self.0.engine.now_expression();
+        let sql = format!(
+            "UPDATE work SET held_until = {now} + $5, expires = {now} + $6
+             WHERE kind = $1 AND id = $2 AND holder = $3 AND fence = $4 RETURNING stop_fence"
+        );
+        let stop_fence: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(lease.kind.name)
+            .bind(&lease.id)
+            .bind(&lease.holder)
+            .bind(lease.fence)
+            .bind(micros(lease.kind.lease))
+            .bind(micros(lease.kind.ttl))
+            .fetch_optional(connection)
+            .await?;
+        Ok(match stop_fence {
+            None => LockState::Lost,
+            Some(fence) if fence == lease.fence => LockState::AskedToStop,
+            Some(_) => LockState::Held,
+        })
+    }
+
+    /// Gives a thing back. False: it was lost, and its holder changes nothing about it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the lease ends by itself then.
+    pub async fn release(&self, lease: &WorkLease) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let is_released = self.release_within(&mut transaction, lease).await?;
+        self.end(transaction, is_released).await?;
+        Ok(is_released)
+    }
+
+    /// As [`release`](Self::release), within a transaction that must be undone when the thing was lost: the last change of a
+    /// thing takes effect with its release, or not at all.
+    pub(crate) async fn release_within(
+        &self,
+        connection: &mut AnyConnection,
+        lease: &WorkLease,
+    ) -> Result<bool, StoreError> {
+        self.try_release(connection, lease).await.map_err(|error| self.0.failed(error))
+    }
+
+    async fn try_release(&self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<bool> {
+        if let Some(former) = lease.kind.former
+            && !former.release(connection, lease).await?
+        {
+            return Ok(false);
+        }
+        let now = self.0.engine.now_expression();
+        let sql = format!(
+            "UPDATE work SET holder = NULL, process = NULL, expires = {now} + $5
+             WHERE kind = $1 AND id = $2 AND holder = $3 AND fence = $4"
+        );
+        let released = sqlx::query(AssertSqlSafe(sql))
+            .bind(lease.kind.name)
+            .bind(&lease.id)
+            .bind(&lease.holder)
+            .bind(lease.fence)
+            .bind(micros(lease.kind.ttl));
+        Ok(released.execute(connection).await?.rows_affected() > 0)
+    }
+
+    /// Asks the holder of a thing, in any process, to stop: it learns so when it renews its lease.
+    pub async fn ask_to_stop(&self, kind: WorkKind, id: &str) -> Result<(), StoreError> {
+        let asked =
+            sqlx::query("UPDATE work SET stop_fence = fence WHERE kind = $1 AND id = $2 AND holder IS NOT NULL");
+        let asked = asked.bind(kind.name).bind(id).execute(&self.0.pool).await;
+        asked.map(drop).map_err(|error| self.0.failed(error))
+    }
+}

@@ -1,0 +1,312 @@
+//! Rules that hold for each kind of things.
+
+mod version_before;
+
+use super::*;
+use crate::LockState;
+use crate::test_support::{age_replica, beat, fill_the_disk, free_disk, silence_replicas, test_store};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Without columns of the version before.
+const NEW: WorkKind = WorkKind { name: "new", lease: MINUTE, ttl: HOUR, former: None };
+
+const KINDS: [WorkKind; 2] = [WORKSPACE, NEW];
+
+/// A store with the thing `a`, and three replicas whose heartbeats have no gap.
+async fn store_for(kind: WorkKind) -> Store {
+    let store = test_store().await;
+    for replica in ["one", "other", "third"] {
+        beat(&store, replica).await;
+        age_replica(&store, replica, HOUR).await;
+    }
+    if kind == WORKSPACE {
+        let row = "INSERT INTO workspaces (name, version, files, fence, held_until, last_used) VALUES ('a', '', '{}', 0, 0, 0)";
+        store.change_rows(row).await;
+    }
+    store
+}
+
+async fn take(store: &Store, kind: WorkKind, process: &str) -> Option<WorkLease> {
+    store.work().take(kind, "a", process).await.unwrap()
+}
+
+/// As if no lease had been renewed for too long.
+async fn end_leases(store: &Store) {
+    store.change_rows("UPDATE work SET held_until = 0; UPDATE workspaces SET held_until = 0").await;
+}
+
+#[tokio::test]
+async fn of_two_takers_at_once_one_has_the_thing() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        for _ in 0..10 {
+            let (one, other) = tokio::join!(take(&store, kind, "one"), take(&store, kind, "other"));
+            assert_ne!(one.is_some(), other.is_some(), "{kind:?}: {one:?} {other:?}");
+            assert_eq!(take(&store, kind, "third").await, None, "{kind:?}");
+            assert!(store.work().release(&one.or(other).unwrap()).await.unwrap(), "{kind:?}");
+        }
+    }
+}
+
+/// The last step of a holder before it is killed.
+#[derive(Debug, Clone, Copy)]
+enum LastStep {
+    Taken,
+    Appended,
+    Renewed,
+    AskedToStop,
+}
+
+impl LastStep {
+    async fn run(self, store: &Store, lease: &WorkLease) {
+        let work = store.work();
+        match self {
+            Self::Taken => {}
+            Self::Appended => assert!(work.append(lease, 0, "first").await.unwrap()),
+            Self::Renewed => assert_eq!(work.renew(lease).await.unwrap(), LockState::Held),
+            Self::AskedToStop => {
+                work.ask_to_stop(lease.kind, "a").await.unwrap();
+                assert_eq!(work.renew(lease).await.unwrap(), LockState::AskedToStop);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_wakes_after_its_lease_changes_nothing_once_another_one_has_the_thing() {
+    for kind in KINDS {
+        for last in [LastStep::Taken, LastStep::Appended, LastStep::Renewed, LastStep::AskedToStop] {
+            let (store, context) = (store_for(kind).await, format!("{kind:?} {last:?}"));
+            let work = store.work();
+            let killed = take(&store, kind, "one").await.unwrap();
+            last.run(&store, &killed).await;
+            assert_eq!(take(&store, kind, "other").await, None, "{context}: its lease has not ended");
+            end_leases(&store).await;
+            let next = take(&store, kind, "other").await.unwrap();
+            assert!(next.fence > killed.fence, "{context}");
+            let found = work.read(kind, "a").await.unwrap();
+
+            assert!(!work.append(&killed, 1, "late").await.unwrap(), "{context}");
+            assert_eq!(work.renew(&killed).await.unwrap(), LockState::Lost, "{context}");
+            assert!(!work.release(&killed).await.unwrap(), "{context}");
+            assert_eq!(work.read(kind, "a").await.unwrap(), found, "{context}");
+            assert_eq!(take(&store, kind, "third").await, None, "{context}: the next holder has it");
+
+            assert_eq!(work.renew(&next).await.unwrap(), LockState::Held, "{context}");
+            assert!(work.append(&next, 1, "second").await.unwrap(), "{context}");
+            assert!(!work.append(&next, 1, "again").await.unwrap(), "{context}: that entry is there");
+            assert!(work.release(&next).await.unwrap(), "{context}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_wakes_before_another_one_goes_on() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let lease = take(&store, kind, "one").await.unwrap();
+        end_leases(&store).await;
+        assert!(store.work().append(&lease, 0, "first").await.unwrap(), "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
+        assert_eq!(take(&store, kind, "other").await, None, "{kind:?}");
+    }
+}
+
+/// As a connection that breaks does with its transaction.
+#[tokio::test]
+async fn a_process_that_is_killed_within_a_step_leaves_the_step_before() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let work = store.work();
+        let mut taking = work.begin().await.unwrap();
+        assert!(work.take_within(&mut taking, (kind, "a"), "one").await.unwrap().is_some());
+        drop(taking);
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert_eq!(lease.fence, 1, "{kind:?}");
+        let mut releasing = work.begin().await.unwrap();
+        assert!(work.release_within(&mut releasing, &lease).await.unwrap());
+        drop(releasing);
+        assert_eq!(take(&store, kind, "other").await, None, "{kind:?}");
+        assert!(work.release(&lease).await.unwrap(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_released_thing_is_taken_at_once_and_was_released_once() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert!(store.work().release(&lease).await.unwrap(), "{kind:?}");
+        assert!(!store.work().release(&lease).await.unwrap(), "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Lost, "{kind:?}");
+        assert!(take(&store, kind, "other").await.is_some(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_is_asked_to_stop_learns_it_and_the_next_one_is_not_asked() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let work = store.work();
+        work.ask_to_stop(kind, "a").await.unwrap();
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert_eq!(work.renew(&lease).await.unwrap(), LockState::Held, "{kind:?}: nobody had it then");
+        work.ask_to_stop(kind, "a").await.unwrap();
+        assert_eq!(work.renew(&lease).await.unwrap(), LockState::AskedToStop, "{kind:?}");
+        assert!(work.release(&lease).await.unwrap(), "{kind:?}");
+        let next = take(&store, kind, "one").await.unwrap();
+        assert_eq!(work.renew(&next).await.unwrap(), LockState::Held, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_heartbeats_of_replicas_only_shorten_leases() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let lost = take(&store, kind, "one").await.unwrap();
+        silence_replicas(&store, MINUTE).await;
+        beat(&store, "other").await;
+        assert_eq!(take(&store, kind, "other").await, None, "{kind:?}: its own heartbeats had a gap");
+        age_replica(&store, "other", MINUTE).await;
+        let lease = take(&store, kind, "other").await.unwrap();
+        assert_eq!(store.work().renew(&lost).await.unwrap(), LockState::Lost, "{kind:?}");
+        // A replica that lives has a thing no longer than its lease.
+        end_leases(&store).await;
+        assert!(take(&store, kind, "third").await.is_some(), "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Lost, "{kind:?}");
+    }
+}
+
+/// As after a restart on a SQLite file, and where a replica has left.
+#[tokio::test]
+async fn things_of_a_process_that_is_gone_are_free_at_once() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let earlier = take(&store, kind, "earlier process").await.unwrap();
+        let lease = take(&store, kind, "this process").await.unwrap();
+        assert_eq!(store.work().renew(&earlier).await.unwrap(), LockState::Lost, "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_does_not_take_a_thing_from_itself() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert_eq!(take(&store, kind, "one").await, None, "{kind:?}");
+        store.replicas().remove("one").await.unwrap();
+        assert_eq!(take(&store, kind, "one").await, None, "{kind:?}: it stops, and a call of it still works");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn expired_rows_without_a_holder_are_swept_with_their_entries() {
+    const EXPIRE: &str = "UPDATE work SET expires = 0";
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let work = store.work();
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert!(work.append(&lease, 0, "first").await.unwrap());
+        store.change_rows(EXPIRE).await;
+        work.sweep().await.unwrap();
+        assert_eq!(work.renew(&lease).await.unwrap(), LockState::Held, "{kind:?}: it has a holder");
+        assert!(work.release(&lease).await.unwrap());
+        work.sweep().await.unwrap();
+        assert_eq!(work.read(kind, "a").await.unwrap().len(), 1, "{kind:?}: it was released just now");
+        store.change_rows(EXPIRE).await;
+        work.sweep().await.unwrap();
+        assert_eq!(work.read(kind, "a").await.unwrap(), [], "{kind:?}");
+
+        // The row begins anew, with the fence of the earlier holder.
+        let next = take(&store, kind, "other").await.unwrap();
+        assert_eq!(next.fence, lease.fence, "{kind:?}");
+        assert_eq!(work.renew(&lease).await.unwrap(), LockState::Lost, "{kind:?}");
+        assert!(!work.append(&lease, 0, "late").await.unwrap(), "{kind:?}");
+        // Its holder is gone.
+        store.change_rows(EXPIRE).await;
+        end_leases(&store).await;
+        work.sweep().await.unwrap();
+        assert_eq!(work.renew(&next).await.unwrap(), LockState::Lost, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn kinds_have_names_of_their_own() {
+    let store = store_for(WORKSPACE).await;
+    let (one, other) = (take(&store, WORKSPACE, "one").await, take(&store, NEW, "other").await);
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert!(store.work().append(&one, 0, "of one").await.unwrap());
+    assert!(store.work().append(&other, 0, "of the other").await.unwrap());
+    assert_eq!(store.work().read(NEW, "a").await.unwrap(), [(0, "of the other".to_owned())]);
+}
+
+#[tokio::test]
+async fn an_entry_for_which_the_disk_has_no_space_is_not_there_and_its_holder_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    let (work, large) = (store.work(), "x".repeat(1 << 20));
+    let lease = take(&store, NEW, "one").await.unwrap();
+    fill_the_disk(&store).await;
+    let full = work.append(&lease, 0, &large).await.unwrap_err();
+    assert!(matches!(full, StoreError::Full { .. }), "{full:?}");
+    assert_eq!(work.read(NEW, "a").await.unwrap(), []);
+    free_disk(&store).await;
+    assert!(work.append(&lease, 0, &large).await.unwrap());
+    assert!(work.release(&lease).await.unwrap());
+}
+
+/// Numbers without a pattern, the same for each seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Three processes take, write and release in any order, and wake with leases that they lost.
+#[tokio::test]
+async fn in_any_order_of_steps_only_the_last_taker_has_an_effect() {
+    for seed in 0..8 {
+        let (kind, mut numbers) = (KINDS[usize::from(seed % 2 == 0)], Numbers(seed));
+        let (store, mut leases) = (store_for(kind).await, Vec::<(WorkLease, bool)>::new());
+        let (work, mut entries) = (store.work(), 0);
+        for step in 0..60 {
+            let context = format!("seed {seed}, step {step}: {leases:?}");
+            let has_holder = leases.last().is_some_and(|(_, is_released)| !is_released);
+            if leases.is_empty() || numbers.below(4) == 0 {
+                let ends = numbers.below(2) == 0;
+                if ends {
+                    end_leases(&store).await;
+                }
+                let process = ["one", "other", "third"][usize::try_from(numbers.below(3)).unwrap()];
+                let taken = take(&store, kind, process).await;
+                assert_eq!(taken.is_some(), ends || !has_holder, "{context}");
+                leases.extend(taken.map(|lease| (lease, false)));
+                continue;
+            }
+            let last = leases.len() - 1;
+            let at = usize::try_from(numbers.below(3)).unwrap().min(last);
+            let (at, action) = (last - at, numbers.below(3));
+            let is_held = at == last && has_holder;
+            let lease = leases[at].0.clone();
+            match action {
+                0 => {
+                    assert_eq!(work.append(&lease, entries, "entry").await.unwrap(), is_held, "{context}");
+                    entries += i64::from(is_held);
+                }
+                1 => assert_eq!(work.renew(&lease).await.unwrap() == LockState::Held, is_held, "{context}"),
+                _ => {
+                    assert_eq!(work.release(&lease).await.unwrap(), is_held, "{context}");
+                    leases[at].1 |= is_held;
+                }
+            }
+        }
+        assert_eq!(i64::try_from(work.read(kind, "a").await.unwrap().len()).unwrap(), entries, "seed {seed}");
+    }
+}
