@@ -115,7 +115,7 @@ pub use self::usage::{DailyScope, DailyUsage, UsageStore};
 pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
 pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
 pub use self::work::{WorkKind, WorkLease, WorkStore};
-pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock, WorkspaceStore};
+pub use self::workspaces::{WorkspaceLock, WorkspaceStore};
 
 /// The database. The statements of each topic are methods of its handle, such as [`Store::plans`]. Cheap to clone; clones and
 /// handles share the connections.

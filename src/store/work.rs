@@ -36,7 +36,7 @@ pub struct WorkKind {
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {
     name: "workspace",
-    lease: super::WORKSPACE_LEASE,
+    lease: Duration::from_secs(30),
     ttl: Duration::from_secs(3_600),
     former: Some(FormerColumns { table: "workspaces", key: "name" }),
 };

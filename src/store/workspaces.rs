@@ -8,10 +8,7 @@ use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
 use super::work::{WORKSPACE, WorkLease};
-use super::{LockState, Store, StoreError};
-
-/// How long a replica has a workspace without saying again that it works in it.
-pub const WORKSPACE_LEASE: Duration = Duration::from_secs(30);
+use super::{Store, StoreError};
 
 /// The right to work in a workspace, for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +52,9 @@ impl WorkspaceStore {
         Ok(Some(WorkspaceLock { lease, version, files }))
     }
 
-    /// Holds a workspace for longer, and is a use of it. False: it was lost.
-    pub async fn renew(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
-        Ok(self.0.work().renew(&lock.lease).await? != LockState::Lost)
+    /// Holds a workspace for longer, again and again until it is lost. Each time is a use of it.
+    pub async fn keep_renewing(&self, lock: &WorkspaceLock) {
+        self.0.work().keep_renewing(&lock.lease).await;
     }
 
     /// Stores which files a workspace has, as this version, and gives it back. False, and nothing is stored: it was lost.
@@ -130,6 +127,7 @@ impl WorkspaceStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockState;
     use crate::test_support::{beat, expire_workspace, test_store};
 
     /// With the replicas of these tests.
@@ -141,6 +139,10 @@ mod tests {
         store
     }
 
+    async fn renews(store: &Store, lock: &WorkspaceLock) -> bool {
+        store.work().renew(&lock.lease).await.unwrap() == LockState::Held
+    }
+
     #[tokio::test]
     async fn one_call_has_a_workspace_until_it_gives_it_back() {
         let store = shared_store().await;
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!((lock.version.as_str(), lock.files.as_str()), ("", "{}"));
         assert_eq!(store.workspaces().lock("w", "other").await.unwrap(), None);
         assert!(store.workspaces().lock("another", "other").await.unwrap().is_some());
-        assert!(store.workspaces().renew(&lock).await.unwrap());
+        assert!(renews(&store, &lock).await);
         assert!(store.workspaces().save(&lock, "v1", "{\"a\":1}").await.unwrap());
         let next = store.workspaces().lock("w", "other").await.unwrap().unwrap();
         assert_eq!((next.version.as_str(), next.files.as_str()), ("v1", "{\"a\":1}"));
@@ -163,7 +165,7 @@ mod tests {
         let lost = store.workspaces().lock("w", "one").await.unwrap().unwrap();
         expire_workspace(&store, "w").await;
         let lock = store.workspaces().lock("w", "other").await.unwrap().unwrap();
-        assert!(!store.workspaces().renew(&lost).await.unwrap());
+        assert!(!renews(&store, &lost).await);
         assert!(!store.workspaces().save(&lost, "v1", "{\"lost\":1}").await.unwrap());
         store.workspaces().unlock(&lost).await.unwrap();
         assert_eq!(store.workspaces().lock("w", "third").await.unwrap(), None, "the other still has it");
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(store.workspaces().files("w").await.unwrap(), None);
         assert!(store.workspaces().lock("w", "other").await.unwrap().is_some());
         assert!(!store.workspaces().save(&lost, "v1", "{}").await.unwrap());
-        assert!(!store.workspaces().renew(&lost).await.unwrap());
+        assert!(!renews(&store, &lost).await);
     }
 
     #[tokio::test]
@@ -211,7 +213,7 @@ mod tests {
         let lock = store.workspaces().lock("w", "one").await.unwrap().unwrap();
         make_old().await;
         assert!(!remove_idle().await, "a call has it");
-        assert!(store.workspaces().renew(&lock).await.unwrap());
+        assert!(renews(&store, &lock).await);
         assert!(store.workspaces().save(&lock, "v1", "{}").await.unwrap());
         assert!(!remove_idle().await, "a call had it just now");
         store.workspaces().lock("w", "other").await.unwrap().unwrap();

@@ -6,7 +6,24 @@ use super::{WorkKind, WorkLease, WorkStore};
 use crate::replicas::micros;
 use crate::{LockState, StoreError};
 
+/// Renewals in the time of a lease: one that fails leaves time for the next ones.
+const RENEWALS: u32 = 3;
+
 impl WorkStore {
+    /// Renews a lease at intervals, until its holder has lost the thing, or is asked to stop: it then has the rest of the lease.
+    pub async fn keep_renewing(&self, lease: &WorkLease) -> LockState {
+        loop {
+            tokio::time::sleep(lease.kind.lease / RENEWALS).await;
+            match self.renew(lease).await {
+                Ok(LockState::Held) => {}
+                Ok(state) => return state,
+                Err(error) => {
+                    tracing::warn!(%error, kind = lease.kind.name, "a lease cannot be renewed, and may be lost");
+                }
+            }
+        }
+    }
+
     /// Holds a thing for longer, unless another holder has it.
     pub async fn renew(&self, lease: &WorkLease) -> Result<LockState, StoreError> {
         let mut transaction = self.begin().await?;

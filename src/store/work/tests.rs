@@ -5,6 +5,7 @@ mod version_before;
 use super::*;
 use crate::LockState;
 use crate::test_support::{age_replica, beat, fill_the_disk, free_disk, silence_replicas, test_store};
+use sekisho_core::until::until;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -158,6 +159,33 @@ async fn a_holder_that_is_asked_to_stop_learns_it_and_the_next_one_is_not_asked(
         assert!(work.release(&lease).await.unwrap(), "{kind:?}");
         let next = take(&store, kind, "one").await.unwrap();
         assert_eq!(work.renew(&next).await.unwrap(), LockState::Held, "{kind:?}");
+    }
+}
+
+async fn held_until(store: &Store) -> i64 {
+    sqlx::query_scalar("SELECT held_until FROM work").fetch_one(&store.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_until_it_is_lost_or_its_holder_is_asked_to_stop() {
+    const NEXT_HOLDER: &str = "UPDATE work SET holder = 'next'";
+    for kind in KINDS {
+        let (store, kind) = (store_for(kind).await, WorkKind { lease: Duration::from_millis(30), ..kind });
+        let work = store.work();
+        for expected in [LockState::AskedToStop, LockState::Lost] {
+            let lease = take(&store, kind, "one").await.unwrap();
+            let end = async {
+                let first = held_until(&store).await;
+                until("it is renewed", async || held_until(&store).await > first).await;
+                match expected {
+                    LockState::AskedToStop => work.ask_to_stop(kind, "a").await.unwrap(),
+                    _ => store.change_rows(NEXT_HOLDER).await,
+                }
+            };
+            let (state, ()) = tokio::join!(work.keep_renewing(&lease), end);
+            assert_eq!(state, expected, "{kind:?}");
+            assert_eq!(work.release(&lease).await.unwrap(), expected != LockState::Lost, "{kind:?}");
+        }
     }
 }
 

@@ -37,7 +37,7 @@ async fn two_versions_never_both_have_a_workspace() {
     let (before, workspaces) = (Before(&store), store.workspaces());
     let lock = workspaces.lock("a", "one").await.unwrap().unwrap();
     assert!(!before.take().await, "this version has it");
-    assert!(workspaces.renew(&lock).await.unwrap());
+    assert_eq!(store.work().renew(&lock.lease).await.unwrap(), LockState::Held);
     assert!(!before.take().await, "this version has it for longer");
     assert!(workspaces.save(&lock, "1", "of this version").await.unwrap());
     assert!(before.take().await);
@@ -54,7 +54,7 @@ async fn a_holder_of_either_version_that_lost_a_workspace_to_the_other_one_store
     let lost = workspaces.lock("a", "one").await.unwrap().unwrap();
     end_leases(&store).await;
     assert!(before.take().await);
-    assert!(!workspaces.renew(&lost).await.unwrap());
+    assert_eq!(store.work().renew(&lost.lease).await.unwrap(), LockState::Lost);
     assert!(!workspaces.save(&lost, "1", "late").await.unwrap());
     workspaces.unlock(&lost).await.unwrap();
     assert!(!store.work().append(&lost.lease, 0, "late").await.unwrap());
@@ -91,5 +91,5 @@ async fn a_workspace_that_the_next_version_has_is_neither_taken_nor_removed() {
     store.change_rows("UPDATE workspaces SET last_used = 0").await;
     store.workspaces().remove_idle(HOUR, &std::collections::HashSet::new()).await.unwrap();
     assert!(store.workspaces().files("a").await.unwrap().is_some());
-    assert!(!store.workspaces().renew(&lock).await.unwrap(), "this version needs both rows");
+    assert_eq!(store.work().renew(&lock.lease).await.unwrap(), LockState::Lost, "this version needs both rows");
 }

@@ -29,7 +29,7 @@ use super::folder_entries::FolderEntries;
 use super::{Inner, Reach};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs};
-use sekisho_store::{Store, StoreError, WORKSPACE_LEASE, WorkspaceLock};
+use sekisho_store::{Store, StoreError, WorkspaceLock};
 
 /// The folder of all workspaces in object storage.
 const FOLDER: &str = "workspaces";
@@ -166,16 +166,10 @@ impl Shared {
         }
     }
 
-    /// Says at intervals that the call still works, until it is lost: its row is not changed then.
+    /// Renews the lease until it is lost: the call then goes on, and its changes are refused.
     async fn renew(&self, lock: &WorkspaceLock) -> Infallible {
-        loop {
-            tokio::time::sleep(WORKSPACE_LEASE / 3).await;
-            match self.store.workspaces().renew(lock).await {
-                Ok(true) => {}
-                Ok(false) => std::future::pending().await,
-                Err(error) => tracing::warn!(%error, "a workspace that is in use may be lost to another call"),
-            }
-        }
+        self.store.workspaces().keep_renewing(lock).await;
+        std::future::pending().await
     }
 
     async fn unlock(&self, lock: &WorkspaceLock) {
