@@ -67,6 +67,7 @@ impl Gateway {
         let workspaces = workspaces(&config);
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         store.conversations().free_locks().await.map_err(component_error("store"))?;
+        store.work().free_things_of_earlier_processes().await.map_err(component_error("store"))?;
         let users = user_tokens(&config, &store)?;
         let loader = loader(&config, &outbound)?.with_user_tokens(&users);
         let registered = openapi::registered(&store.registrations()).await.map_err(component_error("store"))?;

@@ -1,8 +1,9 @@
 //! Who works on a thing, such as a workspace, and the sealed entries that it wrote: one mechanism for all kinds.
 //!
 //! A holder has a thing until its lease ends by the database's clock, and renews the lease until then. The heartbeats of replicas
-//! only shorten leases: a process takes a thing at once from a process that is lost to it, by the rule for all other work of
-//! replicas ([`Engine::is_lost`](super::Engine::is_lost)); so does the next process of a SQLite file from the one before.
+//! only shorten leases: a replica takes a thing at once from a replica that is lost to it, by the rule for all other work of
+//! replicas ([`Engine::is_lost`](super::Engine::is_lost)). A process that has a SQLite file for itself frees at its start the
+//! things of the processes before.
 //!
 //! Whoever takes a thing gets a random holder and a fence that grows. Each later statement names both, so that a holder that lost
 //! the thing changes nothing, also when it wakes long after its lease.
@@ -32,6 +33,9 @@ pub struct WorkKind {
     /// `None`: programs of the version before have no such things.
     former: Option<FormerColumns>,
 }
+
+/// The kinds of things.
+const KINDS: [WorkKind; 1] = [WORKSPACE];
 
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {

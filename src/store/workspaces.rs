@@ -2,9 +2,11 @@
 //! it by a lease.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
+use tokio::time::Instant;
 
 use super::replicas::micros;
 use super::work::{WORKSPACE, WorkLease};
@@ -42,7 +44,7 @@ impl WorkspaceStore {
             self.0.engine.now_expression()
         );
         sqlx::query(AssertSqlSafe(sql)).bind(name).execute(&mut *transaction).await.map_err(failed)?;
-        let Some(lease) = work.take_within(&mut transaction, (WORKSPACE, name), replica).await? else {
+        let Some(lease) = work.take_within(&mut transaction, (WORKSPACE, name), Some(replica)).await? else {
             work.end(transaction, false).await?;
             return Ok(None);
         };
@@ -52,9 +54,12 @@ impl WorkspaceStore {
         Ok(Some(WorkspaceLock { lease, version, files }))
     }
 
-    /// Holds a workspace for longer, again and again until it is lost. Each time is a use of it.
-    pub async fn keep_renewing(&self, lock: &WorkspaceLock) {
-        self.0.work().keep_renewing(&lock.lease).await;
+    /// Holds a workspace for longer, again and again. Each time is a use of it. It goes on after the workspace counts as lost, since
+    /// the changes of a call that has lost it are refused, and those of one that still has it are not.
+    pub async fn keep_renewing(&self, lock: &WorkspaceLock) -> Infallible {
+        loop {
+            self.0.work().keep_renewing(&lock.lease, Instant::now()).await;
+        }
     }
 
     /// Stores which files a workspace has, as this version, and gives it back. False, and nothing is stored: it was lost.

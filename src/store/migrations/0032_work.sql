@@ -3,7 +3,7 @@ CREATE TABLE work (
     kind       TEXT   NOT NULL, -- such as workspace
     id         TEXT   NOT NULL, -- of the thing
     holder     TEXT,            -- random, another one each time it is taken; NULL while nobody has it
-    process    TEXT,            -- of the holder, as in replicas
+    replica    TEXT,            -- of the holder; NULL: a process that is no replica
     fence      BIGINT NOT NULL, -- grows each time it is taken
     held_until BIGINT NOT NULL,
     stop_fence BIGINT NOT NULL, -- the holder with this fence is asked to stop

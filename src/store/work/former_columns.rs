@@ -28,12 +28,12 @@ impl FormerColumns {
         taker: Taker<'_>,
     ) -> sqlx::Result<bool> {
         let Self { table, key } = self;
-        let (now, lost) = (engine.now_expression(), engine.is_lost("w.process", ("$6", "$7")));
+        let (now, lost) = (engine.now_expression(), engine.is_lost("w.replica", ("$6", "$7")));
         let sql = format!(
             "UPDATE {table} SET holder = $2, fence = fence + 1, held_until = {now} + $3, last_used = {now}
              WHERE {key} = $1 AND (holder IS NULL OR held_until <= {now} OR EXISTS
                  (SELECT 1 FROM work AS w WHERE w.kind = $4 AND w.id = $5 AND w.holder = {table}.holder
-                      AND w.process <> $6 AND {lost}))"
+                      AND w.replica <> $6 AND {lost}))"
         );
         let taken = sqlx::query(AssertSqlSafe(sql))
             .bind(taker.id)
@@ -41,9 +41,15 @@ impl FormerColumns {
             .bind(micros(taker.kind.lease))
             .bind(taker.kind.name)
             .bind(taker.id)
-            .bind(taker.process)
+            .bind(taker.replica)
             .bind(micros(LOST_AFTER));
         Ok(taken.execute(connection).await?.rows_affected() > 0)
+    }
+
+    /// Frees those of all holders.
+    pub(super) async fn free_all(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        let sql = format!("UPDATE {} SET holder = NULL WHERE holder IS NOT NULL", self.table);
+        sqlx::query(AssertSqlSafe(sql)).execute(connection).await.map(drop)
     }
 
     /// False: the holder has lost them.

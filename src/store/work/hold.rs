@@ -1,25 +1,50 @@
 //! A holder renews its lease, learns that it is asked to stop, and releases the thing.
 
+use std::time::Duration;
+
 use sqlx::{AnyConnection, AssertSqlSafe};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{WorkKind, WorkLease, WorkStore};
+use super::{KINDS, WorkKind, WorkLease, WorkStore};
+use crate::replica::{HEARTBEAT, LOST_AFTER};
 use crate::replicas::micros;
-use crate::{LockState, StoreError};
+use crate::{Engine, LockState, StoreError};
 
-/// Renewals in the time of a lease: one that fails leaves time for the next ones.
+/// Renewals in the time of a short lease. A longer one is renewed as often as a replica has heartbeats.
 const RENEWALS: u32 = 3;
 
+/// Interval of attempts after one that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A holder that could not renew its lease for so long counts it as lost. Where a replica does not reach the database any more, its last
+/// heartbeat was up to an interval before its last renewal: it stops its work a second before another replica takes the thing.
+const GIVE_UP: Duration = LOST_AFTER.saturating_sub(HEARTBEAT).saturating_sub(RETRY);
+
 impl WorkStore {
-    /// Renews a lease at intervals, until its holder has lost the thing, or is asked to stop: it then has the rest of the lease.
-    pub async fn keep_renewing(&self, lease: &WorkLease) -> LockState {
+    /// Renews a lease, which was asked for or renewed at that moment, at intervals: until its holder has lost the thing, could not
+    /// renew the lease in time, or is asked to stop. It then has the rest of the lease.
+    pub async fn keep_renewing(&self, lease: &WorkLease, renewed: Instant) -> LockState {
+        let interval = (lease.kind.lease / RENEWALS).min(HEARTBEAT);
+        let (mut renewed, mut pause) = (renewed, interval);
         loop {
-            tokio::time::sleep(lease.kind.lease / RENEWALS).await;
-            match self.renew(lease).await {
-                Ok(LockState::Held) => {}
-                Ok(state) => return state,
-                Err(error) => {
-                    tracing::warn!(%error, kind = lease.kind.name, "a lease cannot be renewed, and may be lost");
+            sleep(pause).await;
+            let asked = Instant::now();
+            match timeout_at(renewed + GIVE_UP, self.renew(lease)).await {
+                Ok(Ok(LockState::Held)) => (renewed, pause) = (asked, interval),
+                Ok(Ok(state)) => return state,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, kind = lease.kind.name, id = lease.id, "a lease could not be renewed");
+                    pause = RETRY;
                 }
+                Err(_) => {}
+            }
+            if Instant::now() >= renewed + GIVE_UP {
+                tracing::error!(
+                    kind = lease.kind.name,
+                    id = lease.id,
+                    "a lease was not renewed in time: it counts as lost"
+                );
+                return LockState::Lost;
             }
         }
     }
@@ -88,7 +113,7 @@ impl WorkStore {
         }
         let now = self.0.engine.now_expression();
         let sql = format!(
-            "UPDATE work SET holder = NULL, process = NULL, expires = {now} + $5
+            "UPDATE work SET holder = NULL, replica = NULL, expires = {now} + $5
              WHERE kind = $1 AND id = $2 AND holder = $3 AND fence = $4"
         );
         let released = sqlx::query(AssertSqlSafe(sql))
@@ -106,5 +131,24 @@ impl WorkStore {
             sqlx::query("UPDATE work SET stop_fence = fence WHERE kind = $1 AND id = $2 AND holder IS NOT NULL");
         let asked = asked.bind(kind.name).bind(id).execute(&self.0.pool).await;
         asked.map(drop).map_err(|error| self.0.failed(error))
+    }
+
+    /// Frees the things of earlier processes. Only the one process of a state directory uses its file, while other processes of a
+    /// database may live: their leases end.
+    pub async fn free_things_of_earlier_processes(&self) -> Result<(), StoreError> {
+        if self.0.engine == Engine::PostgreSql {
+            return Ok(());
+        }
+        let mut transaction = self.begin().await?;
+        self.try_free_all(&mut transaction).await.map_err(|error| self.0.failed(error))?;
+        self.end(transaction, true).await
+    }
+
+    async fn try_free_all(&self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        for former in KINDS.iter().filter_map(|kind| kind.former) {
+            former.free_all(&mut *connection).await?;
+        }
+        let freed = sqlx::query("UPDATE work SET holder = NULL, replica = NULL WHERE holder IS NOT NULL");
+        freed.execute(connection).await.map(drop)
     }
 }

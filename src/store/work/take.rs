@@ -14,15 +14,16 @@ pub(super) struct Taker<'a> {
     pub(super) kind: WorkKind,
     pub(super) id: &'a str,
     pub(super) holder: &'a str,
-    pub(super) process: &'a str,
+    /// `None`: a process that is no replica. Only the leases of others count for it, and only its own for others.
+    pub(super) replica: Option<&'a str>,
 }
 
 impl WorkStore {
-    /// Takes a thing for a process: a replica, or the only one that uses a SQLite file. `None`: another holder has it. A process
-    /// takes nothing from itself before the lease ends.
-    pub async fn take(&self, kind: WorkKind, id: &str, process: &str) -> Result<Option<WorkLease>, StoreError> {
+    /// Takes a thing for a replica, or for a process that is none. `None`: another holder has it. A replica takes nothing from
+    /// itself before the lease ends.
+    pub async fn take(&self, kind: WorkKind, id: &str, replica: Option<&str>) -> Result<Option<WorkLease>, StoreError> {
         let mut transaction = self.begin().await?;
-        let lease = self.take_within(&mut transaction, (kind, id), process).await?;
+        let lease = self.take_within(&mut transaction, (kind, id), replica).await?;
         self.end(transaction, lease.is_some()).await?;
         Ok(lease)
     }
@@ -32,10 +33,10 @@ impl WorkStore {
         &self,
         connection: &mut AnyConnection,
         (kind, id): (WorkKind, &str),
-        process: &str,
+        replica: Option<&str>,
     ) -> Result<Option<WorkLease>, StoreError> {
         let holder = Uuid::new_v4().to_string();
-        let taker = Taker { kind, id, holder: &holder, process };
+        let taker = Taker { kind, id, holder: &holder, replica };
         let fence = self.try_take(connection, taker).await.map_err(|error| self.0.failed(error))?;
         Ok(fence.map(|fence| WorkLease { kind, id: id.to_owned(), holder, fence }))
     }
@@ -47,20 +48,20 @@ impl WorkStore {
         {
             return Ok(None);
         }
-        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("w.process", ("$4", "$7")));
+        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("w.replica", ("$4", "$7")));
         let sql = format!(
-            "INSERT INTO work AS w (kind, id, holder, process, fence, held_until, stop_fence, expires)
+            "INSERT INTO work AS w (kind, id, holder, replica, fence, held_until, stop_fence, expires)
              VALUES ($1, $2, $3, $4, 1, {now} + $5, 0, {now} + $6)
-             ON CONFLICT (kind, id) DO UPDATE SET holder = excluded.holder, process = excluded.process,
+             ON CONFLICT (kind, id) DO UPDATE SET holder = excluded.holder, replica = excluded.replica,
                  fence = w.fence + 1, held_until = excluded.held_until, expires = excluded.expires
-             WHERE w.holder IS NULL OR w.held_until <= {now} OR (w.process <> $4 AND {lost})
+             WHERE w.holder IS NULL OR w.held_until <= {now} OR (w.replica <> $4 AND {lost})
              RETURNING fence"
         );
         sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(taker.kind.name)
             .bind(taker.id)
             .bind(taker.holder)
-            .bind(taker.process)
+            .bind(taker.replica)
             .bind(micros(taker.kind.lease))
             .bind(micros(taker.kind.ttl))
             .bind(micros(LOST_AFTER))

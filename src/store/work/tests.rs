@@ -2,9 +2,12 @@
 
 mod version_before;
 
+use tokio::time::Instant;
+
 use super::*;
-use crate::LockState;
+use crate::replica::{HEARTBEAT, LOST_AFTER};
 use crate::test_support::{age_replica, beat, fill_the_disk, free_disk, silence_replicas, test_store};
+use crate::{Engine, LockState};
 use sekisho_core::until::until;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -29,8 +32,8 @@ async fn store_for(kind: WorkKind) -> Store {
     store
 }
 
-async fn take(store: &Store, kind: WorkKind, process: &str) -> Option<WorkLease> {
-    store.work().take(kind, "a", process).await.unwrap()
+async fn take(store: &Store, kind: WorkKind, replica: &str) -> Option<WorkLease> {
+    store.work().take(kind, "a", Some(replica)).await.unwrap()
 }
 
 /// As if no lease had been renewed for too long.
@@ -122,7 +125,7 @@ async fn a_process_that_is_killed_within_a_step_leaves_the_step_before() {
         let store = store_for(kind).await;
         let work = store.work();
         let mut taking = work.begin().await.unwrap();
-        assert!(work.take_within(&mut taking, (kind, "a"), "one").await.unwrap().is_some());
+        assert!(work.take_within(&mut taking, (kind, "a"), Some("one")).await.unwrap().is_some());
         drop(taking);
         let lease = take(&store, kind, "one").await.unwrap();
         assert_eq!(lease.fence, 1, "{kind:?}");
@@ -182,7 +185,7 @@ async fn a_lease_is_renewed_until_it_is_lost_or_its_holder_is_asked_to_stop() {
                     _ => store.change_rows(NEXT_HOLDER).await,
                 }
             };
-            let (state, ()) = tokio::join!(work.keep_renewing(&lease), end);
+            let (state, ()) = tokio::join!(work.keep_renewing(&lease, Instant::now()), end);
             assert_eq!(state, expected, "{kind:?}");
             assert_eq!(work.release(&lease).await.unwrap(), expected != LockState::Lost, "{kind:?}");
         }
@@ -207,20 +210,68 @@ async fn the_heartbeats_of_replicas_only_shorten_leases() {
     }
 }
 
-/// As after a restart on a SQLite file, and where a replica has left.
 #[tokio::test]
-async fn things_of_a_process_that_is_gone_are_free_at_once() {
+async fn things_of_a_replica_that_has_left_are_free_at_once() {
     for kind in KINDS {
         let store = store_for(kind).await;
-        let earlier = take(&store, kind, "earlier process").await.unwrap();
-        let lease = take(&store, kind, "this process").await.unwrap();
+        let earlier = take(&store, kind, "one").await.unwrap();
+        store.replicas().remove("one").await.unwrap();
+        let lease = take(&store, kind, "other").await.unwrap();
         assert_eq!(store.work().renew(&earlier).await.unwrap(), LockState::Lost, "{kind:?}");
         assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
     }
 }
 
+/// Two gateways on a database without `cluster.enabled`: neither says that it is there.
 #[tokio::test]
-async fn a_process_does_not_take_a_thing_from_itself() {
+async fn only_leases_count_for_processes_that_are_no_replicas() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let take_as = async |replica: Option<&str>| store.work().take(kind, "a", replica).await.unwrap();
+        let lease = take_as(None).await.unwrap();
+        assert_eq!((take_as(None).await, take_as(Some("one")).await), (None, None), "{kind:?}");
+        assert!(store.work().release(&lease).await.unwrap(), "{kind:?}");
+        let lease = take_as(Some("one")).await.unwrap();
+        store.replicas().remove("one").await.unwrap();
+        assert_eq!(take_as(None).await, None, "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
+        end_leases(&store).await;
+        assert!(take_as(None).await.is_some(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn things_of_earlier_processes_are_free_where_there_is_one_process() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let earlier = store.work().take(kind, "a", None).await.unwrap().unwrap();
+        store.work().free_things_of_earlier_processes().await.unwrap();
+        let lease = store.work().take(kind, "a", None).await.unwrap();
+        let is_free = store.engine == Engine::Sqlite;
+        assert_eq!(lease.is_some(), is_free, "{kind:?}");
+        let expected = if is_free { LockState::Lost } else { LockState::Held };
+        assert_eq!(store.work().renew(&earlier).await.unwrap(), expected, "{kind:?}");
+    }
+}
+
+/// After several attempts, and before a replica whose heartbeats end at the same time is lost to others.
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_counts_as_lost_before_another_replica_takes_the_thing() {
+    for kind in KINDS {
+        let store = store_for(kind).await;
+        let lease = take(&store, kind, "one").await.unwrap();
+        store.close().await;
+        tokio::time::pause();
+        let begun = Instant::now();
+        assert_eq!(store.work().keep_renewing(&lease, begun).await, LockState::Lost, "{kind:?}");
+        let after = begun.elapsed();
+        assert!(2 * HEARTBEAT < after && after < LOST_AFTER - HEARTBEAT, "{kind:?}: {after:?}");
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn a_replica_does_not_take_a_thing_from_itself() {
     for kind in KINDS {
         let store = store_for(kind).await;
         let lease = take(&store, kind, "one").await.unwrap();

@@ -168,8 +168,7 @@ impl Shared {
 
     /// Renews the lease until it is lost: the call then goes on, and its changes are refused.
     async fn renew(&self, lock: &WorkspaceLock) -> Infallible {
-        self.store.workspaces().keep_renewing(lock).await;
-        std::future::pending().await
+        self.store.workspaces().keep_renewing(lock).await
     }
 
     async fn unlock(&self, lock: &WorkspaceLock) {
