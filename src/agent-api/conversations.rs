@@ -139,7 +139,7 @@ pub(super) async fn delete(
     Name(id): Name,
 ) -> Result<StatusCode, ErrorReply> {
     let conversation = find(&gateway, &meta, &id).await?;
-    if !gateway.store().conversations().delete(&id, gateway.store().now()).await.map_err(CallError::from)? {
+    if !gateway.store().conversations().delete(&id).await.map_err(CallError::from)? {
         return Err(locked().into());
     }
     if conversation.workspace {

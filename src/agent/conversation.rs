@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use self::context::Context;
 use self::finish::Ended;
-use self::lock::{HeldLock, LEASE};
+use self::lock::HeldLock;
 use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype};
 use super::event_log::{EventLog, EventLogs};
@@ -58,8 +58,8 @@ pub struct ConversationRuns {
     logs: EventLogs,
     #[expect(clippy::disallowed_types, reason = "only runs that are on, whose logs are bounded")]
     live: dashmap::DashMap<Arc<str>, Arc<LiveRun>>,
-    /// Names this process in locks.
-    holder: Arc<str>,
+    /// Its id in locks, if this gateway is a replica.
+    replica: Option<Arc<str>>,
 }
 
 impl ConversationRuns {
@@ -69,7 +69,7 @@ impl ConversationRuns {
             agents: Arc::clone(agents),
             logs: EventLogs::default(),
             live: Default::default(),
-            holder: Uuid::now_v7().to_string().into(),
+            replica: agents.gateway().cluster().replica().map(|replica| Arc::clone(replica.id())),
         });
         let (gateway, process) = (agents.gateway(), agents.plans().process());
         let (store, budgets) = (gateway.store().clone(), Arc::clone(&gateway.pipeline.budget));
@@ -173,17 +173,17 @@ impl ConversationRuns {
                 return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
             }
             let asked = Instant::now();
-            let now = self.store().now();
-            let taken = self.store().conversations().lock(id, &self.holder, now, LEASE).await;
+            let conversations = self.store().conversations();
+            let taken = conversations.lock(id, self.replica.as_deref()).await;
             if let Some(lock) = taken.map_err(CallError::from)? {
-                return Ok(HeldLock::new(lock, asked, self.store().clone(), Arc::clone(live)));
+                return Ok(HeldLock::new(lock, asked, conversations, Arc::clone(live)));
             }
             if !is_queued {
                 is_queued = true;
                 add(log, &RunEvent::Queued { wait_seconds: wait.as_secs() });
                 if request.on_busy == OnBusy::Interrupt {
                     // In another process.
-                    self.store().conversations().stop_run(id).await.map_err(CallError::from)?;
+                    conversations.stop_run(id).await.map_err(CallError::from)?;
                 }
             }
             if Instant::now() >= until {
@@ -334,6 +334,6 @@ impl Drop for EndGuard {
 
 impl fmt::Debug for ConversationRuns {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ConversationRuns").field("holder", &self.holder).finish_non_exhaustive()
+        formatter.debug_struct("ConversationRuns").field("replica", &self.replica).finish_non_exhaustive()
     }
 }

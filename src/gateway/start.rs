@@ -66,7 +66,6 @@ impl Gateway {
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
-        store.conversations().free_locks().await.map_err(component_error("store"))?;
         store.work().free_things_of_earlier_processes().await.map_err(component_error("store"))?;
         let users = user_tokens(&config, &store)?;
         let loader = loader(&config, &outbound)?.with_user_tokens(&users);

@@ -3,10 +3,12 @@
 
 use sqlx::AssertSqlSafe;
 
-use super::conversation_runs::add_usage;
+use super::conversation_runs::{RUN, RunRow, add_usage};
 use super::text::storable;
+use super::work::CONVERSATION;
 use super::{
-    ConversationLock, ConversationRunStore, DailyUsage, ModelUsageRow, Store, StoreError, StoredCharge, retried,
+    ConversationLock, ConversationRun, ConversationRunStore, DailyUsage, ModelUsageRow, Store, StoreError,
+    StoredCharge, retried,
 };
 use sekisho_core::database_clock::DatabaseTime;
 
@@ -64,17 +66,18 @@ impl ConversationRunStore {
     /// [`StoreError`]; its calls must not be sent then.
     pub async fn add_turn(&self, lock: &ConversationLock, run: &str, turn: &TurnMessage) -> Result<bool, StoreError> {
         let sql = format!(
-            "INSERT INTO turn_journal (run, turn, message)
-             SELECT $1, $2, $3 FROM conversations WHERE id = $4 AND fence = $5 AND holder = $6 {}",
+            "INSERT INTO turn_journal (run, turn, message) SELECT $1, $2, $3 {} {}",
+            CONVERSATION.held(["$4", "$5", "$6"]),
             self.0.engine.share_lock()
         );
+        let (conversation, holder, fence) = lock.lease.terms();
         sqlx::query(AssertSqlSafe(sql))
             .bind(run)
             .bind(turn.turn)
             .bind(&turn.message)
-            .bind(&lock.conversation)
-            .bind(lock.fence)
-            .bind(&*lock.holder)
+            .bind(conversation)
+            .bind(holder)
+            .bind(fence)
             .execute(&self.0.pool)
             .await
             .map(|added| added.rows_affected() > 0)
@@ -108,10 +111,12 @@ impl ConversationRunStore {
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         let sql = format!(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
-             SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10 {}
+             SELECT $1, $2, $3, $4, $5, $6, $7 {} {}
              ON CONFLICT (run, tool_use_id) DO UPDATE SET output = NULL, images = NULL, is_error = NULL, ended = NULL",
+            CONVERSATION.held(["$8", "$9", "$10"]),
             self.0.engine.share_lock()
         );
+        let (conversation, holder, fence) = lock.lease.terms();
         let begun = sqlx::query(AssertSqlSafe(sql))
             .bind(run)
             .bind(&execution.tool_use_id)
@@ -120,9 +125,9 @@ impl ConversationRunStore {
             .bind(storable(&execution.tool_name))
             .bind(&execution.tool_input)
             .bind(execution.begun.as_microsecond())
-            .bind(&lock.conversation)
-            .bind(lock.fence)
-            .bind(&*lock.holder)
+            .bind(conversation)
+            .bind(holder)
+            .bind(fence)
             .execute(&mut *transaction)
             .await
             .map_err(failed)?;
@@ -193,6 +198,29 @@ impl ConversationRunStore {
         let totals = self.0.charges().add_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
+    }
+
+    /// The runs whose process ended: they are running, and nobody holds the lock of their conversation.
+    pub async fn interrupted(&self) -> Result<Vec<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE status = 'running' AND conversation IN
+             (SELECT id FROM conversations WHERE {})",
+            CONVERSATION.is_free(self.0.engine, "conversations")
+        );
+        let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
+        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
+    }
+
+    /// The runs of a locked conversation that seem to run: their processes ended, since its lock is here. None when it was lost.
+    pub async fn interrupted_in(&self, lock: &ConversationLock) -> Result<Vec<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE status = 'running' AND conversation IN (SELECT thing.id {})",
+            CONVERSATION.held(["$1", "$2", "$3"])
+        );
+        let (conversation, holder, fence) = lock.lease.terms();
+        let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).bind(conversation).bind(holder).bind(fence);
+        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 
     /// The tool calls of a run, in order.

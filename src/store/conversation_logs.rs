@@ -5,6 +5,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_journal::{EXECUTION, ExecutionRow, execution_of};
 use super::conversation_runs::message_log;
+use super::work::CONVERSATION;
 use super::{Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
@@ -151,20 +152,19 @@ impl ConversationLogStore {
         for table in TABLES {
             let sql = format!(
                 "DELETE FROM {table} WHERE run IN (SELECT r.id FROM conversation_runs r JOIN conversations c
-                 ON c.id = r.conversation WHERE c.changed < $1 AND (c.holder IS NULL OR c.held_until <= $1))"
+                 ON c.id = r.conversation WHERE c.changed < $1 AND {})",
+                CONVERSATION.is_free(self.0.engine, "c")
             );
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
             removed.map_err(|error| self.0.failed(error))?;
         }
-        sqlx::query(
+        let sql = format!(
             "DELETE FROM session_summaries WHERE conversation IN
-             (SELECT id FROM conversations WHERE changed < $1 AND holder IS NULL)",
-        )
-        .bind(moment.as_microsecond())
-        .execute(&self.0.pool)
-        .await
-        .map(drop)
-        .map_err(|error| self.0.failed(error))
+             (SELECT id FROM conversations WHERE changed < $1 AND {})",
+            CONVERSATION.is_free(self.0.engine, "conversations")
+        );
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
+        removed.map(drop).map_err(|error| self.0.failed(error))
     }
 
     fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
@@ -241,19 +241,21 @@ impl ConversationStore {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is removed then.
-    pub async fn delete(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
-        retried(|| self.try_delete(id, now)).await
+    pub async fn delete(&self, id: &str) -> Result<bool, StoreError> {
+        retried(|| self.try_delete(id)).await
     }
 
-    async fn try_delete(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
+    async fn try_delete(&self, id: &str) -> Result<bool, StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let removed = sqlx::query("DELETE FROM conversations WHERE id = $1 AND (holder IS NULL OR held_until <= $2)");
-        let removed = removed.bind(id).bind(now.as_microsecond()).execute(&mut *transaction).await.map_err(failed)?;
+        let is_free = CONVERSATION.is_free(self.0.engine, "conversations");
+        let removed = sqlx::query(AssertSqlSafe(format!("DELETE FROM conversations WHERE id = $1 AND {is_free}")));
+        let removed = removed.bind(id).execute(&mut *transaction).await.map_err(failed)?;
         if removed.rows_affected() == 0 {
             transaction.rollback().await.map_err(failed)?;
             return Ok(false);
         }
+        self.0.work().remove_within(&mut transaction, CONVERSATION, id).await?;
         let of_runs = TABLES.map(|table| {
             format!("DELETE FROM {table} WHERE run IN (SELECT id FROM conversation_runs WHERE conversation = $1)")
         });

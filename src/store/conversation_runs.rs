@@ -6,7 +6,8 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
-use super::{DailyUsage, Store, StoreError, Used, retried};
+use super::work::{CONVERSATION, LockState};
+use super::{DailyUsage, Engine, Store, StoreError, Used, retried};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::failpoint;
 use sekisho_core::record::RunUsage;
@@ -104,7 +105,7 @@ pub struct RunEnd<'a> {
 pub(super) const RUN: &str = "id, conversation, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended";
 
 /// In the order of the columns.
-type RunRow = (
+pub(super) type RunRow = (
     String,
     String,
     i64,
@@ -135,25 +136,26 @@ impl ConversationRunStore {
         let sql = format!(
             "INSERT INTO conversation_runs
                 (id, conversation, number, session_id, agent, claimed_executor, user_input, status, begun)
-             SELECT $1, c.id, (SELECT COALESCE(MAX(number), 0) + 1 FROM conversation_runs WHERE conversation = c.id),
+             SELECT $1, $2, (SELECT COALESCE(MAX(number), 0) + 1 FROM conversation_runs WHERE conversation = $2),
                 $3, $4, $5, $6, $7,
                 (SELECT CASE WHEN MAX(ended) > CAST($8 AS BIGINT) THEN MAX(ended) ELSE CAST($8 AS BIGINT) END
-                 FROM conversation_runs WHERE conversation = c.id)
-             FROM conversations AS c WHERE c.id = $2 AND c.fence = $9 AND c.holder = $10 {}
-             RETURNING number, begun",
+                 FROM conversation_runs WHERE conversation = $2)
+             {} {} RETURNING number, begun",
+            CONVERSATION.held(["$2", "$9", "$10"]),
             self.0.engine.share_lock()
         );
+        let (conversation, holder, fence) = lock.lease.terms();
         let begun: Option<(i64, i64)> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(&run.id)
-            .bind(&run.conversation)
+            .bind(conversation)
             .bind(&run.session_id)
             .bind(&run.agent)
             .bind(run.claimed_executor.as_deref().map(storable))
             .bind(storable(&run.user_input))
             .bind(run.status.as_str())
             .bind(run.begun.as_microsecond())
-            .bind(lock.fence)
-            .bind(&*lock.holder)
+            .bind(holder)
+            .bind(fence)
             .fetch_optional(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
@@ -176,7 +178,8 @@ impl ConversationRunStore {
     async fn try_end(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let is_ours = change_conversation(&mut transaction, end).await.map_err(failed)?
+        let is_ours = self.may_end(&mut transaction, end).await?
+            && change_conversation(&mut transaction, end, self.0.engine).await.map_err(failed)?
             && end_run(&mut transaction, end.run).await.map_err(failed)?;
         if !is_ours && !is_stored(&mut transaction, end.run).await.map_err(failed)? {
             transaction.rollback().await.map_err(failed)?;
@@ -193,6 +196,18 @@ impl ConversationRunStore {
         failpoint::reach("run.storing");
         transaction.commit().await.map_err(failed)?;
         Ok(Some(totals))
+    }
+
+    /// The first statements of the end: whether the holder still has the conversation's lock, which it keeps or gives back.
+    async fn may_end(&self, connection: &mut AnyConnection, end: &RunEnd<'_>) -> Result<bool, StoreError> {
+        let work = self.0.work();
+        match end.lock {
+            Some(lock) if end.keeps_lock => {
+                work.renew_within(connection, &lock.lease).await.map(|state| state != LockState::Lost)
+            }
+            Some(lock) => work.release_within(connection, &lock.lease).await,
+            None => Ok(true),
+        }
     }
 
     /// All messages of a conversation from the `offset`th on, in order, at most `max`.
@@ -240,28 +255,7 @@ impl ConversationRunStore {
         row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(row)).transpose()
     }
 
-    /// The runs whose process ended: they are running, and nobody holds the lock of their conversation. With a lock,
-    /// only the runs of its conversation.
-    pub async fn interrupted(
-        &self,
-        lock: Option<&ConversationLock>,
-        now: DatabaseTime,
-    ) -> Result<Vec<ConversationRun>, StoreError> {
-        let sql = format!(
-            "SELECT {RUN} FROM conversation_runs WHERE status = 'running' AND conversation IN
-             (SELECT id FROM conversations WHERE holder IS NULL OR held_until <= $1 OR (id = $2 AND fence = $3))
-             AND ($2 = '' OR conversation = $2)"
-        );
-        let rows = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(now.as_microsecond())
-            .bind(lock.map_or("", |lock| &lock.conversation))
-            .bind(lock.map_or(-1, |lock| lock.fence))
-            .fetch_all(&self.0.pool)
-            .await;
-        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
-    }
-
-    fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
+    pub(super) fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
         let (
             id,
             conversation,
@@ -292,22 +286,23 @@ impl ConversationRunStore {
     }
 }
 
-/// The first statement of the end: it locks the conversation's row, and finds another holder.
-async fn change_conversation(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<bool> {
+/// False when another run has the lock of a conversation of which the caller has none.
+async fn change_conversation(connection: &mut AnyConnection, end: &RunEnd<'_>, engine: Engine) -> sqlx::Result<bool> {
     let now = end.run.ended.unwrap_or(end.run.begun).as_microsecond();
-    let changed = sqlx::query(
-        "UPDATE conversations SET session_id = $2, title = COALESCE(title, $3), changed = $4,
-            holder = CASE WHEN $6 = 1 THEN holder ELSE NULL END
-         WHERE id = $1 AND (fence = $5 OR ($5 = -1 AND (holder IS NULL OR held_until <= $4)))",
-    )
-    .bind(&end.run.conversation)
-    .bind(&end.run.session_id)
-    .bind(end.title.map(storable))
-    .bind(now)
-    .bind(end.lock.map_or(-1, |lock| lock.fence))
-    .bind(i64::from(end.keeps_lock))
-    .execute(connection)
-    .await?;
+    let is_free = match end.lock {
+        Some(_) => String::new(),
+        None => format!("AND {}", CONVERSATION.is_free(engine, "conversations")),
+    };
+    let sql = format!(
+        "UPDATE conversations SET session_id = $2, title = COALESCE(title, $3), changed = $4 WHERE id = $1 {is_free}"
+    );
+    let changed = sqlx::query(AssertSqlSafe(sql))
+        .bind(&end.run.conversation)
+        .bind(&end.run.session_id)
+        .bind(end.title.map(storable))
+        .bind(now)
+        .execute(connection)
+        .await?;
     Ok(changed.rows_affected() > 0)
 }
 

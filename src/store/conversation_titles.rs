@@ -55,9 +55,6 @@ impl ConversationRunStore {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
     use super::*;
     use crate::test_support::{conversation, test_store};
     use crate::{Conversation, ConversationRun, ModelUsageRow, RunStatus};
@@ -100,7 +97,7 @@ mod tests {
             ended: None,
         };
         store.conversations().add(&conversation("d", "ann"), 10).await.unwrap();
-        let lock = store.conversations().lock("d", &Arc::from("one"), begun, Duration::from_secs(60)).await.unwrap();
+        let lock = store.conversations().lock("d", None).await.unwrap();
         assert!(store.conversation_runs().begin(&lock.unwrap(), &mut run).await.unwrap());
         let later = LaterTitle { run: "r", conversation: "d", first: None, made: Some("Without input"), used };
         store.conversation_runs().add_title(&later).await.unwrap();

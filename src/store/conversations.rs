@@ -8,6 +8,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use super::text::storable;
+use super::work::CONVERSATION;
 use super::{Store, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 
@@ -58,7 +59,7 @@ impl ConversationStatus {
 
 const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
 
-/// Conversations and their locks: the table `conversations`. Deletion and fork also write the tables of their runs.
+/// Conversations: the table `conversations`. The holders of their locks are in `work`. Deletion and fork also write the tables of their runs.
 #[derive(Debug, Clone)]
 pub struct ConversationStore(pub(super) Store);
 
@@ -106,13 +107,12 @@ impl ConversationStore {
         &self,
         caller_key: &str,
         of_labels: &BTreeMap<String, String>,
-        now: DatabaseTime,
     ) -> Result<Option<String>, StoreError> {
-        let found = sqlx::query_scalar(
-            "SELECT id FROM conversations WHERE caller_key = $1 AND labels = $2 AND (holder IS NULL OR held_until <= $3)
-             ORDER BY changed, id LIMIT 1",
+        let sql = format!(
+            "SELECT id FROM conversations WHERE caller_key = $1 AND labels = $2 AND {} ORDER BY changed, id LIMIT 1",
+            CONVERSATION.is_free(self.0.engine, "conversations")
         );
-        let found = found.bind(caller_key).bind(labels(of_labels)).bind(now.as_microsecond());
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(caller_key).bind(labels(of_labels));
         found.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
 
@@ -122,25 +122,27 @@ impl ConversationStore {
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
     pub async fn change(&self, id: &str, change: &ConversationChange, now: DatabaseTime) -> Result<bool, StoreError> {
-        let changed = sqlx::query(
+        let sql = format!(
             "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),
                 agent = COALESCE($5, agent), session_id = CASE WHEN $6 = 1 THEN $7 ELSE session_id END,
                 workspace = COALESCE($8, workspace), labels = COALESCE($9, labels), changed = $10
-             WHERE id = $1 AND ($6 = 0 OR holder IS NULL OR held_until <= $10)",
-        )
-        .bind(id)
-        .bind(i64::from(change.title.is_some()))
-        .bind(change.title.as_ref().and_then(|title| title.as_deref().map(storable)))
-        .bind(change.status.map(ConversationStatus::as_str))
-        .bind(&change.agent)
-        .bind(i64::from(change.session_id.is_some()))
-        .bind(change.session_id.clone().flatten())
-        .bind(change.workspace.map(i64::from))
-        .bind(change.labels.as_ref().map(labels))
-        .bind(now.as_microsecond())
-        .execute(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+             WHERE id = $1 AND ($6 = 0 OR {})",
+            CONVERSATION.is_free(self.0.engine, "conversations")
+        );
+        let changed = sqlx::query(AssertSqlSafe(sql))
+            .bind(id)
+            .bind(i64::from(change.title.is_some()))
+            .bind(change.title.as_ref().and_then(|title| title.as_deref().map(storable)))
+            .bind(change.status.map(ConversationStatus::as_str))
+            .bind(&change.agent)
+            .bind(i64::from(change.session_id.is_some()))
+            .bind(change.session_id.clone().flatten())
+            .bind(change.workspace.map(i64::from))
+            .bind(change.labels.as_ref().map(labels))
+            .bind(now.as_microsecond())
+            .execute(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
         Ok(changed.rows_affected() > 0)
     }
 
@@ -207,12 +209,10 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use jiff::Timestamp;
 
     use super::*;
-    use crate::test_support::{conversation_created as conversation, test_store};
+    use crate::test_support::{conversation_created as conversation, end_leases, test_store};
 
     #[tokio::test]
     async fn a_conversation_is_its_callers_alone_and_can_be_changed() {
@@ -262,12 +262,13 @@ mod tests {
         let store = test_store().await;
         store.conversations().add(&conversation("a", "ann", 1), 10).await.unwrap();
         let now = DatabaseTime::from(Timestamp::from_second(100).unwrap());
-        store.conversations().lock("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
+        store.conversations().lock("a", None).await.unwrap().unwrap();
         let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
         assert!(!store.conversations().change("a", &reset, now).await.unwrap());
         let name = ConversationChange { title: Some(Some("t".into())), ..ConversationChange::default() };
         assert!(store.conversations().change("a", &name, now).await.unwrap());
-        assert!(store.conversations().change("a", &reset, Timestamp::from_second(116).unwrap().into()).await.unwrap());
+        end_leases(&store).await;
+        assert!(store.conversations().change("a", &reset, now).await.unwrap());
     }
 
     #[tokio::test]
@@ -291,10 +292,9 @@ mod tests {
             let conversation = Conversation { labels, ..conversation(id, key, changed) };
             assert!(store.conversations().add(&conversation, 10).await.unwrap());
         }
-        let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
-        let oldest = async |key| store.conversations().oldest(key, &of_chat, now).await.unwrap();
+        let oldest = async |key| store.conversations().oldest(key, &of_chat).await.unwrap();
         assert_eq!((oldest("ann").await.as_deref(), oldest("eve").await), (Some("c"), None));
-        store.conversations().lock("c", &"p".into(), now, lease).await.unwrap().unwrap();
+        store.conversations().lock("c", None).await.unwrap().unwrap();
         assert_eq!(oldest("ann").await.as_deref(), Some("b"));
     }
 }

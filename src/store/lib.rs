@@ -76,7 +76,7 @@ pub use self::approvals::{
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
-pub use self::conversation_lock::{ConversationLock, LockState};
+pub use self::conversation_lock::ConversationLock;
 pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, LogRow};
 pub use self::conversation_runs::{
     ConversationRun, ConversationRunStore, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError,
@@ -114,7 +114,7 @@ pub use self::tenant_resources::{StoredResource, WriteOutcome};
 pub use self::usage::{DailyScope, DailyUsage, UsageStore};
 pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
 pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
-pub use self::work::{WorkKind, WorkLease, WorkStore};
+pub use self::work::{LockState, WorkKind, WorkLease, WorkStore};
 pub use self::workspaces::{WorkspaceLock, WorkspaceStore};
 
 /// The database. The statements of each topic are methods of its handle, such as [`Store::plans`]. Cheap to clone; clones and

@@ -145,6 +145,13 @@ pub async fn expire_workspace(store: &Store, name: &str) {
     }
 }
 
+/// As if no holder of a workspace or a conversation had renewed its lease for too long.
+pub async fn end_leases(store: &Store) {
+    for table in ["work", "workspaces", "conversations"] {
+        store.change_rows(&format!("UPDATE {table} SET held_until = 0")).await;
+    }
+}
+
 /// As if a caller's sign-in had been offered so much earlier.
 pub async fn age_sign_in(store: &Store, id: &str, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE user_sign_ins SET expires = expires - $1 WHERE id = $2");

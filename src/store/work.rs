@@ -19,13 +19,16 @@ use std::time::Duration;
 use sqlx::{Any, Transaction};
 
 use self::former_columns::FormerColumns;
-use super::{Store, StoreError};
+use super::{Engine, Store, StoreError};
 
 /// The rules of a kind of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkKind {
     /// In the column `kind`.
-    pub(super) name: &'static str,
+    name: &'static str,
+    /// The table of the things, and its column with the id of each.
+    table: &'static str,
+    key: &'static str,
     /// How long a holder has a thing without renewing its lease.
     lease: Duration,
     /// How long a row is kept after its thing was last taken, renewed or released.
@@ -35,15 +38,37 @@ pub struct WorkKind {
 }
 
 /// The kinds of things.
-const KINDS: [WorkKind; 1] = [WORKSPACE];
+const KINDS: [WorkKind; 2] = [WORKSPACE, CONVERSATION];
 
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {
     name: "workspace",
+    table: "workspaces",
+    key: "name",
     lease: Duration::from_secs(30),
     ttl: Duration::from_secs(3_600),
-    former: Some(FormerColumns { table: "workspaces", key: "name" }),
+    former: Some(FormerColumns { has_last_use: true, has_stop_fence: false }),
 };
+
+/// Conversations while a run has them (C4–C6).
+pub(super) const CONVERSATION: WorkKind = WorkKind {
+    name: "conversation",
+    table: "conversations",
+    key: "id",
+    lease: Duration::from_secs(15),
+    ttl: Duration::from_secs(3_600),
+    former: Some(FormerColumns { has_last_use: false, has_stop_fence: true }),
+};
+
+/// The state of a lease when its holder renews it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    Held,
+    /// Its holder is to end its work.
+    AskedToStop,
+    /// Another holder has the thing.
+    Lost,
+}
 
 /// The right to work on a thing, for one holder until the lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +98,35 @@ impl WorkStore {
     }
 }
 
+impl WorkKind {
+    /// The condition that nobody has the thing of a row of its table, by leases: a table, or its name in the statement.
+    pub(super) fn is_free(self, engine: Engine, row: &str) -> String {
+        let (Self { name, key, .. }, now) = (self, engine.now_expression());
+        let former = self.former.map(|_| FormerColumns::are_free(engine, row)).unwrap_or_default();
+        format!(
+            "(NOT EXISTS (SELECT 1 FROM work AS w WHERE w.kind = '{name}' AND w.id = {row}.{key}
+                  AND w.holder IS NOT NULL AND w.held_until > {now}) {former})"
+        )
+    }
+
+    /// The end of a query of the row of a thing, `thing`: it finds the row while a holder has the thing. The arguments are the
+    /// parameters with the [terms](WorkLease::terms) of the lease.
+    pub(super) fn held(self, [id, holder, fence]: [&str; 3]) -> String {
+        let Self { name, table, key, .. } = self;
+        let former = self.former.map(|_| "AND thing.holder = w.holder").unwrap_or_default();
+        format!(
+            "FROM {table} AS thing JOIN work AS w ON w.id = thing.{key}
+             WHERE thing.{key} = {id} AND w.kind = '{name}' AND w.holder = {holder} AND w.fence = {fence} {former}"
+        )
+    }
+}
+
 impl WorkLease {
+    /// Id of the thing, holder and fence.
+    pub(super) fn terms(&self) -> (&str, &str, i64) {
+        (&self.id, &self.holder, self.fence)
+    }
+
     /// Of the thing.
     pub(super) fn id(&self) -> &str {
         &self.id

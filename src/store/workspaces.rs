@@ -55,7 +55,7 @@ impl WorkspaceStore {
     }
 
     /// Holds a workspace for longer, again and again. Each time is a use of it. It goes on after the workspace counts as lost, since
-    /// the changes of a call that has lost it are refused, and those of one that still has it are not.
+    /// only a call that has lost it has its changes refused.
     pub async fn keep_renewing(&self, lock: &WorkspaceLock) -> Infallible {
         loop {
             self.0.work().keep_renewing(&lock.lease, Instant::now()).await;
@@ -102,12 +102,8 @@ impl WorkspaceStore {
     /// # Errors
     /// [`StoreError`]. Workspaces removed until then stay removed.
     pub async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
-        let (now, kind) = (self.0.engine.now_expression(), WORKSPACE.name);
-        let is_idle = format!(
-            "last_used <= {now} - $1 AND (holder IS NULL OR held_until <= {now}) AND NOT EXISTS
-                 (SELECT 1 FROM work AS w WHERE w.kind = '{kind}' AND w.id = workspaces.name
-                      AND w.holder IS NOT NULL AND w.held_until > {now})"
-        );
+        let (now, is_free) = (self.0.engine.now_expression(), WORKSPACE.is_free(self.0.engine, "workspaces"));
+        let is_idle = format!("last_used <= {now} - $1 AND {is_free}");
         let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
         let names: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(micros(idle))

@@ -113,11 +113,9 @@ async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallErro
     if store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Ok(());
     }
-    let now = store.now();
-    let oldest =
-        store.conversations().oldest(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
+    let oldest = store.conversations().oldest(&conversation.caller_key, &labels()).await.map_err(CallError::from)?;
     if let Some(oldest) = oldest {
-        store.conversations().delete(&oldest, now).await.map_err(CallError::from)?;
+        store.conversations().delete(&oldest).await.map_err(CallError::from)?;
     }
     match store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         true => Ok(()),

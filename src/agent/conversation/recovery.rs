@@ -10,7 +10,7 @@ use super::{finish, resume, session, stored};
 use crate::{Message, plan};
 use sekisho_calls::budget::Budgets;
 use sekisho_core::error::CallError;
-use sekisho_store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoreError, StoredError, Used};
+use sekisho_store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError, Used};
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const READ_CHARACTERS: u64 = 16 << 20;
 
 pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process: Arc<str>) {
     loop {
-        match interrupted_runs(&store).await {
+        match store.conversation_runs().interrupted().await {
             Ok(runs) => end_each(&store, &budgets, runs).await,
             Err(error) => tracing::warn!(%error, "the interrupted runs could not be read"),
         }
@@ -36,10 +36,6 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
         }
         tokio::time::sleep(INTERVAL).await;
     }
-}
-
-async fn interrupted_runs(store: &Store) -> Result<Vec<ConversationRun>, StoreError> {
-    store.conversation_runs().interrupted(None, store.now()).await
 }
 
 async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
@@ -64,7 +60,7 @@ async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) 
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
-    for run in store.conversation_runs().interrupted(Some(lock), store.now()).await.map_err(CallError::from)? {
+    for run in store.conversation_runs().interrupted_in(lock).await.map_err(CallError::from)? {
         end(store, budgets, run, Some(lock)).await?;
     }
     Ok(())
@@ -125,8 +121,7 @@ mod tests {
         let begun = store.now();
         for id in ["a", "b", "c"] {
             store.conversations().add(&conversation(id, "ann"), 9).await.unwrap();
-            let lock =
-                store.conversations().lock(id, &Arc::from("p"), begun, Duration::from_secs(1)).await.unwrap().unwrap();
+            let lock = store.conversations().lock(id, None).await.unwrap().unwrap();
             let mut run = ConversationRun {
                 id: id.into(),
                 conversation: id.into(),
@@ -147,7 +142,7 @@ mod tests {
             }
             store.conversations().unlock(&lock).await.unwrap();
         }
-        let runs = store.conversation_runs().interrupted(None, store.now()).await.unwrap();
+        let runs = store.conversation_runs().interrupted().await.unwrap();
         end_each(&store, &Budgets::new(&BudgetConfig::default()), runs).await;
         let status = async |id| store.conversation_runs().get("ann", id).await.unwrap().unwrap().status;
         let all = [status("a").await, status("b").await, status("c").await];

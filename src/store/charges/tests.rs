@@ -1,5 +1,4 @@
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::civil::date;
@@ -40,7 +39,7 @@ async fn spent(store: &Store) -> Decimal {
 async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLock) {
     store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
     let begun = store.now();
-    let lock = store.conversations().lock("c", &Arc::from("p"), begun, Duration::from_secs(60)).await.unwrap().unwrap();
+    let lock = store.conversations().lock("c", None).await.unwrap().unwrap();
     let mut run = ConversationRun {
         id: "r".into(),
         conversation: "c".into(),

@@ -1,17 +1,12 @@
-use std::sync::Arc;
-use std::time::Duration;
-
 use jiff::Timestamp;
 
-use super::super::test_support::{fill_the_disk, free_disk, test_store};
+use super::super::test_support::{end_leases, fill_the_disk, free_disk, test_store};
 use super::super::{
     ConversationLock, ConversationRun, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError, ToolOutcome,
     TurnMessage, Used,
 };
 use super::*;
 use crate::test_support::conversation_created as conversation;
-
-const LEASE: Duration = Duration::from_secs(15);
 
 fn at(second: i64) -> DatabaseTime {
     Timestamp::from_second(second).unwrap().into()
@@ -56,14 +51,14 @@ fn execution(id: &str, position: i64) -> ToolExecution {
     ToolExecution { tool_use_id: id.into(), position, turn, tool_name, tool_input, output: None, begun, ended: None }
 }
 
-async fn lock(store: &Store, id: &str, now: i64) -> ConversationLock {
-    store.conversations().lock(id, &Arc::from("p"), at(now), LEASE).await.unwrap().unwrap()
+async fn lock(store: &Store, id: &str) -> ConversationLock {
+    store.conversations().lock(id, None).await.unwrap().unwrap()
 }
 
 /// A conversation of ann with a run that is on.
 async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
     store.conversations().add(&conversation("c", "ann", 1), 10).await.unwrap();
-    let lock = lock(store, "c", 100).await;
+    let lock = lock(store, "c").await;
     let mut run = run("r", "c");
     assert!(store.conversation_runs().begin(&lock, &mut run).await.unwrap());
     assert_eq!((run.number, run.begun), (1, at(100)));
@@ -111,7 +106,7 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
         [("1", false), ("2", false)]
     );
     assert_eq!(store.conversation_logs().usage_of_run("r").await.unwrap(), usage);
-    lock(&store, "c", 101).await;
+    lock(&store, "c").await;
 }
 
 /// Its process was ahead in time. A run that begins at once does not begin before that end, and does not end before it began.
@@ -137,7 +132,8 @@ async fn a_run_begins_after_the_end_of_the_one_before() {
 async fn a_holder_that_lost_its_lock_stores_nothing() {
     let store = test_store().await;
     let (run, held) = begun(&store).await;
-    let _other = lock(&store, "c", 100 + 16).await;
+    end_leases(&store).await;
+    let _other = lock(&store, "c").await;
     let run = ended(&run, RunStatus::Succeeded);
     let messages = ["1".to_owned()];
     for lock in [Some(&held), None] {
@@ -218,7 +214,7 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
             .unwrap()
             .is_none()
     );
-    let _next = lock(&store, "c", 103).await;
+    let _next = lock(&store, "c").await;
     assert!(!store.conversation_runs().add_turn(&held, "r", &later).await.unwrap());
     assert_eq!(store.conversation_runs().tool_executions("r").await.unwrap().len(), 2);
 }
@@ -248,14 +244,14 @@ async fn texts_with_a_null_character_are_stored() {
 async fn runs_of_ended_processes_are_found_when_their_lock_is_free_or_with_it() {
     let store = test_store().await;
     let (run, held) = begun(&store).await;
-    let ids = async |lock: Option<&ConversationLock>, now| {
-        let runs = store.conversation_runs().interrupted(lock, at(now)).await.unwrap();
-        runs.into_iter().map(|run| run.id).collect::<Vec<_>>()
-    };
-    assert!(ids(None, 101).await.is_empty());
-    assert_eq!(ids(None, 116).await, ["r"]);
-    let next = lock(&store, "c", 116).await;
-    assert_eq!((ids(Some(&next), 117).await, ids(Some(&held), 117).await), (vec!["r".to_owned()], vec![]));
+    let runs = store.conversation_runs();
+    assert_eq!(runs.interrupted().await.unwrap(), []);
+    end_leases(&store).await;
+    assert_eq!(runs.interrupted().await.unwrap(), std::slice::from_ref(&run));
+    let next = lock(&store, "c").await;
+    assert_eq!(runs.interrupted().await.unwrap(), []);
+    assert_eq!(runs.interrupted_in(&next).await.unwrap(), std::slice::from_ref(&run));
+    assert_eq!(runs.interrupted_in(&held).await.unwrap(), []);
     let error = StoredError { code: "interrupted".into(), message: "its process ended".into() };
     let run = ConversationRun { error: Some(error), ..ended(&run, RunStatus::Interrupted) };
     let end = RunEnd {
@@ -324,10 +320,10 @@ async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
             .unwrap()
             .is_some()
     );
-    assert!(!store.conversations().delete("c", at(101)).await.unwrap());
+    assert!(!store.conversations().delete("c").await.unwrap());
     store.conversations().unlock(&held).await.unwrap();
-    assert!(store.conversations().delete("c", at(101)).await.unwrap());
-    assert!(!store.conversations().delete("c", at(101)).await.unwrap());
+    assert!(store.conversations().delete("c").await.unwrap());
+    assert!(!store.conversations().delete("c").await.unwrap());
     assert!(store.conversation_runs().of_conversation("c", None, 10).await.unwrap().is_empty());
     assert!(store.conversation_runs().tool_executions("r").await.unwrap().is_empty());
 }
@@ -400,7 +396,7 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
         store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
         assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), Some(summary));
     }
-    assert!(store.conversations().delete("c", at(200)).await.unwrap());
+    assert!(store.conversations().delete("c").await.unwrap());
     assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
 }
 

@@ -5,8 +5,6 @@ use std::pin::pin;
 use super::super::test_support::{conversation, test_store};
 use super::super::*;
 
-const LEASE: Duration = Duration::from_secs(60);
-
 /// How long a write is seen to wait.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -30,12 +28,15 @@ struct Held {
 }
 
 impl Write {
-    /// As the next holder takes the right.
-    fn next_holder(self) -> &'static str {
+    /// As the next holder takes the right, also one of the version before or of the next one.
+    fn next_holders(self) -> &'static [&'static str] {
+        const IN_WORK: &str = "UPDATE work SET fence = fence + 1, holder = 'next'";
         match self {
-            Self::Turn | Self::ToolCall | Self::Run => "UPDATE conversations SET fence = fence + 1, holder = 'next'",
-            Self::PartOfProgramRun => "UPDATE program_runs SET fence = fence + 1, runner = 'next'",
-            Self::Workspace | Self::Entry => "UPDATE work SET fence = fence + 1, holder = 'next'",
+            Self::Turn | Self::ToolCall | Self::Run => {
+                &[IN_WORK, "UPDATE conversations SET fence = fence + 1, holder = 'next'"]
+            }
+            Self::PartOfProgramRun => &["UPDATE program_runs SET fence = fence + 1, runner = 'next'"],
+            Self::Workspace | Self::Entry => &[IN_WORK, "UPDATE workspaces SET fence = fence + 1, holder = 'next'"],
         }
     }
 
@@ -86,7 +87,7 @@ fn run(id: &str, store: &Store) -> ConversationRun {
 /// Of a conversation with a run, a run of a program, and a workspace.
 async fn held(store: &Store) -> Held {
     store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
-    let conversation = store.conversations().lock("c", &Arc::from("one"), store.now(), LEASE).await.unwrap().unwrap();
+    let conversation = store.conversations().lock("c", None).await.unwrap().unwrap();
     assert!(store.conversation_runs().begin(&conversation, &mut run("r", store)).await.unwrap());
     let owner = ProgramRunOwner { tenant: "acme", caller_key: "ann", endpoint: "all" };
     let new = NewProgramRun { id: "p", owner, arguments: "a", runner: "one", part: "first" };
@@ -99,15 +100,17 @@ async fn held(store: &Store) -> Held {
 #[tokio::test]
 async fn a_write_waits_for_the_next_holder_and_is_refused() {
     for write in ALL {
-        let store = test_store().await;
-        let held = held(&store).await;
-        let mut taking = store.pool.begin().await.unwrap();
-        sqlx::query(write.next_holder()).execute(&mut *taking).await.unwrap();
-        let mut stored = pin!(write.is_stored(&store, &held));
-        let waits = tokio::time::timeout(WAIT, stored.as_mut()).await.is_err();
-        assert!(waits, "{write:?} does not wait");
-        taking.commit().await.unwrap();
-        assert!(!stored.await, "{write:?}");
+        for next_holder in write.next_holders() {
+            let store = test_store().await;
+            let held = held(&store).await;
+            let mut taking = store.pool.begin().await.unwrap();
+            sqlx::query(*next_holder).execute(&mut *taking).await.unwrap();
+            let mut stored = pin!(write.is_stored(&store, &held));
+            let waits = tokio::time::timeout(WAIT, stored.as_mut()).await.is_err();
+            assert!(waits, "{write:?} does not wait: {next_holder}");
+            taking.commit().await.unwrap();
+            assert!(!stored.await, "{write:?}: {next_holder}");
+        }
     }
 }
 

@@ -24,15 +24,10 @@ impl WorkStore {
         lease: &WorkLease,
         (number, sealed): (i64, &str),
     ) -> sqlx::Result<bool> {
-        if let Some(former) = lease.kind.former
-            && !former.are_held(self.0.engine, connection, lease).await?
-        {
-            return Ok(false);
-        }
         let sql = format!(
             "INSERT INTO work_entries (kind, id, number, sealed)
-             SELECT $1, $2, $3, $4 FROM work WHERE kind = $5 AND id = $6 AND holder = $7 AND fence = $8 {}
-             ON CONFLICT (kind, id, number) DO NOTHING",
+             SELECT $1, $2, $3, $4 {} {} ON CONFLICT (kind, id, number) DO NOTHING",
+            lease.kind.held(["$2", "$5", "$6"]),
             self.0.engine.share_lock()
         );
         let added = sqlx::query(AssertSqlSafe(sql))
@@ -40,8 +35,6 @@ impl WorkStore {
             .bind(&lease.id)
             .bind(number)
             .bind(sealed)
-            .bind(lease.kind.name)
-            .bind(&lease.id)
             .bind(&lease.holder)
             .bind(lease.fence);
         Ok(added.execute(connection).await?.rows_affected() > 0)

@@ -4,18 +4,19 @@
 
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::WorkLease;
 use super::take::Taker;
+use super::{LockState, WorkKind, WorkLease};
 use crate::Engine;
 use crate::replica::LOST_AFTER;
 use crate::replicas::micros;
 
-/// Of a table with the columns `holder`, `fence`, `held_until` and `last_used`.
+/// Of a table with the columns `holder`, `fence` and `held_until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FormerColumns {
-    pub(super) table: &'static str,
-    /// The column that has the id of the thing.
-    pub(super) key: &'static str,
+    /// Whether each renewal is a use of the thing, with its time in `last_used`.
+    pub(super) has_last_use: bool,
+    /// Whether holders are asked to stop by their fence in `stop_fence`.
+    pub(super) has_stop_fence: bool,
 }
 
 impl FormerColumns {
@@ -27,13 +28,14 @@ impl FormerColumns {
         connection: &mut AnyConnection,
         taker: Taker<'_>,
     ) -> sqlx::Result<bool> {
-        let Self { table, key } = self;
+        let WorkKind { table, key, .. } = taker.kind;
         let (now, lost) = (engine.now_expression(), engine.is_lost("w.replica", ("$6", "$7")));
         let sql = format!(
-            "UPDATE {table} SET holder = $2, fence = fence + 1, held_until = {now} + $3, last_used = {now}
+            "UPDATE {table} SET holder = $2, fence = fence + 1, held_until = {now} + $3 {}
              WHERE {key} = $1 AND (holder IS NULL OR held_until <= {now} OR EXISTS
                  (SELECT 1 FROM work AS w WHERE w.kind = $4 AND w.id = $5 AND w.holder = {table}.holder
-                      AND w.replica <> $6 AND {lost}))"
+                      AND w.replica <> $6 AND {lost}))",
+            self.last_use(engine)
         );
         let taken = sqlx::query(AssertSqlSafe(sql))
             .bind(taker.id)
@@ -46,46 +48,66 @@ impl FormerColumns {
         Ok(taken.execute(connection).await?.rows_affected() > 0)
     }
 
-    /// Frees those of all holders.
-    pub(super) async fn free_all(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
-        let sql = format!("UPDATE {} SET holder = NULL WHERE holder IS NOT NULL", self.table);
-        sqlx::query(AssertSqlSafe(sql)).execute(connection).await.map(drop)
-    }
-
-    /// False: the holder has lost them.
     pub(super) async fn renew(
         self,
         engine: Engine,
         connection: &mut AnyConnection,
         lease: &WorkLease,
-    ) -> sqlx::Result<bool> {
-        let (Self { table, key }, now) = (self, engine.now_expression());
-        let sql =
-            format!("UPDATE {table} SET held_until = {now} + $3, last_used = {now} WHERE {key} = $1 AND holder = $2");
-        let renewed =
-            sqlx::query(AssertSqlSafe(sql)).bind(&lease.id).bind(&lease.holder).bind(micros(lease.kind.lease));
-        Ok(renewed.execute(connection).await?.rows_affected() > 0)
+    ) -> sqlx::Result<LockState> {
+        let (WorkKind { table, key, .. }, now) = (lease.kind, engine.now_expression());
+        let asked = if self.has_stop_fence { "stop_fence = fence" } else { "1 = 0" };
+        let sql = format!(
+            "UPDATE {table} SET held_until = {now} + $3 {} WHERE {key} = $1 AND holder = $2
+             RETURNING CASE WHEN {asked} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END",
+            self.last_use(engine)
+        );
+        let renewed: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(&lease.id)
+            .bind(&lease.holder)
+            .bind(micros(lease.kind.lease))
+            .fetch_optional(connection)
+            .await?;
+        Ok(match renewed {
+            None => LockState::Lost,
+            Some(0) => LockState::Held,
+            Some(_) => LockState::AskedToStop,
+        })
     }
 
     /// False: the holder has lost them.
     pub(super) async fn release(self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<bool> {
-        let Self { table, key } = self;
+        let WorkKind { table, key, .. } = lease.kind;
         let sql = format!("UPDATE {table} SET holder = NULL WHERE {key} = $1 AND holder = $2");
         let released = sqlx::query(AssertSqlSafe(sql)).bind(&lease.id).bind(&lease.holder);
         Ok(released.execute(connection).await?.rows_affected() > 0)
     }
 
-    /// Whether the holder still has them; nobody takes them before the transaction ends.
-    pub(super) async fn are_held(
+    /// Asks a holder of either version to stop.
+    pub(super) async fn ask_to_stop(
         self,
-        engine: Engine,
         connection: &mut AnyConnection,
-        lease: &WorkLease,
-    ) -> sqlx::Result<bool> {
-        let (Self { table, key }, lock) = (self, engine.share_lock());
-        let sql = format!("SELECT {key} FROM {table} WHERE {key} = $1 AND holder = $2 {lock}");
-        let held = sqlx::query_scalar(AssertSqlSafe(sql)).bind(&lease.id).bind(&lease.holder);
-        let held: Option<String> = held.fetch_optional(connection).await?;
-        Ok(held.is_some())
+        (kind, id): (WorkKind, &str),
+    ) -> sqlx::Result<()> {
+        if !self.has_stop_fence {
+            return Ok(());
+        }
+        let WorkKind { table, key, .. } = kind;
+        let sql = format!("UPDATE {table} SET stop_fence = fence WHERE {key} = $1 AND holder IS NOT NULL");
+        sqlx::query(AssertSqlSafe(sql)).bind(id).execute(connection).await.map(drop)
+    }
+
+    /// Frees the columns of all holders.
+    pub(super) async fn free_all(connection: &mut AnyConnection, kind: WorkKind) -> sqlx::Result<()> {
+        let sql = format!("UPDATE {} SET holder = NULL WHERE holder IS NOT NULL", kind.table);
+        sqlx::query(AssertSqlSafe(sql)).execute(connection).await.map(drop)
+    }
+
+    /// The condition that the columns of a row name no holder whose lease goes on.
+    pub(super) fn are_free(engine: Engine, row: &str) -> String {
+        format!("AND ({row}.holder IS NULL OR {row}.held_until <= {})", engine.now_expression())
+    }
+
+    fn last_use(self, engine: Engine) -> String {
+        if self.has_last_use { format!(", last_used = {}", engine.now_expression()) } else { String::new() }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use sqlx::{AnyConnection, AssertSqlSafe};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{KINDS, WorkKind, WorkLease, WorkStore};
+use super::{FormerColumns, KINDS, LockState, WorkKind, WorkLease, WorkStore};
 use crate::replica::{HEARTBEAT, LOST_AFTER};
 use crate::replicas::micros;
-use crate::{Engine, LockState, StoreError};
+use crate::{Engine, StoreError};
 
 /// Renewals in the time of a short lease. A longer one is renewed as often as a replica has heartbeats.
 const RENEWALS: u32 = 3;
@@ -52,15 +52,27 @@ impl WorkStore {
     /// Holds a thing for longer, unless another holder has it.
     pub async fn renew(&self, lease: &WorkLease) -> Result<LockState, StoreError> {
         let mut transaction = self.begin().await?;
-        let state = self.try_renew(&mut transaction, lease).await.map_err(|error| self.0.failed(error))?;
+        let state = self.renew_within(&mut transaction, lease).await?;
         self.end(transaction, state != LockState::Lost).await?;
         Ok(state)
     }
 
+    /// As [`renew`](Self::renew), within a transaction that must be undone when the thing was lost: a change of a thing that its
+    /// holder keeps.
+    pub(crate) async fn renew_within(
+        &self,
+        connection: &mut AnyConnection,
+        lease: &WorkLease,
+    ) -> Result<LockState, StoreError> {
+        self.try_renew(connection, lease).await.map_err(|error| self.0.failed(error))
+    }
+
     async fn try_renew(&self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<LockState> {
-        if let Some(former) = lease.kind.former
-            && !former.renew(self.0.engine, connection, lease).await?
-        {
+        let by_former = match lease.kind.former {
+            Some(former) => former.renew(self.0.engine, &mut *connection, lease).await?,
+            None => LockState::Held,
+        };
+        if by_former == LockState::Lost {
             return Ok(LockState::Lost);
         }
         let now = self.0.engine.now_expression();
@@ -80,7 +92,7 @@ impl WorkStore {
         Ok(match stop_fence {
             None => LockState::Lost,
             Some(fence) if fence == lease.fence => LockState::AskedToStop,
-            Some(_) => LockState::Held,
+            Some(_) => by_former,
         })
     }
 
@@ -127,10 +139,18 @@ impl WorkStore {
 
     /// Asks the holder of a thing, in any process, to stop: it learns so when it renews its lease.
     pub async fn ask_to_stop(&self, kind: WorkKind, id: &str) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        self.try_ask_to_stop(&mut transaction, (kind, id)).await.map_err(|error| self.0.failed(error))?;
+        self.end(transaction, true).await
+    }
+
+    async fn try_ask_to_stop(&self, connection: &mut AnyConnection, (kind, id): (WorkKind, &str)) -> sqlx::Result<()> {
+        if let Some(former) = kind.former {
+            former.ask_to_stop(&mut *connection, (kind, id)).await?;
+        }
         let asked =
             sqlx::query("UPDATE work SET stop_fence = fence WHERE kind = $1 AND id = $2 AND holder IS NOT NULL");
-        let asked = asked.bind(kind.name).bind(id).execute(&self.0.pool).await;
-        asked.map(drop).map_err(|error| self.0.failed(error))
+        asked.bind(kind.name).bind(id).execute(connection).await.map(drop)
     }
 
     /// Frees the things of earlier processes. Only the one process of a state directory uses its file, while other processes of a
@@ -145,8 +165,8 @@ impl WorkStore {
     }
 
     async fn try_free_all(&self, connection: &mut AnyConnection) -> sqlx::Result<()> {
-        for former in KINDS.iter().filter_map(|kind| kind.former) {
-            former.free_all(&mut *connection).await?;
+        for kind in KINDS.into_iter().filter(|kind| kind.former.is_some()) {
+            FormerColumns::free_all(&mut *connection, kind).await?;
         }
         let freed = sqlx::query("UPDATE work SET holder = NULL, replica = NULL WHERE holder IS NOT NULL");
         freed.execute(connection).await.map(drop)

@@ -1,34 +1,39 @@
 //! Rules that hold for each kind of things.
 
+mod conversations_of_version_before;
 mod version_before;
 
 use tokio::time::Instant;
 
 use super::*;
 use crate::replica::{HEARTBEAT, LOST_AFTER};
-use crate::test_support::{age_replica, beat, fill_the_disk, free_disk, silence_replicas, test_store};
-use crate::{Engine, LockState};
+use crate::test_support::{
+    age_replica, beat, conversation, end_leases, fill_the_disk, free_disk, silence_replicas, test_store,
+};
 use sekisho_core::until::until;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Without columns of the version before.
-const NEW: WorkKind = WorkKind { name: "new", lease: MINUTE, ttl: HOUR, former: None };
+const NEW: WorkKind =
+    WorkKind { name: "new", table: "workspaces", key: "name", lease: MINUTE, ttl: HOUR, former: None };
 
-const KINDS: [WorkKind; 2] = [WORKSPACE, NEW];
+const KINDS: [WorkKind; 3] = [WORKSPACE, CONVERSATION, NEW];
 
-/// A store with the thing `a`, and three replicas whose heartbeats have no gap.
-async fn store_for(kind: WorkKind) -> Store {
+/// The thing `a` of the kinds `WORKSPACE` and `NEW`.
+const ROW: &str =
+    "INSERT INTO workspaces (name, version, files, fence, held_until, last_used) VALUES ('a', '', '{}', 0, 0, 0)";
+
+/// A store with the thing `a` of each kind, and three replicas whose heartbeats have no gap.
+async fn new_store() -> Store {
     let store = test_store().await;
     for replica in ["one", "other", "third"] {
         beat(&store, replica).await;
         age_replica(&store, replica, HOUR).await;
     }
-    if kind == WORKSPACE {
-        let row = "INSERT INTO workspaces (name, version, files, fence, held_until, last_used) VALUES ('a', '', '{}', 0, 0, 0)";
-        store.change_rows(row).await;
-    }
+    store.change_rows(ROW).await;
+    store.conversations().add(&conversation("a", "ann"), 1).await.unwrap();
     store
 }
 
@@ -36,15 +41,10 @@ async fn take(store: &Store, kind: WorkKind, replica: &str) -> Option<WorkLease>
     store.work().take(kind, "a", Some(replica)).await.unwrap()
 }
 
-/// As if no lease had been renewed for too long.
-async fn end_leases(store: &Store) {
-    store.change_rows("UPDATE work SET held_until = 0; UPDATE workspaces SET held_until = 0").await;
-}
-
 #[tokio::test]
 async fn of_two_takers_at_once_one_has_the_thing() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         for _ in 0..10 {
             let (one, other) = tokio::join!(take(&store, kind, "one"), take(&store, kind, "other"));
             assert_ne!(one.is_some(), other.is_some(), "{kind:?}: {one:?} {other:?}");
@@ -82,7 +82,7 @@ impl LastStep {
 async fn a_holder_that_wakes_after_its_lease_changes_nothing_once_another_one_has_the_thing() {
     for kind in KINDS {
         for last in [LastStep::Taken, LastStep::Appended, LastStep::Renewed, LastStep::AskedToStop] {
-            let (store, context) = (store_for(kind).await, format!("{kind:?} {last:?}"));
+            let (store, context) = (new_store().await, format!("{kind:?} {last:?}"));
             let work = store.work();
             let killed = take(&store, kind, "one").await.unwrap();
             last.run(&store, &killed).await;
@@ -109,7 +109,7 @@ async fn a_holder_that_wakes_after_its_lease_changes_nothing_once_another_one_ha
 #[tokio::test]
 async fn a_holder_that_wakes_before_another_one_goes_on() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let lease = take(&store, kind, "one").await.unwrap();
         end_leases(&store).await;
         assert!(store.work().append(&lease, 0, "first").await.unwrap(), "{kind:?}");
@@ -122,7 +122,7 @@ async fn a_holder_that_wakes_before_another_one_goes_on() {
 #[tokio::test]
 async fn a_process_that_is_killed_within_a_step_leaves_the_step_before() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let work = store.work();
         let mut taking = work.begin().await.unwrap();
         assert!(work.take_within(&mut taking, (kind, "a"), Some("one")).await.unwrap().is_some());
@@ -140,7 +140,7 @@ async fn a_process_that_is_killed_within_a_step_leaves_the_step_before() {
 #[tokio::test]
 async fn a_released_thing_is_taken_at_once_and_was_released_once() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let lease = take(&store, kind, "one").await.unwrap();
         assert!(store.work().release(&lease).await.unwrap(), "{kind:?}");
         assert!(!store.work().release(&lease).await.unwrap(), "{kind:?}");
@@ -152,7 +152,7 @@ async fn a_released_thing_is_taken_at_once_and_was_released_once() {
 #[tokio::test]
 async fn a_holder_that_is_asked_to_stop_learns_it_and_the_next_one_is_not_asked() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let work = store.work();
         work.ask_to_stop(kind, "a").await.unwrap();
         let lease = take(&store, kind, "one").await.unwrap();
@@ -173,7 +173,7 @@ async fn held_until(store: &Store) -> i64 {
 async fn a_lease_is_renewed_until_it_is_lost_or_its_holder_is_asked_to_stop() {
     const NEXT_HOLDER: &str = "UPDATE work SET holder = 'next'";
     for kind in KINDS {
-        let (store, kind) = (store_for(kind).await, WorkKind { lease: Duration::from_millis(30), ..kind });
+        let (store, kind) = (new_store().await, WorkKind { lease: Duration::from_millis(30), ..kind });
         let work = store.work();
         for expected in [LockState::AskedToStop, LockState::Lost] {
             let lease = take(&store, kind, "one").await.unwrap();
@@ -195,7 +195,7 @@ async fn a_lease_is_renewed_until_it_is_lost_or_its_holder_is_asked_to_stop() {
 #[tokio::test]
 async fn the_heartbeats_of_replicas_only_shorten_leases() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let lost = take(&store, kind, "one").await.unwrap();
         silence_replicas(&store, MINUTE).await;
         beat(&store, "other").await;
@@ -213,7 +213,7 @@ async fn the_heartbeats_of_replicas_only_shorten_leases() {
 #[tokio::test]
 async fn things_of_a_replica_that_has_left_are_free_at_once() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let earlier = take(&store, kind, "one").await.unwrap();
         store.replicas().remove("one").await.unwrap();
         let lease = take(&store, kind, "other").await.unwrap();
@@ -226,7 +226,7 @@ async fn things_of_a_replica_that_has_left_are_free_at_once() {
 #[tokio::test]
 async fn only_leases_count_for_processes_that_are_no_replicas() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let take_as = async |replica: Option<&str>| store.work().take(kind, "a", replica).await.unwrap();
         let lease = take_as(None).await.unwrap();
         assert_eq!((take_as(None).await, take_as(Some("one")).await), (None, None), "{kind:?}");
@@ -243,7 +243,7 @@ async fn only_leases_count_for_processes_that_are_no_replicas() {
 #[tokio::test]
 async fn things_of_earlier_processes_are_free_where_there_is_one_process() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let earlier = store.work().take(kind, "a", None).await.unwrap().unwrap();
         store.work().free_things_of_earlier_processes().await.unwrap();
         let lease = store.work().take(kind, "a", None).await.unwrap();
@@ -258,7 +258,7 @@ async fn things_of_earlier_processes_are_free_where_there_is_one_process() {
 #[tokio::test]
 async fn a_lease_that_cannot_be_renewed_counts_as_lost_before_another_replica_takes_the_thing() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let lease = take(&store, kind, "one").await.unwrap();
         store.close().await;
         tokio::time::pause();
@@ -273,7 +273,7 @@ async fn a_lease_that_cannot_be_renewed_counts_as_lost_before_another_replica_ta
 #[tokio::test]
 async fn a_replica_does_not_take_a_thing_from_itself() {
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let lease = take(&store, kind, "one").await.unwrap();
         assert_eq!(take(&store, kind, "one").await, None, "{kind:?}");
         store.replicas().remove("one").await.unwrap();
@@ -286,7 +286,7 @@ async fn a_replica_does_not_take_a_thing_from_itself() {
 async fn expired_rows_without_a_holder_are_swept_with_their_entries() {
     const EXPIRE: &str = "UPDATE work SET expires = 0";
     for kind in KINDS {
-        let store = store_for(kind).await;
+        let store = new_store().await;
         let work = store.work();
         let lease = take(&store, kind, "one").await.unwrap();
         assert!(work.append(&lease, 0, "first").await.unwrap());
@@ -315,7 +315,7 @@ async fn expired_rows_without_a_holder_are_swept_with_their_entries() {
 
 #[tokio::test]
 async fn kinds_have_names_of_their_own() {
-    let store = store_for(WORKSPACE).await;
+    let store = new_store().await;
     let (one, other) = (take(&store, WORKSPACE, "one").await, take(&store, NEW, "other").await);
     let (one, other) = (one.unwrap(), other.unwrap());
     assert!(store.work().append(&one, 0, "of one").await.unwrap());
@@ -327,6 +327,7 @@ async fn kinds_have_names_of_their_own() {
 async fn an_entry_for_which_the_disk_has_no_space_is_not_there_and_its_holder_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    store.change_rows(ROW).await;
     let (work, large) = (store.work(), "x".repeat(1 << 20));
     let lease = take(&store, NEW, "one").await.unwrap();
     fill_the_disk(&store).await;
@@ -351,9 +352,10 @@ impl Numbers {
 /// Three processes take, write and release in any order, and wake with leases that they lost.
 #[tokio::test]
 async fn in_any_order_of_steps_only_the_last_taker_has_an_effect() {
-    for seed in 0..8 {
-        let (kind, mut numbers) = (KINDS[usize::from(seed % 2 == 0)], Numbers(seed));
-        let (store, mut leases) = (store_for(kind).await, Vec::<(WorkLease, bool)>::new());
+    for seed in 0..9 {
+        let kind = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
+        let mut numbers = Numbers(seed);
+        let (store, mut leases) = (new_store().await, Vec::<(WorkLease, bool)>::new());
         let (work, mut entries) = (store.work(), 0);
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}: {leases:?}");

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::SignedDuration;
 use sekisho::testing::Store;
 use serde_json::json;
 use tempfile::TempDir;
@@ -41,9 +40,9 @@ async fn a_run_that_lost_its_lock_ends_with_an_error_that_says_so() {
     let mut run = streamed(&app, &id, &hello()).send().await.unwrap();
     until(&mut run, |event| event.name == "system").await;
     let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
-    let later = store.now().later(SignedDuration::from_secs(60));
-    let lock = store.conversations().lock(&id, &"other".into(), later, Duration::from_secs(15)).await.unwrap();
-    assert!(lock.is_some());
+    for table in ["conversations", "work"] {
+        store.change_rows(&format!("UPDATE {table} SET holder = 'other', fence = fence + 1")).await;
+    }
     let told = until(&mut run, |event| event.name == "error").await;
     let error = &told.last().unwrap().data;
     assert_eq!((&error["code"], &error["retryable"]), (&json!("CONVERSATION_LOCKED"), &json!(true)), "{error}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::replica::LOST_AFTER;
-use crate::test_support::{age_replica, age_sessions, beat, silence_replicas, test_store};
+use crate::test_support::{age_replica, age_sessions, beat, conversation, silence_replicas, test_store};
 use crate::{
     AskedPermits, DecidedApproval, InterpreterSessionFence, InterpreterSessionKey, NewApproval, NewInterpreterSession,
     NewProgramRun, NewSessionImage, ProgramRunOwner, SessionImage, SessionTimes, Store,
@@ -31,9 +31,10 @@ enum Work {
     Slot,
     Registration,
     Workspace,
+    Conversation,
 }
 
-const ALL: [Work; 8] = [
+const ALL: [Work; 9] = [
     Work::ApprovedCall,
     Work::KeyedCall,
     Work::ProgramRun,
@@ -42,6 +43,7 @@ const ALL: [Work; 8] = [
     Work::Slot,
     Work::Registration,
     Work::Workspace,
+    Work::Conversation,
 ];
 
 impl Work {
@@ -64,6 +66,10 @@ impl Work {
                 store.permits().set_taken_long_ago().await;
             }
             Self::Workspace => assert!(store.workspaces().lock("w", "holder").await.unwrap().is_some()),
+            Self::Conversation => {
+                store.conversations().add(&conversation("c", "ann"), 1).await.unwrap();
+                assert!(store.conversations().lock("c", Some("holder")).await.unwrap().is_some());
+            }
             Self::KeyedCall | Self::Registration => {}
         }
     }
@@ -92,6 +98,7 @@ impl Work {
                 !store.replicas().list(LOST_AFTER).await.unwrap().iter().any(|replica| replica.id == "holder")
             }
             Self::Workspace => store.workspaces().lock("w", "taker").await.unwrap().is_some(),
+            Self::Conversation => store.conversations().lock("c", Some("taker")).await.unwrap().is_some(),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Before<'_> {
 
 #[tokio::test]
 async fn two_versions_never_both_have_a_workspace() {
-    let store = store_for(WORKSPACE).await;
+    let store = new_store().await;
     let (before, workspaces) = (Before(&store), store.workspaces());
     let lock = workspaces.lock("a", "one").await.unwrap().unwrap();
     assert!(!before.take().await, "this version has it");
@@ -49,7 +49,7 @@ async fn two_versions_never_both_have_a_workspace() {
 
 #[tokio::test]
 async fn a_holder_of_either_version_that_lost_a_workspace_to_the_other_one_stores_nothing() {
-    let store = store_for(WORKSPACE).await;
+    let store = new_store().await;
     let (before, workspaces) = (Before(&store), store.workspaces());
     let lost = workspaces.lock("a", "one").await.unwrap().unwrap();
     end_leases(&store).await;
@@ -71,7 +71,7 @@ async fn a_holder_of_either_version_that_lost_a_workspace_to_the_other_one_store
 /// It has no replica in its row, so that its lease is all that counts.
 #[tokio::test]
 async fn a_workspace_of_a_lost_replica_of_the_version_before_is_free_when_its_lease_ends() {
-    let store = store_for(WORKSPACE).await;
+    let store = new_store().await;
     let lock = store.workspaces().lock("a", "one").await.unwrap().unwrap();
     store.workspaces().unlock(&lock).await.unwrap();
     assert!(Before(&store).take().await);
@@ -84,7 +84,7 @@ async fn a_workspace_of_a_lost_replica_of_the_version_before_is_free_when_its_le
 /// The next version may not write the columns: its holder is in `work` only.
 #[tokio::test]
 async fn a_workspace_that_the_next_version_has_is_neither_taken_nor_removed() {
-    let store = store_for(WORKSPACE).await;
+    let store = new_store().await;
     let lock = store.workspaces().lock("a", "one").await.unwrap().unwrap();
     store.change_rows("UPDATE workspaces SET holder = NULL, held_until = 0, last_used = 0").await;
     assert_eq!(store.workspaces().lock("a", "other").await.unwrap(), None);
