@@ -54,7 +54,6 @@ const TABLES: &[(&str, Rows)] = &[
     ("user_sign_ins", Rows::Tenant("caller_key")),
     ("user_tokens", Rows::Tenant("caller_key")),
     ("work", Rows::AllTenants("holders of workspaces and conversations, for the time of a lease")),
-    ("work_entries", Rows::AllTenants("entries of holders; those of workspaces write none")),
     ("workspaces", Rows::AllTenants("a digest of tenant, caller and session names each, and its files are objects")),
 ];
 

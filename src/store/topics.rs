@@ -118,7 +118,7 @@ impl Store {
         UserTokenStore(self.clone())
     }
 
-    /// Who works on things of each kind, and the entries about them.
+    /// Who works on things of each kind.
     pub fn work(&self) -> WorkStore {
         WorkStore(self.clone())
     }

@@ -1,4 +1,4 @@
-//! Who works on a thing, such as a workspace, and the sealed entries that it wrote: one mechanism for all kinds.
+//! Who works on a thing, such as a workspace: one mechanism for all kinds.
 //!
 //! A holder has a thing until its lease ends by the database's clock, and renews the lease until then. The heartbeats of replicas
 //! only shorten leases: a replica takes a thing at once from a replica that is lost to it, by the rule for all other work of
@@ -8,7 +8,6 @@
 //! Whoever takes a thing gets a random holder and a fence that grows. Each later statement names both, so that a holder that lost
 //! the thing changes nothing, also when it wakes long after its lease.
 
-mod entries;
 mod former_columns;
 mod hold;
 mod sweep;
@@ -79,8 +78,8 @@ pub struct WorkLease {
     fence: i64,
 }
 
-/// Who works on things, and their entries: the tables `work` and `work_entries`, and for one release the columns in which programs
-/// of the version before look for holders. It reads `replicas` to find lost ones.
+/// Who works on things: the table `work`, and for one release the columns in which programs of the version before look for holders.
+/// It reads `replicas` to find lost ones.
 #[derive(Debug, Clone)]
 pub struct WorkStore(pub(super) Store);
 

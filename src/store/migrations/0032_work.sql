@@ -7,15 +7,7 @@ CREATE TABLE work (
     fence      BIGINT NOT NULL, -- grows each time it is taken
     held_until BIGINT NOT NULL,
     stop_fence BIGINT NOT NULL, -- the holder with this fence is asked to stop
-    expires    BIGINT NOT NULL, -- the row, and its entries
+    expires    BIGINT NOT NULL, -- the row
     PRIMARY KEY (kind, id)
 );
 CREATE INDEX work_by_expiry ON work (expires);
--- What holders wrote about a thing, sealed, in the order of the numbers.
-CREATE TABLE work_entries (
-    kind   TEXT   NOT NULL,
-    id     TEXT   NOT NULL,
-    number BIGINT NOT NULL, -- from 0
-    sealed TEXT   NOT NULL,
-    PRIMARY KEY (kind, id, number)
-);

@@ -15,11 +15,9 @@ enum Write {
     Run,
     PartOfProgramRun,
     Workspace,
-    Entry,
 }
 
-const ALL: [Write; 6] =
-    [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun, Write::Workspace, Write::Entry];
+const ALL: [Write; 5] = [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun, Write::Workspace];
 
 /// The rights of the earlier holder.
 struct Held {
@@ -36,7 +34,7 @@ impl Write {
                 &[IN_WORK, "UPDATE conversations SET fence = fence + 1, holder = 'next'"]
             }
             Self::PartOfProgramRun => &["UPDATE program_runs SET fence = fence + 1, runner = 'next'"],
-            Self::Workspace | Self::Entry => &[IN_WORK, "UPDATE workspaces SET fence = fence + 1, holder = 'next'"],
+            Self::Workspace => &[IN_WORK, "UPDATE workspaces SET fence = fence + 1, holder = 'next'"],
         }
     }
 
@@ -63,7 +61,6 @@ impl Write {
                 store.program_runs().add_part(ProgramRunFence { id: "p", fence: 1 }, 1, "second").await.unwrap()
             }
             Self::Workspace => store.workspaces().save(&held.workspace, "v", "{}").await.unwrap(),
-            Self::Entry => store.work().append(&held.workspace.lease, 0, "first").await.unwrap(),
         }
     }
 }

@@ -3,13 +3,12 @@
 mod conversations_of_version_before;
 mod version_before;
 
+use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
 use super::*;
 use crate::replica::{HEARTBEAT, LOST_AFTER};
-use crate::test_support::{
-    age_replica, beat, conversation, end_leases, fill_the_disk, free_disk, silence_replicas, test_store,
-};
+use crate::test_support::{age_replica, beat, conversation, end_leases, silence_replicas, test_store};
 use sekisho_core::until::until;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -41,6 +40,20 @@ async fn take(store: &Store, kind: WorkKind, replica: &str) -> Option<WorkLease>
     store.work().take(kind, "a", Some(replica)).await.unwrap()
 }
 
+/// Whether a write of the holder takes effect.
+async fn may_write(store: &Store, lease: &WorkLease) -> bool {
+    let sql = format!("SELECT w.fence {} {}", lease.kind.held(["$1", "$2", "$3"]), store.engine.share_lock());
+    let (id, holder, fence) = lease.terms();
+    let held: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
+        .bind(id)
+        .bind(holder)
+        .bind(fence)
+        .fetch_optional(&store.pool)
+        .await
+        .unwrap();
+    held.is_some()
+}
+
 #[tokio::test]
 async fn of_two_takers_at_once_one_has_the_thing() {
     for kind in KINDS {
@@ -58,7 +71,7 @@ async fn of_two_takers_at_once_one_has_the_thing() {
 #[derive(Debug, Clone, Copy)]
 enum LastStep {
     Taken,
-    Appended,
+    Written,
     Renewed,
     AskedToStop,
 }
@@ -68,7 +81,7 @@ impl LastStep {
         let work = store.work();
         match self {
             Self::Taken => {}
-            Self::Appended => assert!(work.append(lease, 0, "first").await.unwrap()),
+            Self::Written => assert!(may_write(store, lease).await),
             Self::Renewed => assert_eq!(work.renew(lease).await.unwrap(), LockState::Held),
             Self::AskedToStop => {
                 work.ask_to_stop(lease.kind, "a").await.unwrap();
@@ -81,7 +94,7 @@ impl LastStep {
 #[tokio::test]
 async fn a_holder_that_wakes_after_its_lease_changes_nothing_once_another_one_has_the_thing() {
     for kind in KINDS {
-        for last in [LastStep::Taken, LastStep::Appended, LastStep::Renewed, LastStep::AskedToStop] {
+        for last in [LastStep::Taken, LastStep::Written, LastStep::Renewed, LastStep::AskedToStop] {
             let (store, context) = (new_store().await, format!("{kind:?} {last:?}"));
             let work = store.work();
             let killed = take(&store, kind, "one").await.unwrap();
@@ -90,17 +103,14 @@ async fn a_holder_that_wakes_after_its_lease_changes_nothing_once_another_one_ha
             end_leases(&store).await;
             let next = take(&store, kind, "other").await.unwrap();
             assert!(next.fence > killed.fence, "{context}");
-            let found = work.read(kind, "a").await.unwrap();
 
-            assert!(!work.append(&killed, 1, "late").await.unwrap(), "{context}");
+            assert!(!may_write(&store, &killed).await, "{context}");
             assert_eq!(work.renew(&killed).await.unwrap(), LockState::Lost, "{context}");
             assert!(!work.release(&killed).await.unwrap(), "{context}");
-            assert_eq!(work.read(kind, "a").await.unwrap(), found, "{context}");
             assert_eq!(take(&store, kind, "third").await, None, "{context}: the next holder has it");
 
             assert_eq!(work.renew(&next).await.unwrap(), LockState::Held, "{context}");
-            assert!(work.append(&next, 1, "second").await.unwrap(), "{context}");
-            assert!(!work.append(&next, 1, "again").await.unwrap(), "{context}: that entry is there");
+            assert!(may_write(&store, &next).await, "{context}");
             assert!(work.release(&next).await.unwrap(), "{context}");
         }
     }
@@ -112,7 +122,7 @@ async fn a_holder_that_wakes_before_another_one_goes_on() {
         let store = new_store().await;
         let lease = take(&store, kind, "one").await.unwrap();
         end_leases(&store).await;
-        assert!(store.work().append(&lease, 0, "first").await.unwrap(), "{kind:?}");
+        assert!(may_write(&store, &lease).await, "{kind:?}");
         assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
         assert_eq!(take(&store, kind, "other").await, None, "{kind:?}");
     }
@@ -282,29 +292,32 @@ async fn a_replica_does_not_take_a_thing_from_itself() {
     }
 }
 
+async fn rows(store: &Store) -> i64 {
+    sqlx::query_scalar("SELECT COUNT(*) FROM work").fetch_one(&store.pool).await.unwrap()
+}
+
 #[tokio::test]
-async fn expired_rows_without_a_holder_are_swept_with_their_entries() {
+async fn expired_rows_without_a_holder_are_swept() {
     const EXPIRE: &str = "UPDATE work SET expires = 0";
     for kind in KINDS {
         let store = new_store().await;
         let work = store.work();
         let lease = take(&store, kind, "one").await.unwrap();
-        assert!(work.append(&lease, 0, "first").await.unwrap());
         store.change_rows(EXPIRE).await;
         work.sweep().await.unwrap();
         assert_eq!(work.renew(&lease).await.unwrap(), LockState::Held, "{kind:?}: it has a holder");
         assert!(work.release(&lease).await.unwrap());
         work.sweep().await.unwrap();
-        assert_eq!(work.read(kind, "a").await.unwrap().len(), 1, "{kind:?}: it was released just now");
+        assert_eq!(rows(&store).await, 1, "{kind:?}: it was released just now");
         store.change_rows(EXPIRE).await;
         work.sweep().await.unwrap();
-        assert_eq!(work.read(kind, "a").await.unwrap(), [], "{kind:?}");
+        assert_eq!(rows(&store).await, 0, "{kind:?}");
 
         // The row begins anew, with the fence of the earlier holder.
         let next = take(&store, kind, "other").await.unwrap();
         assert_eq!(next.fence, lease.fence, "{kind:?}");
         assert_eq!(work.renew(&lease).await.unwrap(), LockState::Lost, "{kind:?}");
-        assert!(!work.append(&lease, 0, "late").await.unwrap(), "{kind:?}");
+        assert!(!may_write(&store, &lease).await, "{kind:?}");
         // Its holder is gone.
         store.change_rows(EXPIRE).await;
         end_leases(&store).await;
@@ -316,27 +329,10 @@ async fn expired_rows_without_a_holder_are_swept_with_their_entries() {
 #[tokio::test]
 async fn kinds_have_names_of_their_own() {
     let store = new_store().await;
-    let (one, other) = (take(&store, WORKSPACE, "one").await, take(&store, NEW, "other").await);
-    let (one, other) = (one.unwrap(), other.unwrap());
-    assert!(store.work().append(&one, 0, "of one").await.unwrap());
-    assert!(store.work().append(&other, 0, "of the other").await.unwrap());
-    assert_eq!(store.work().read(NEW, "a").await.unwrap(), [(0, "of the other".to_owned())]);
-}
-
-#[tokio::test]
-async fn an_entry_for_which_the_disk_has_no_space_is_not_there_and_its_holder_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
-    store.change_rows(ROW).await;
-    let (work, large) = (store.work(), "x".repeat(1 << 20));
-    let lease = take(&store, NEW, "one").await.unwrap();
-    fill_the_disk(&store).await;
-    let full = work.append(&lease, 0, &large).await.unwrap_err();
-    assert!(matches!(full, StoreError::Full { .. }), "{full:?}");
-    assert_eq!(work.read(NEW, "a").await.unwrap(), []);
-    free_disk(&store).await;
-    assert!(work.append(&lease, 0, &large).await.unwrap());
-    assert!(work.release(&lease).await.unwrap());
+    let leases = [take(&store, WORKSPACE, "one").await.unwrap(), take(&store, NEW, "other").await.unwrap()];
+    store.work().ask_to_stop(NEW, "a").await.unwrap();
+    let states = [store.work().renew(&leases[0]).await.unwrap(), store.work().renew(&leases[1]).await.unwrap()];
+    assert_eq!(states, [LockState::Held, LockState::AskedToStop]);
 }
 
 /// Numbers without a pattern, the same for each seed.
@@ -356,7 +352,7 @@ async fn in_any_order_of_steps_only_the_last_taker_has_an_effect() {
         let kind = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
         let mut numbers = Numbers(seed);
         let (store, mut leases) = (new_store().await, Vec::<(WorkLease, bool)>::new());
-        let (work, mut entries) = (store.work(), 0);
+        let work = store.work();
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}: {leases:?}");
             let has_holder = leases.last().is_some_and(|(_, is_released)| !is_released);
@@ -377,10 +373,7 @@ async fn in_any_order_of_steps_only_the_last_taker_has_an_effect() {
             let is_held = at == last && has_holder;
             let lease = leases[at].0.clone();
             match action {
-                0 => {
-                    assert_eq!(work.append(&lease, entries, "entry").await.unwrap(), is_held, "{context}");
-                    entries += i64::from(is_held);
-                }
+                0 => assert_eq!(may_write(&store, &lease).await, is_held, "{context}"),
                 1 => assert_eq!(work.renew(&lease).await.unwrap() == LockState::Held, is_held, "{context}"),
                 _ => {
                     assert_eq!(work.release(&lease).await.unwrap(), is_held, "{context}");
@@ -388,6 +381,5 @@ async fn in_any_order_of_steps_only_the_last_taker_has_an_effect() {
                 }
             }
         }
-        assert_eq!(i64::try_from(work.read(kind, "a").await.unwrap().len()).unwrap(), entries, "seed {seed}");
     }
 }
