@@ -53,7 +53,12 @@ impl Kept {
 impl RecentCalls {
     /// Keeps the call that `summarize` makes, with memory for its request id.
     pub fn keep(&self, summarize: impl FnOnce(String) -> CallSummary) -> Arc<CallSummary> {
-        let mut unused = self.kept.lock().take_unused();
+        let mut kept = self.kept.lock();
+        let mut unused = kept.take_unused();
+        // While others had the oldest, the list became longer. Afterwards each call removes two, until it is as long as before.
+        let surplus = kept.take_unused();
+        drop(kept);
+        drop(surplus);
         let memory = unused.as_mut().and_then(Arc::get_mut).map(|oldest| mem::take(&mut oldest.request_id));
         let summary = summarize(memory.unwrap_or_default());
         let mut call = match unused {
@@ -134,6 +139,22 @@ mod tests {
         let held: Vec<_> = (0..MAX_HELD + 10).map(|n| keep(&recent, &call(&format!("tool_{n}")), None)).collect();
         assert!(held.iter().enumerate().all(|(n, call)| *call.tool == *format!("tool_{n}")));
         assert_eq!((recent.newest(|_| true).len(), recent.kept.lock().calls.len()), (MAX_CALLS, MAX_HELD));
+    }
+
+    /// As a page of the console has all of them while it is made.
+    #[test]
+    fn calls_that_others_had_go_once_nobody_has_them() {
+        let recent = RecentCalls::default();
+        let later = |calls: usize| (0..calls).for_each(|_| drop(keep(&recent, &call("tool"), None)));
+        later(MAX_CALLS);
+        let listed = recent.newest(|_| true);
+        later(10);
+        drop(listed);
+        assert_eq!(recent.kept.lock().calls.len(), MAX_CALLS + 10);
+        later(10);
+        assert_eq!(recent.kept.lock().calls.len(), MAX_CALLS);
+        later(10);
+        assert_eq!(recent.kept.lock().calls.len(), MAX_CALLS);
     }
 
     /// Calls of many threads end at once, before the list is full and while it is.
