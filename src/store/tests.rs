@@ -307,10 +307,12 @@ async fn the_connections_to_a_file_cache_few_pages() {
     let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
     let mut connections = Vec::new();
     for _ in 0..sqlite::CONNECTIONS {
-        let mut connection = store.pool.acquire().await.unwrap();
-        let kibibytes: i64 = sqlx::query_scalar("PRAGMA cache_size").fetch_one(&mut *connection).await.unwrap();
+        connections.push(store.pool.acquire().await.unwrap());
+    }
+    connections.push(store.durable.acquire().await.unwrap());
+    for connection in &mut connections {
+        let kibibytes: i64 = sqlx::query_scalar("PRAGMA cache_size").fetch_one(&mut **connection).await.unwrap();
         assert_eq!(kibibytes, -512);
-        connections.push(connection);
     }
 }
 
