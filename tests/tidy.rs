@@ -448,6 +448,17 @@ fn ignored_tests() -> Vec<String> {
     tests
 }
 
+/// The tests that run on PostgreSQL, too, are those that this file lists when they open a store (`scripts/test-stores`).
+#[test]
+fn only_the_stores_of_tests_use_the_database_of_tests() {
+    const SUPPORT: &str = "src/store/test_support.rs";
+    let (mut files, root) = (Vec::new(), checkout());
+    collect(&root.join("src"), &mut files);
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    files.retain(|file| std::fs::read_to_string(file).unwrap().contains("\"TEST_DATABASE_URL\""));
+    assert_eq!(files, [root.join(SUPPORT)]);
+}
+
 #[test]
 fn an_upward_use_is_found() {
     let layers =

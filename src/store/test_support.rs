@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +21,10 @@ use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 /// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
 const DATABASE: &str = "TEST_DATABASE_URL";
 
+/// The file that gets the name of each test with a store, where it is set: `scripts/test-stores` runs those, and no others, again on
+/// PostgreSQL.
+const LIST: &str = "STORE_TESTS";
+
 /// An empty store: in memory, or a new schema of the database of `TEST_DATABASE_URL`.
 pub async fn test_store() -> Store {
     match database_of_tests().await {
@@ -29,6 +35,7 @@ pub async fn test_store() -> Store {
 
 /// A new schema of the database of `TEST_DATABASE_URL`.
 pub async fn database_of_tests() -> Option<StoreLocation> {
+    list_this_test();
     let url = std::env::var(DATABASE).ok()?;
     sqlx::any::install_default_drivers();
     let pool = AnyPool::connect(&url).await.unwrap();
@@ -38,6 +45,17 @@ pub async fn database_of_tests() -> Option<StoreLocation> {
     let mut url: url::Url = url.parse().unwrap();
     url.query_pairs_mut().append_pair("options[search_path]", &schema);
     Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
+}
+
+/// Adds the name of the test, which is that of its thread, to the list.
+fn list_this_test() {
+    let Some(file) = std::env::var_os(LIST) else { return };
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    assert!(name.contains("::"), "a test opens its store on its own thread, which has its name, and not on {name:?}");
+    let mut list = OpenOptions::new().create(true).append(true).open(file).unwrap();
+    // At once: other tests write to it, too.
+    list.write_all(format!("{name}\n").as_bytes()).unwrap();
 }
 
 impl UsageStore {

@@ -105,13 +105,15 @@ impl Checkpoint {
         /// The store is opened on a runtime of its own, because a paused clock would advance while it is opened.
         static OPENING: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
         let sessions = config.session.clone();
-        let opened = std::thread::spawn(move || {
+        // By its name the store knows the test.
+        let opening = std::thread::Builder::new().name(std::thread::current().name().unwrap_or_default().to_owned());
+        let opened = opening.spawn(move || {
             OPENING.block_on(async {
                 let store = test_store().await;
                 (Replies::open(&sessions, store.clone()).await.unwrap(), store)
             })
         });
-        let (replies, store) = opened.join().unwrap();
+        let (replies, store) = opened.unwrap().join().unwrap();
         Self::with_replies(config, metadata, script, replies, store)
     }
 
