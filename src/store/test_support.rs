@@ -47,7 +47,7 @@ pub async fn database_of_tests() -> Option<StoreLocation> {
     Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
 }
 
-/// Adds the name of the test, which is that of its thread, to the list.
+/// Adds the name of the test to the list. The thread of a test has its name.
 fn list_this_test() {
     let Some(file) = std::env::var_os(LIST) else { return };
     let thread = std::thread::current();
