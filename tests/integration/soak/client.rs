@@ -15,8 +15,9 @@ use crate::slack::slack;
 /// Calls at once, each over a connection that is kept.
 pub(super) const LANES: usize = 64;
 
-/// Callers with keys of their own, who take turns.
-pub(super) const CALLERS: usize = 200;
+/// Callers with keys of their own, who take turns: so few that each has called each tool in the first half, and is known to every
+/// cache by then.
+pub(super) const CALLERS: usize = 40;
 
 /// What a call of the gateway has not answered by then is never answered.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);

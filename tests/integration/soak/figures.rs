@@ -1,9 +1,8 @@
 //! What the process holds, and when that is read: once nothing runs, what expires has been removed, and nothing falls
 //! any more.
 //!
-//! The allocator (jemalloc) returns memory in the ten seconds after it was freed, and only while it is asked for more; threads
-//! for blocking work end after ten seconds. So it is read again and again, each time by a request that makes the
-//! process allocate.
+//! The allocators return freed pages at once (`gateway::ALLOCATORS`). Threads for blocking work end after ten seconds. So it is
+//! read again and again, and the lowest figures count.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +61,7 @@ impl Figures {
             (CHILDREN, children(id).to_string()),
         ];
         let counts = counts.map(|(what, count)| (what, count.parse().unwrap())).into();
-        Self { memory_kb: status_of(id, "RssAnon"), counts, rows: rows::count(&gateway.database()).await }
+        Self { memory_kb: anonymous_memory(id), counts, rows: rows::count(&gateway.database()).await }
     }
 
     /// As one line.
@@ -133,8 +132,17 @@ pub(super) async fn settled(gateway: &SoakGateway, before: Option<&Figures>) -> 
 
 /// A number in the status of a process.
 fn status_of(id: u32, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    field_of(&format!("/proc/{id}/status"), field)
+}
+
+/// In KiB, counted page by page: in the status, each processor adds its pages some dozens at a time.
+fn anonymous_memory(id: u32) -> u64 {
+    field_of(&format!("/proc/{id}/smaps_rollup"), "Anonymous")
+}
+
+fn field_of(file: &str, field: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap()
 }
 

@@ -57,6 +57,11 @@ tools:
     shop__pay: {approval: always}
 ";
 
+/// The allocators, Rust's and the one of code in C: one arena for all threads, and freed pages go back at once. Otherwise an arena keeps
+/// what it has freed until one of its threads asks for memory again, and threads come and go: the figure would be chance.
+const ALLOCATORS: [(&str, &str); 2] =
+    [("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0"), ("MALLOC_ARENA_MAX", "1")];
+
 /// It reads nothing but the tool, so that decisions are cached as with most policies.
 const POLICY: &str = "package tools\ndeny[\"not here\"] { input.tool == \"shared__fail\" }\n";
 
@@ -82,7 +87,8 @@ impl SoakGateway {
     pub(super) async fn start() -> Arc<Self> {
         let (directory, upstream) = (TempDir::new().unwrap(), Upstream::start().await);
         write_files(&directory, &upstream.url);
-        let program = sekisho(&directory);
+        let mut program = sekisho(&directory);
+        program.envs(ALLOCATORS);
         let serving = tokio::task::spawn_blocking(|| Serving::run(program, &["--config", "sekisho.yaml"]));
         let probe = Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Arc::new(Self {
