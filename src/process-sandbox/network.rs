@@ -1,13 +1,70 @@
 //! Connections of a sandboxed program: the gateway makes them, where its policy allows them.
+//!
+//! The program has an empty network namespace: its own loopback, and no way out. A seccomp filter (`filter`) has the
+//! gateway answer `socket`, `bind`, `listen` and `connect`, for any program, also one that knows of no proxy (`calls`).
+//! Connected sockets are the program's: nothing is between it and the kernel. Look-ups of names go to a socket in the
+//! namespace that the gateway reads (`resolver`). UDP reaches nothing else.
 
-use std::io;
+mod address;
+mod calls;
+mod dns;
+mod filter;
+mod namespace;
+mod notification;
+mod resolver;
+mod socket_options;
+mod supervisor;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-/// Installs the filter by which `socket`, `connect` and their kin are answered by the gateway; gives the descriptor on which it hears of
-/// them. Called by the helper process just before the program is executed, after `no_new_privs`.
-///
-/// # Errors
-/// When the kernel has no notifications of seccomp.
-pub fn install_listener() -> io::Result<OwnedFd> {
-    Err(io::ErrorKind::Unsupported.into())
+use async_trait::async_trait;
+use thiserror::Error;
+
+pub use self::filter::{Installed, install_listener, install_none};
+pub use self::namespace::{Inside, Outside, RESOLVER, loopback_up, prepare, serve_sockets};
+pub use self::supervisor::Supervisor;
+
+/// The policy for the connections of one program, and who hears of them.
+#[async_trait]
+pub trait Connections: Debug + Send + Sync + 'static {
+    /// Looks a name up, if the program may reach this host.
+    async fn resolve(&self, host: &str) -> Resolved;
+
+    /// Whether the program may connect to the address. Called on the program's own thread; must not wait.
+    ///
+    /// # Errors
+    /// When it may not; the program gets "permission denied".
+    fn may_connect(&self, address: SocketAddr) -> Result<(), Refused>;
+
+    /// A connection to the address was begun.
+    fn opened(&self, address: SocketAddr);
+}
+
+/// The answer to a look-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    Addresses(Vec<IpAddr>),
+    /// No host has this name, or the program may not reach it: it does not ask again.
+    NoSuchName,
+    /// It may ask again.
+    Failed,
+}
+
+/// A connection that the policy does not allow.
+#[derive(Debug, Clone, Copy, Error)]
+#[error("the connection is not allowed")]
+pub struct Refused;
+
+/// What the gateway is given of a program: of [`Installed`] and [`Outside`].
+#[derive(Debug)]
+pub struct Handover {
+    pub listener: OwnedFd,
+    pub resolver: OwnedFd,
+    pub sockets: OwnedFd,
+    pub tcp_forbidden: bool,
 }

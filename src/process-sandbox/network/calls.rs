@@ -1,0 +1,247 @@
+//! What each waiting call does: `socket`, `bind`, `listen` and `connect`.
+//!
+//! All of it is done here, on a duplicate of the program's descriptor and with a copy of its address, so that what was
+//! checked is what is done. The program itself executes only calls on sockets that are not of the internet, and only where
+//! Landlock forbids TCP to it: the descriptor of the call could refer to another socket by then.
+//!
+//! A TCP socket is made in the gateway's network namespace, and stays the same socket when it connects to another machine:
+//! descriptors that were duplicated and registrations with `epoll` that were made before go on. For the program's own
+//! loopback, a socket of its namespace takes its place when it is bound, listens or connects there.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, socket_acceptconn, socket_domain, socket_timeout, socket_type};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, connect_unspec, getpeername, listen, socket_with,
+};
+
+use super::address::{self, Address, LONGEST, is_own};
+use super::namespace::socket_inside;
+use super::notification::{Answer, Call, Listener};
+use super::{Connections, socket_options, target};
+
+/// The program's calls, and what answers them.
+pub(super) struct Calls {
+    pub(super) listener: Listener,
+    /// Where sockets of the program's namespace are asked for.
+    pub(super) sockets: OwnedFd,
+    pub(super) tcp_forbidden: bool,
+    /// The gateway's network namespace.
+    pub(super) outside: u64,
+    pub(super) connections: Arc<dyn Connections>,
+}
+
+/// What became of a call.
+pub(super) enum Handled {
+    /// It has its answer.
+    Answered,
+    Answer(Answer),
+    /// It waits for its connection.
+    Waits(Connecting),
+}
+
+/// A call of `connect` on a socket that waits.
+pub(super) struct Connecting {
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    address: SocketAddr,
+    /// The program's limit for the wait (`SO_SNDTIMEO`).
+    pub(super) until: Option<Instant>,
+}
+
+impl Connecting {
+    /// The result, once there is one. The second call of `connect` gives it, and leaves the socket as a call that waited.
+    pub(super) fn result(&self) -> Option<Answer> {
+        match connect_without_waiting(&self.socket, self.address) {
+            Ok(()) | Err(Errno::ISCONN) => Some(Answer::Done),
+            Err(Errno::INPROGRESS | Errno::ALREADY) => None,
+            Err(error) => Some(Answer::Failed(error)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tcp,
+    /// Of the program's namespace: no other is made.
+    Datagram,
+    /// UNIX, netlink.
+    Other,
+}
+
+impl Calls {
+    pub(super) fn handle(&self, call: &Call) -> Handled {
+        let handled = match call.number {
+            libc::SYS_socket => self.socket(call),
+            libc::SYS_bind => self.bind(call),
+            libc::SYS_listen => self.listen(call),
+            libc::SYS_connect => self.connect(call),
+            _ => Err(Errno::NOSYS),
+        };
+        handled.unwrap_or_else(|error| Handled::Answer(Answer::Failed(error)))
+    }
+
+    /// A TCP socket: the filter lets no other call of `socket` come here.
+    fn socket(&self, call: &Call) -> Result<Handled, Errno> {
+        let [family, kind, protocol] = [0, 1, 2].map(|index| call.int(index));
+        if ![0, libc::IPPROTO_TCP].contains(&protocol) {
+            // Also for MPTCP, whose users take TCP then.
+            return Err(Errno::PROTONOSUPPORT);
+        }
+        let family = if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let socket = socket_outside(family)?;
+        if kind & libc::SOCK_NONBLOCK != 0 {
+            fcntl_setfl(&socket, fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
+        }
+        match self.listener.answer_with(call.id, socket.as_fd(), kind & libc::SOCK_CLOEXEC != 0) {
+            Ok(()) => Ok(Handled::Answered),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::NOBUFS)),
+        }
+    }
+
+    fn bind(&self, call: &Call) -> Result<Handled, Errno> {
+        let (socket, kind) = self.socket_of(call)?;
+        if kind == Kind::Other {
+            return self.natively();
+        }
+        let Address::Internet(address) = self.address_of(call)? else { return Err(Errno::AFNOSUPPORT) };
+        let socket = if kind == Kind::Tcp { self.inside(call, socket, Errno::INVAL)? } else { socket };
+        bind(&socket, &address)?;
+        Ok(Handled::Answer(Answer::Done))
+    }
+
+    fn listen(&self, call: &Call) -> Result<Handled, Errno> {
+        let (socket, kind) = self.socket_of(call)?;
+        let socket = if kind == Kind::Tcp { self.inside(call, socket, Errno::INVAL)? } else { socket };
+        listen(&socket, call.int(1))?;
+        Ok(Handled::Answer(Answer::Done))
+    }
+
+    fn connect(&self, call: &Call) -> Result<Handled, Errno> {
+        let (socket, kind) = self.socket_of(call)?;
+        if kind == Kind::Other {
+            return self.natively();
+        }
+        let Address::Internet(address) = self.address_of(call)? else {
+            connect_unspec(&socket)?;
+            return Ok(Handled::Answer(Answer::Done));
+        };
+        if kind == Kind::Datagram {
+            connect(&socket, &address)?;
+            return Ok(Handled::Answer(Answer::Done));
+        }
+        if is_own(address) {
+            return begin(call, self.inside(call, socket, Errno::ISCONN)?, address);
+        }
+        self.connections.may_connect(address).map_err(|_| Errno::ACCESS)?;
+        let connecting = begin(call, self.outside(call, socket)?, address);
+        if matches!(connecting, Ok(_) | Err(Errno::INPROGRESS)) {
+            self.connections.opened(address);
+        }
+        connecting
+    }
+
+    /// Has the program execute the call.
+    fn natively(&self) -> Result<Handled, Errno> {
+        if self.tcp_forbidden { Ok(Handled::Answer(Answer::Continue)) } else { Err(Errno::ACCESS) }
+    }
+
+    /// A duplicate of the call's first argument.
+    fn socket_of(&self, call: &Call) -> Result<(OwnedFd, Kind), Errno> {
+        let socket = target::duplicate(call, call.int(0))?;
+        self.still_waits(call)?;
+        let kind = match socket_domain(&socket)? {
+            AddressFamily::INET | AddressFamily::INET6 if socket_type(&socket)? == SocketType::STREAM => Kind::Tcp,
+            AddressFamily::INET | AddressFamily::INET6 => Kind::Datagram,
+            _ => Kind::Other,
+        };
+        Ok((socket, kind))
+    }
+
+    /// A copy of the address in the call's second and third argument.
+    fn address_of(&self, call: &Call) -> Result<Address, Errno> {
+        let length = usize::try_from(call.int(2)).ok().filter(|length| *length <= LONGEST).ok_or(Errno::INVAL)?;
+        let bytes = target::memory(call, call.args[1], length)?;
+        self.still_waits(call)?;
+        address::parse(&bytes)
+    }
+
+    /// The thread's number may be that of another process once it has ended.
+    fn still_waits(&self, call: &Call) -> Result<(), Errno> {
+        if self.listener.waits(call.id) { Ok(()) } else { Err(Errno::SRCH) }
+    }
+
+    /// The socket, or one of the program's namespace in its place. A socket with a connection stays.
+    fn inside(&self, call: &Call, socket: OwnedFd, connected: Errno) -> Result<OwnedFd, Errno> {
+        if socket_options::namespace(socket.as_fd())? != self.outside {
+            return Ok(socket);
+        }
+        if getpeername(&socket).is_ok() {
+            return Err(connected);
+        }
+        let inside = socket_inside(self.sockets.as_fd(), socket_domain(&socket)?)?;
+        self.replace(call, &socket, inside)
+    }
+
+    /// The socket, or one of the gateway's namespace in its place. It is of the program's when it was bound before, or
+    /// connected to loopback.
+    fn outside(&self, call: &Call, socket: OwnedFd) -> Result<OwnedFd, Errno> {
+        if socket_options::namespace(socket.as_fd())? == self.outside {
+            return Ok(socket);
+        }
+        if getpeername(&socket).is_ok() || socket_acceptconn(&socket)? {
+            return Err(Errno::ISCONN);
+        }
+        self.replace(call, &socket, socket_outside(socket_domain(&socket)?)?)
+    }
+
+    fn replace(&self, call: &Call, old: &OwnedFd, new: OwnedFd) -> Result<OwnedFd, Errno> {
+        socket_options::copy(old.as_fd(), new.as_fd());
+        fcntl_setfl(&new, fcntl_getfl(old)?)?;
+        for descriptor in target::descriptors_of(call, fstat(old)?.st_ino) {
+            self.replace_descriptor(call, &new, descriptor)?;
+        }
+        Ok(new)
+    }
+
+    fn replace_descriptor(&self, call: &Call, new: &OwnedFd, at: RawFd) -> Result<(), Errno> {
+        let closes = target::closes_on_exec(call, at)?;
+        self.listener.replace(call.id, new.as_fd(), at, closes).map_err(|_| Errno::SRCH)
+    }
+}
+
+fn socket_outside(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    match socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
+        Err(Errno::MFILE | Errno::NFILE) => Err(Errno::NOBUFS),
+        socket => socket,
+    }
+}
+
+fn begin(call: &Call, socket: OwnedFd, address: SocketAddr) -> Result<Handled, Errno> {
+    let waits = !fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
+    match connect_without_waiting(&socket, address) {
+        Err(Errno::INPROGRESS | Errno::ALREADY) if waits => {
+            let limit = socket_timeout(&socket, Timeout::Send).ok().flatten();
+            let until = limit.and_then(|limit: Duration| Instant::now().checked_add(limit));
+            Ok(Handled::Waits(Connecting { id: call.id, socket, address, until }))
+        }
+        connected => connected.map(|()| Handled::Answer(Answer::Done)),
+    }
+}
+
+/// The flag belongs to the socket, which the program shares; it has it for the time of one call.
+fn connect_without_waiting(socket: &OwnedFd, address: SocketAddr) -> Result<(), Errno> {
+    let flags = fcntl_getfl(socket)?;
+    if flags.contains(OFlags::NONBLOCK) {
+        return connect(socket, &address);
+    }
+    fcntl_setfl(socket, flags | OFlags::NONBLOCK)?;
+    let connected = connect(socket, &address);
+    fcntl_setfl(socket, flags)?;
+    connected
+}

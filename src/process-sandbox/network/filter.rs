@@ -1,0 +1,250 @@
+//! The seccomp filters: which calls about sockets the kernel refuses, which the gateway answers, and which pass.
+//!
+//! A filter is a program of classic BPF over the number and the arguments of a call. It is written here step by step,
+//! since seccompiler has no action that notifies. It cannot read memory, so that calls with an address are notified whatever
+//! their socket is. Every other call passes without delay.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use landlock::{ABI, Access, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetError};
+use libc::{seccomp_data, sock_filter, sock_fprog};
+
+/// What the gateway is given of the process whose filter it is.
+#[derive(Debug)]
+pub struct Installed {
+    /// Where the gateway is asked.
+    pub listener: OwnedFd,
+    /// Whether Landlock forbids every bind and connect of TCP that the program executes itself. A call on a UNIX socket
+    /// is executed by the program, and a thread could put a socket of TCP in its place after the check: without Landlock,
+    /// such calls are refused.
+    pub tcp_forbidden: bool,
+}
+
+/// Installs the filter by which the gateway makes the TCP sockets of this process and answers `bind`, `listen` and
+/// `connect`. Called just before the program is executed, after `no_new_privs`.
+///
+/// # Errors
+/// When the kernel has no notifications of seccomp, or another filter has a listener.
+pub fn install_listener() -> io::Result<Installed> {
+    let tcp_forbidden = forbid_native_tcp().is_ok();
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // With it, a signal does not interrupt a call that is being answered, which Go sends to itself a hundred times a second.
+    let killable = flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let program = program(&steps(NOTIFY));
+    let listener = match install(&program, killable) {
+        // Linux before 5.19.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => install(&program, flags)?,
+        installed => installed?,
+    };
+    #[expect(unsafe_code, reason = "the kernel gave a number")]
+    // SAFETY: the kernel opened the descriptor in the call above.
+    let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+    Ok(Installed { listener, tcp_forbidden })
+}
+
+/// Installs the filter for a program without connections: it has the loopback of its own network namespace.
+///
+/// # Errors
+/// When the kernel has no filters.
+pub fn install_none() -> io::Result<()> {
+    install(&program(&steps(ALLOW)), 0).map(drop)
+}
+
+/// A Landlock domain without rules for TCP. Needs Linux 6.7.
+fn forbid_native_tcp() -> Result<(), RulesetError> {
+    let domain = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    domain.handle_access(AccessNet::from_all(ABI::V4))?.create()?.restrict_self()?;
+    Ok(())
+}
+
+fn install(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<RawFd> {
+    let len = program.len().try_into().map_err(io::Error::other)?;
+    let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    #[expect(unsafe_code, reason = "there is no safe wrapper for this call")]
+    // SAFETY: the kernel copies the program, which lives until the call returns.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { RawFd::try_from(answer).map_err(io::Error::other) }
+}
+
+/// What the kernel does with a call.
+type Action = u32;
+
+const ALLOW: Action = libc::SECCOMP_RET_ALLOW;
+const NOTIFY: Action = libc::SECCOMP_RET_USER_NOTIF;
+
+const fn refuse(errno: i32) -> Action {
+    libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
+}
+
+/// A part of a filter. The loaded number is kept until the next `Load`.
+enum Step {
+    /// Loads 32 bits at an offset of `seccomp_data`.
+    Load(usize),
+    /// Keeps the bits of the mask.
+    Mask(u32),
+    /// Where the loaded number is this one, these steps, which end with `Return`.
+    When(u32, Vec<Step>),
+    /// Where it is at least this one.
+    WhenAtLeast(u32, Vec<Step>),
+    /// Where it has one of these bits.
+    WhenBits(u32, Vec<Step>),
+    Return(Action),
+}
+
+use Step::{Load, Mask, Return, When, WhenAtLeast, WhenBits};
+
+#[cfg(target_arch = "x86_64")]
+const NATIVE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const NATIVE: u32 = 0xC000_00B7;
+
+/// Numbers of x86-64's second interface (x32), of which the same calls have other numbers.
+const X32: u32 = 0x4000_0000;
+
+/// The filter; `inet` is the action for sockets of TCP and for calls with an address.
+fn steps(inet: Action) -> Vec<Step> {
+    vec![
+        Load(offset_of!(seccomp_data, arch)),
+        When(NATIVE, checked_calls(inet)),
+        // A program for another architecture has other numbers for the same calls.
+        Return(refuse(libc::ENOSYS)),
+    ]
+}
+
+fn checked_calls(inet: Action) -> Vec<Step> {
+    let with_address = || vec![Return(inet)];
+    vec![
+        Load(offset_of!(seccomp_data, nr)),
+        WhenAtLeast(X32, vec![Return(refuse(libc::ENOSYS))]),
+        call(libc::SYS_socket, socket(inet)),
+        call(libc::SYS_bind, with_address()),
+        call(libc::SYS_listen, with_address()),
+        call(libc::SYS_connect, with_address()),
+        call(libc::SYS_sendto, without_fast_open(3)),
+        call(libc::SYS_sendmsg, without_fast_open(2)),
+        call(libc::SYS_sendmmsg, without_fast_open(3)),
+        call(libc::SYS_setsockopt, setsockopt()),
+        // It executes calls of sockets that no filter sees.
+        call(libc::SYS_io_uring_setup, vec![Return(refuse(libc::ENOSYS))]),
+        Return(ALLOW),
+    ]
+}
+
+fn call(number: libc::c_long, steps: Vec<Step>) -> Step {
+    // No call has a larger number; this one would never match.
+    When(u32::try_from(number).unwrap_or(u32::MAX), steps)
+}
+
+/// The lower half of an argument: the kernel reads no more of a number of type `int`.
+const fn argument(index: usize) -> Step {
+    let half = if cfg!(target_endian = "big") { 4 } else { 0 };
+    Load(offset_of!(seccomp_data, args) + 8 * index + half)
+}
+
+const fn unsigned(number: i32) -> u32 {
+    number.unsigned_abs()
+}
+
+/// The families that belong to a network namespace, and in these no raw sockets. AF_VSOCK, for example, does not.
+fn socket(tcp: Action) -> Vec<Step> {
+    let internet = || {
+        vec![
+            argument(1),
+            // Flags such as SOCK_NONBLOCK are above.
+            Mask(0xf),
+            When(unsigned(libc::SOCK_STREAM), vec![Return(tcp)]),
+            When(unsigned(libc::SOCK_DGRAM), vec![Return(ALLOW)]),
+            Return(refuse(libc::EPERM)),
+        ]
+    };
+    let netlink = vec![
+        argument(2),
+        When(unsigned(libc::NETLINK_ROUTE), vec![Return(ALLOW)]),
+        Return(refuse(libc::EPROTONOSUPPORT)),
+    ];
+    vec![
+        argument(0),
+        When(unsigned(libc::AF_UNIX), vec![Return(ALLOW)]),
+        When(unsigned(libc::AF_INET), internet()),
+        When(unsigned(libc::AF_INET6), internet()),
+        When(unsigned(libc::AF_NETLINK), netlink),
+        Return(refuse(libc::EAFNOSUPPORT)),
+    ]
+}
+
+/// `sendto` and its kin connect with this flag. Its users send again without it.
+fn without_fast_open(flags: usize) -> Vec<Step> {
+    vec![argument(flags), WhenBits(unsigned(libc::MSG_FASTOPEN), vec![Return(refuse(libc::EOPNOTSUPP))]), Return(ALLOW)]
+}
+
+/// Options that send packets by another way than to the address that was checked.
+fn setsockopt() -> Vec<Step> {
+    /// `libc` has it for Android only.
+    const SO_BINDTOIFINDEX: i32 = 62;
+    const OPTIONS: [(i32, &[i32]); 4] = [
+        (libc::SOL_SOCKET, &[libc::SO_BINDTODEVICE, SO_BINDTOIFINDEX]),
+        (libc::IPPROTO_IP, &[libc::IP_OPTIONS]),
+        (
+            libc::IPPROTO_IPV6,
+            &[
+                libc::IPV6_2292PKTOPTIONS,
+                libc::IPV6_HOPOPTS,
+                libc::IPV6_RTHDRDSTOPTS,
+                libc::IPV6_RTHDR,
+                libc::IPV6_DSTOPTS,
+            ],
+        ),
+        (libc::IPPROTO_TCP, &[libc::TCP_ULP, libc::TCP_FASTOPEN_CONNECT]),
+    ];
+    let level = |(level, options): &(i32, &[i32])| {
+        let option = |option: &i32| When(unsigned(*option), vec![Return(refuse(libc::EPERM))]);
+        let mut steps = vec![argument(2)];
+        steps.extend(options.iter().map(option));
+        steps.push(Return(ALLOW));
+        When(unsigned(*level), steps)
+    };
+    let mut steps = vec![argument(1)];
+    steps.extend(OPTIONS.iter().map(level));
+    steps.push(Return(ALLOW));
+    steps
+}
+
+fn program(steps: &[Step]) -> Vec<sock_filter> {
+    steps.iter().flat_map(instructions).collect()
+}
+
+fn instructions(step: &Step) -> Vec<sock_filter> {
+    match step {
+        Load(offset) => {
+            vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, u32::try_from(*offset).unwrap_or(u32::MAX))]
+        }
+        Mask(mask) => vec![instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, *mask)],
+        When(value, inner) => condition(libc::BPF_JEQ, *value, inner),
+        WhenAtLeast(value, inner) => condition(libc::BPF_JGE, *value, inner),
+        WhenBits(bits, inner) => condition(libc::BPF_JSET, *bits, inner),
+        Return(action) => vec![instruction(libc::BPF_RET | libc::BPF_K, *action)],
+    }
+}
+
+/// A test, over the steps that are left out where it fails.
+fn condition(test: u32, value: u32, inner: &[Step]) -> Vec<sock_filter> {
+    let inner = program(inner);
+    let mut program = match u8::try_from(inner.len()) {
+        Ok(skipped) => vec![sock_filter { jf: skipped, ..instruction(libc::BPF_JMP | test | libc::BPF_K, value) }],
+        // Too far for a conditional jump.
+        Err(_) => vec![
+            sock_filter { jt: 1, ..instruction(libc::BPF_JMP | test | libc::BPF_K, value) },
+            instruction(libc::BPF_JMP | libc::BPF_JA, u32::try_from(inner.len()).unwrap_or(u32::MAX)),
+        ],
+    };
+    program.extend(inner);
+    program
+}
+
+fn instruction(code: u32, k: u32) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: 0, jf: 0, k }
+}

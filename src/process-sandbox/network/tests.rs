@@ -1,0 +1,244 @@
+//! Real programs in a network namespace, against servers at an address that the policy calls public.
+//!
+//! A test is executed again within namespaces of its own (`unshare`): there, loopback has further addresses, such as one
+//! that programs may reach, and nothing else is reached. The test's part of the sandbox is this binary, too.
+
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::{env, thread};
+
+use async_trait::async_trait;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use super::namespace::add_address;
+use super::{
+    Connections, Handover, Installed, Outside, Refused, Resolved, Supervisor, install_listener, prepare, serve_sockets,
+};
+
+mod clients;
+mod hostile;
+mod local;
+
+/// The address that programs may reach.
+const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+/// One that they may not, though there is a server, too.
+const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 9, 8, 7);
+
+/// Set in the execution of a test within namespaces.
+const WITHIN: &str = "SEKISHO_TEST_WITHIN_NAMESPACES";
+/// The socket and the program of the process that is the sandbox.
+const CHANNEL: &str = "SEKISHO_TEST_CHANNEL";
+
+/// Executes `test` within namespaces, where servers listen at [`PUBLIC`] and [`PRIVATE`].
+fn within_namespaces(name: &str, test: impl AsyncFnOnce(Arc<Policy>)) {
+    if env::var_os(WITHIN).is_some() {
+        loopback_with(&[PUBLIC, PRIVATE]);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        return runtime.block_on(test(Arc::default()));
+    }
+    let name = format!("network::tests::{name}");
+    let mut again = Command::new("unshare");
+    again.args(["--user", "--map-root-user", "--net"]).arg(env::current_exe().unwrap());
+    let output = again.args([&*name, "--exact", "--nocapture"]).env(WITHIN, "1").output().unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("1 passed"), "no test has the name {name}: {}", text(&output.stdout));
+}
+
+fn loopback_with(addresses: &[Ipv4Addr]) {
+    super::loopback_up().unwrap();
+    for (number, address) in addresses.iter().enumerate() {
+        add_address(format!("lo:{}", number + 2).as_bytes(), *address).unwrap();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Allows one address, and notes what is asked.
+#[derive(Debug, Default)]
+struct Policy {
+    asked: Mutex<Vec<String>>,
+    refused: Mutex<Vec<SocketAddr>>,
+    opened: Mutex<Vec<SocketAddr>>,
+    /// Look-ups of `rebind.test`, whose address changes.
+    rebound: Mutex<usize>,
+}
+
+#[async_trait]
+impl Connections for Policy {
+    async fn resolve(&self, host: &str) -> Resolved {
+        self.asked.lock().unwrap().push(host.to_owned());
+        let mut rebound = self.rebound.lock().unwrap();
+        let addresses: &[IpAddr] = match host {
+            "public.test" => &[IpAddr::V4(PUBLIC)],
+            "private.test" => &[IpAddr::V4(PRIVATE)],
+            "loopback.test" => &[IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            "rebind.test" => {
+                *rebound += 1;
+                if *rebound == 1 { &[IpAddr::V4(PUBLIC)] } else { &[IpAddr::V4(PRIVATE)] }
+            }
+            _ => return Resolved::NoSuchName,
+        };
+        Resolved::Addresses(addresses.to_vec())
+    }
+
+    fn may_connect(&self, address: SocketAddr) -> Result<(), Refused> {
+        if address.ip().to_canonical() == IpAddr::V4(PUBLIC) {
+            return Ok(());
+        }
+        self.refused.lock().unwrap().push(address);
+        Err(Refused)
+    }
+
+    fn opened(&self, address: SocketAddr) {
+        self.opened.lock().unwrap().push(address);
+    }
+}
+
+/// A program in its namespace, and what makes its connections.
+struct Program {
+    process: Child,
+    supervisor: Supervisor,
+}
+
+impl Program {
+    fn start(policy: &Arc<Policy>, program: &[&str], variables: &[(&str, String)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("channel");
+        let channel = UnixListener::bind(&path).unwrap();
+        let mut sandbox = Command::new("unshare");
+        sandbox.args(["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        sandbox.arg(env::current_exe().unwrap());
+        sandbox.args(["network::tests::the_sandbox_of_a_test", "--exact", "--nocapture", "--quiet"]);
+        sandbox.env(CHANNEL, &path).env("PROGRAM", program.join("\u{1}")).env_remove("http_proxy");
+        sandbox.envs(variables.iter().map(|(name, value)| (name, value)));
+        let process = sandbox.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (channel, _) = channel.accept().unwrap();
+        let ([listener, resolver, sockets], forbidden) = receive(&channel);
+        let handover = Handover { listener, resolver, sockets, tcp_forbidden: forbidden == 1 };
+        let supervisor = Supervisor::start(handover, Arc::clone(policy) as Arc<dyn Connections>).unwrap();
+        Self { process, supervisor }
+    }
+
+    /// What the program prints. Fails when the program does.
+    async fn output(self) -> String {
+        let Self { process, supervisor } = self;
+        let output: Output = tokio::task::spawn_blocking(|| process.wait_with_output().unwrap()).await.unwrap();
+        drop(supervisor);
+        let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{printed}\n{errors}");
+        printed.split_once(BEGIN).expect("the program began").1.to_owned()
+    }
+}
+
+/// Printed before what the program prints: the test harness prints, too.
+const BEGIN: &str = "-- the program begins --\n";
+
+fn receive(channel: &UnixStream) -> ([OwnedFd; 3], u8) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let descriptors: Vec<OwnedFd> = control
+        .drain()
+        .flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    (descriptors.try_into().expect("three descriptors"), byte[0])
+}
+
+fn send(channel: &UnixStream, installed: &Installed, outside: &Outside) {
+    let descriptors = [installed.listener.as_fd(), outside.resolver.as_fd(), outside.sockets.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let byte = [installed.tcp_forbidden.into()];
+    sendmsg(channel, &[IoSlice::new(&byte)], &mut control, SendFlags::empty()).unwrap();
+}
+
+/// Not a test: the first process of a program's namespaces.
+#[test]
+fn the_sandbox_of_a_test() {
+    let Some(channel) = env::var_os(CHANNEL) else { return };
+    let (inside, outside) = prepare().unwrap();
+    let channel = UnixStream::connect(PathBuf::from(channel)).unwrap();
+    thread::spawn(move || serve_sockets(&inside));
+    let program = env::var("PROGRAM").unwrap();
+    let mut program = program.split('\u{1}');
+    let mut command = Command::new(program.next().unwrap());
+    command.args(program).env_remove(CHANNEL).env_remove(WITHIN).env_remove("PROGRAM");
+    print!("{BEGIN}");
+    std::io::stdout().flush().unwrap();
+    #[expect(unsafe_code, reason = "the filter is for the program alone")]
+    // SAFETY: no other thread of this process holds a lock: the one above waits for a message.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::thread::set_no_new_privs(true)?;
+            send(&channel, &install_listener()?, &outside);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let status = child.wait().unwrap();
+    std::process::exit(status.code().unwrap_or(99));
+}
+
+/// A server at an address, which answers requests of HTTP with its name.
+fn server(address: impl Into<IpAddr>, name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::new(address.into(), 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let connection = connection.unwrap();
+            thread::spawn(move || reply(connection, name));
+        }
+    });
+    address
+}
+
+fn reply(mut connection: TcpStream, name: &str) {
+    let mut request: Vec<u8> = Vec::new();
+    let mut part = [0; 4_096];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        match connection.read(&mut part) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => request.extend(&part[..read]),
+        }
+    }
+    let length = name.len();
+    _ = write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{name}");
+}
+
+/// The resolver of programs: the tests have no file system of their own, in which `/etc/resolv.conf` would name it.
+fn python(script: &str) -> [String; 3] {
+    ["python3".to_owned(), "-c".to_owned(), format!("{}\n{script}", include_str!("tests/prelude.py"))]
+}
+
+/// Runs a script of Python, with `PUBLIC` and `PRIVATE` as its servers, and gives what it prints.
+async fn run_python(policy: &Arc<Policy>, script: &str) -> String {
+    let script = python(script);
+    let script: Vec<&str> = script.iter().map(String::as_str).collect();
+    Program::start(policy, &script, &servers()).output().await
+}
+
+/// Variables with the ports of servers at both addresses.
+fn servers() -> Vec<(&'static str, String)> {
+    let ports: BTreeMap<&str, SocketAddr> =
+        [("PUBLIC_PORT", server(PUBLIC, "public")), ("PRIVATE_PORT", server(PRIVATE, "private"))].into();
+    ports.into_iter().map(|(name, address)| (name, address.port().to_string())).collect()
+}
