@@ -9,6 +9,7 @@ mod address;
 mod calls;
 mod dns;
 mod filter;
+mod helper;
 mod namespace;
 mod notification;
 mod resolver;
@@ -26,7 +27,8 @@ use async_trait::async_trait;
 use thiserror::Error;
 
 pub use self::filter::{Installed, install_listener, install_none};
-pub use self::namespace::{Inside, Outside, RESOLVER, loopback_up, prepare, serve_sockets};
+pub use self::helper::serve_sockets;
+pub use self::namespace::{Inside, Outside, RESOLVER, loopback_up, prepare};
 pub use self::supervisor::Supervisor;
 
 /// The policy for the connections of one program, and who hears of them.

@@ -9,7 +9,7 @@
 //! loopback, a socket of its namespace takes its place when it is bound, listens or connects there.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use super::address::{self, Address, LONGEST, is_own};
-use super::namespace::socket_inside;
+use super::helper::{socket_inside, watch_inside};
 use super::notification::{Answer, Call, Listener};
 use super::{Connections, socket_options, target};
 
@@ -200,18 +200,22 @@ impl Calls {
         self.replace(call, &socket, socket_outside(socket_domain(&socket)?)?)
     }
 
+    /// Puts a socket in the place of another, with its options, at all its descriptors and in every `epoll` of the
+    /// program's process.
     fn replace(&self, call: &Call, old: &OwnedFd, new: OwnedFd) -> Result<OwnedFd, Errno> {
         socket_options::copy(old.as_fd(), new.as_fd());
         fcntl_setfl(&new, fcntl_getfl(old)?)?;
-        for descriptor in target::descriptors_of(call, fstat(old)?.st_ino) {
-            self.replace_descriptor(call, &new, descriptor)?;
+        let uses = target::uses_of(call, fstat(old)?.st_ino);
+        for descriptor in uses.descriptors {
+            let closes = target::closes_on_exec(call, descriptor)?;
+            self.listener.replace(call.id, new.as_fd(), descriptor, closes).map_err(|_| Errno::SRCH)?;
+        }
+        for watch in uses.watches {
+            let epoll = target::duplicate(call, watch.epoll)?;
+            self.still_waits(call)?;
+            watch_inside(self.sockets.as_fd(), epoll.as_fd(), new.as_fd(), &watch)?;
         }
         Ok(new)
-    }
-
-    fn replace_descriptor(&self, call: &Call, new: &OwnedFd, at: RawFd) -> Result<(), Errno> {
-        let closes = target::closes_on_exec(call, at)?;
-        self.listener.replace(call.id, new.as_fd(), at, closes).map_err(|_| Errno::SRCH)
     }
 }
 

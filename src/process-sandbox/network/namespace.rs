@@ -1,26 +1,18 @@
-//! The program's network namespace: its addresses, the socket for look-ups, and who makes sockets there.
-//!
-//! A socket belongs to the namespace of the process that made it. Those of the program's own loopback are therefore made by
-//! a thread of the first process in its sandbox, on request of the gateway, which needs no right to enter the namespace.
+//! The program's network namespace: its addresses, and the socket for look-ups.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socket_with, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, socketpair};
 
 use super::address::{OWN_V4, OWN_V6};
 
 /// What stays with the first process of the sandbox.
 #[derive(Debug)]
-pub struct Inside(OwnedFd);
+pub struct Inside(pub(super) OwnedFd);
 
 /// What the gateway needs of the namespace.
 #[derive(Debug)]
@@ -126,53 +118,4 @@ fn set<const OPERATION: Opcode, T>(socket: BorrowedFd<'_>, value: T) -> Result<(
     // SAFETY: each operation above has the type that the kernel reads.
     let answer = unsafe { ioctl(socket, Setter::<OPERATION, T>::new(value)) };
     answer
-}
-
-/// Makes sockets of TCP in this process's network namespace for the gateway, until the gateway closes its end. For a
-/// thread of the first process in the sandbox, which has no filter.
-pub fn serve_sockets(inside: &Inside) {
-    let mut family = [0];
-    loop {
-        match recv(&inside.0, &mut family, RecvFlags::empty()) {
-            Ok((1, _)) => (),
-            Err(Errno::INTR) => continue,
-            _ => return,
-        }
-        let socket = socket_with(family_of(family[0]), SocketType::STREAM, SocketFlags::CLOEXEC, None);
-        if send(inside.0.as_fd(), socket.as_ref().ok().map(AsFd::as_fd)).is_err() {
-            return;
-        }
-    }
-}
-
-fn family_of(number: u8) -> AddressFamily {
-    AddressFamily::from_raw(number.into())
-}
-
-fn send(channel: BorrowedFd<'_>, socket: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let sockets: Vec<_> = socket.into_iter().collect();
-    if !sockets.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&sockets));
-    }
-    sendmsg(channel, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL).map(drop)
-}
-
-/// Asks for a socket of the program's namespace.
-///
-/// # Errors
-/// `NOBUFS` when there is none: it has no such family, or the sandbox ended.
-pub(super) fn socket_inside(sockets: BorrowedFd<'_>, family: AddressFamily) -> Result<OwnedFd, Errno> {
-    let number = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
-    rustix::net::send(sockets, &[number], SendFlags::NOSIGNAL).map_err(|_| Errno::NOBUFS)?;
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(sockets, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let descriptors = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    descriptors.ok_or(Errno::NOBUFS)
 }

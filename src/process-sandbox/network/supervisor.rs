@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tokio::task::AbortHandle;
 
@@ -20,6 +21,9 @@ use super::{Connections, Handover, resolver, socket_options};
 
 /// Calls of a program that wait for their connection at once. A program beyond it is told to try again.
 const MAX_CONNECTING: usize = 1_024;
+
+/// For what the sandbox's helper does, which takes microseconds.
+const HELPER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this time, the calls of threads that ended are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -40,6 +44,8 @@ impl Supervisor {
         let Handover { listener, resolver, sockets, tcp_forbidden } = handover;
         let own = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let outside = socket_options::namespace(own.as_fd())?;
+        // The first process of a sandbox that ended within a request keeps its end open.
+        set_socket_timeout(&sockets, Timeout::Recv, Some(HELPER_TIMEOUT))?;
         let calls = Calls {
             listener: Listener(listener),
             sockets,

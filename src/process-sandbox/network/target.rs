@@ -70,11 +70,64 @@ pub(super) fn closes_on_exec(call: &Call, fd: RawFd) -> Result<bool, Errno> {
     Ok(flags.is_some_and(|flags| flags & libc::O_CLOEXEC.unsigned_abs() != 0))
 }
 
-/// The program's descriptors for the socket with this number of its inode.
-pub(super) fn descriptors_of(call: &Call, socket: u64) -> Vec<RawFd> {
-    let name = format!("socket:[{socket}]");
-    let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", call.thread)) else { return Vec::new() };
-    let refers = |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == &*name);
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    entries.filter_map(Result::ok).filter(refers).filter_map(number).collect()
+/// The uses of a socket in the program's process.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    pub(super) descriptors: Vec<RawFd>,
+    pub(super) watches: Vec<Watch>,
+}
+
+/// A registration of the socket with `epoll`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Watch {
+    /// The descriptor of `epoll`.
+    pub(super) epoll: RawFd,
+    /// The socket's descriptor when it was registered: part of the key by which the program changes it.
+    pub(super) descriptor: RawFd,
+    pub(super) events: u32,
+    pub(super) data: u64,
+}
+
+/// Finds the uses of the socket with this inode.
+pub(super) fn uses_of(call: &Call, inode: u64) -> Uses {
+    let socket = format!("socket:[{inode}]");
+    let mut uses = Uses::default();
+    let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", call.thread)) else { return uses };
+    for entry in entries.filter_map(Result::ok) {
+        let Some(descriptor) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(link) = fs::read_link(entry.path()) else { continue };
+        if link.as_os_str() == &*socket {
+            uses.descriptors.push(descriptor);
+        } else if link.as_os_str() == "anon_inode:[eventpoll]" {
+            let path = format!("/proc/{}/fdinfo/{descriptor}", call.thread);
+            let information = fs::read_to_string(path).unwrap_or_default();
+            uses.watches.extend(information.lines().filter_map(|line| watch(descriptor, line, inode)));
+        }
+    }
+    uses
+}
+
+/// Reads a line such as `tfd: 5 events: 19 data: 5  pos:0 ino:61ef sdev:1`.
+fn watch(epoll: RawFd, line: &str, inode: u64) -> Option<Watch> {
+    let mut words = line.split_whitespace();
+    let mut after = |name| words.by_ref().skip_while(|word| *word != name).nth(1);
+    let descriptor = after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+    let data = u64::from_str_radix(after("data:")?, 16).ok()?;
+    let watched = words.find_map(|word| u64::from_str_radix(word.strip_prefix("ino:")?, 16).ok())?;
+    (watched == inode).then_some(Watch { epoll, descriptor, events, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_read_from_the_kernels_text() {
+        let line = "tfd:        7 events: 80000019 data:     7f0000000b  pos:0 ino:61ef sdev:8";
+        let expected = Watch { epoll: 4, descriptor: 7, events: 0x8000_0019, data: 0x7f_0000_000b };
+        assert_eq!(watch(4, line, 0x61ef), Some(expected));
+        assert_eq!(watch(4, line, 0x61ee), None);
+        assert_eq!(watch(4, "flags:\t02000002", 0), None);
+    }
 }

@@ -3,8 +3,7 @@
 //! A test is executed again within namespaces of its own (`unshare`): there, loopback has further addresses, such as one
 //! that programs may reach, and nothing else is reached. The test's part of the sandbox is this binary, too.
 
-use std::collections::BTreeMap;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{env, thread};
 
@@ -23,7 +23,8 @@ use rustix::net::{
 
 use super::namespace::add_address;
 use super::{
-    Connections, Handover, Installed, Outside, Refused, Resolved, Supervisor, install_listener, prepare, serve_sockets,
+    Connections, Handover, Installed, Outside, RESOLVER, Refused, Resolved, Supervisor, install_listener, prepare,
+    serve_sockets,
 };
 
 mod clients;
@@ -132,6 +133,13 @@ impl Program {
         Self { process, supervisor }
     }
 
+    /// What the program prints first.
+    fn first_line(&mut self) -> String {
+        let lines = BufReader::new(self.process.stdout.as_mut().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap).skip_while(|line| line != BEGIN.trim_end());
+        lines.nth(1).expect("the program prints a line")
+    }
+
     /// What the program prints. Fails when the program does.
     async fn output(self) -> String {
         let Self { process, supervisor } = self;
@@ -176,11 +184,12 @@ fn the_sandbox_of_a_test() {
     let Some(channel) = env::var_os(CHANNEL) else { return };
     let (inside, outside) = prepare().unwrap();
     let channel = UnixStream::connect(PathBuf::from(channel)).unwrap();
-    thread::spawn(move || serve_sockets(&inside));
+    thread::spawn(move || serve_sockets(&inside).unwrap());
     let program = env::var("PROGRAM").unwrap();
     let mut program = program.split('\u{1}');
     let mut command = Command::new(program.next().unwrap());
     command.args(program).env_remove(CHANNEL).env_remove(WITHIN).env_remove("PROGRAM");
+    name_the_resolver();
     print!("{BEGIN}");
     std::io::stdout().flush().unwrap();
     #[expect(unsafe_code, reason = "the filter is for the program alone")]
@@ -198,17 +207,32 @@ fn the_sandbox_of_a_test() {
     std::process::exit(status.code().unwrap_or(99));
 }
 
+/// In place of the system's: programs begin there with names.
+fn name_the_resolver() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "nameserver {RESOLVER}").unwrap();
+    let mounted = Command::new("mount").arg("--bind").arg(file.path()).arg("/etc/resolv.conf").status().unwrap();
+    assert!(mounted.success());
+}
+
 /// A server at an address, which answers requests of HTTP with its name.
-fn server(address: impl Into<IpAddr>, name: &'static str) -> SocketAddr {
+struct Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+fn server(address: impl Into<IpAddr>, name: &'static str) -> Server {
     let listener = TcpListener::bind(SocketAddr::new(address.into(), 0)).unwrap();
-    let address = listener.local_addr().unwrap();
+    let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&connections);
     thread::spawn(move || {
         for connection in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
             let connection = connection.unwrap();
             thread::spawn(move || reply(connection, name));
         }
     });
-    address
+    Server { address, connections }
 }
 
 fn reply(mut connection: TcpStream, name: &str) {
@@ -224,21 +248,46 @@ fn reply(mut connection: TcpStream, name: &str) {
     _ = write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{name}");
 }
 
-/// The resolver of programs: the tests have no file system of their own, in which `/etc/resolv.conf` would name it.
-fn python(script: &str) -> [String; 3] {
-    ["python3".to_owned(), "-c".to_owned(), format!("{}\n{script}", include_str!("tests/prelude.py"))]
+/// The servers of a test.
+struct Servers {
+    public: Server,
+    private: Server,
+    /// At the loopback of the gateway.
+    loopback: Server,
 }
 
-/// Runs a script of Python, with `PUBLIC` and `PRIVATE` as its servers, and gives what it prints.
-async fn run_python(policy: &Arc<Policy>, script: &str) -> String {
-    let script = python(script);
-    let script: Vec<&str> = script.iter().map(String::as_str).collect();
-    Program::start(policy, &script, &servers()).output().await
-}
+impl Servers {
+    fn start() -> Self {
+        Self {
+            public: server(PUBLIC, "public"),
+            private: server(PRIVATE, "private"),
+            loopback: server(Ipv4Addr::LOCALHOST, "loopback"),
+        }
+    }
 
-/// Variables with the ports of servers at both addresses.
-fn servers() -> Vec<(&'static str, String)> {
-    let ports: BTreeMap<&str, SocketAddr> =
-        [("PUBLIC_PORT", server(PUBLIC, "public")), ("PRIVATE_PORT", server(PRIVATE, "private"))].into();
-    ports.into_iter().map(|(name, address)| (name, address.port().to_string())).collect()
+    fn variables(&self) -> [(&'static str, String); 3] {
+        let port = |server: &Server| server.address.port().to_string();
+        [
+            ("PUBLIC_PORT", port(&self.public)),
+            ("PRIVATE_PORT", port(&self.private)),
+            ("LOOPBACK_PORT", port(&self.loopback)),
+        ]
+    }
+
+    /// Runs a script of Python, and gives what it prints.
+    async fn run_python(&self, policy: &Arc<Policy>, script: &str) -> String {
+        self.start_python(policy, script).output().await
+    }
+
+    fn start_python(&self, policy: &Arc<Policy>, script: &str) -> Program {
+        let script = format!("{}\n{script}", include_str!("tests/prelude.py"));
+        Program::start(policy, &["python3", "-c", &script], &self.variables())
+    }
+
+    /// Whether a program reached what it may not.
+    fn assert_nothing_else_was_reached(&self) {
+        for server in [&self.private, &self.loopback] {
+            assert_eq!(server.connections.load(Ordering::SeqCst), 0, "{}", server.address);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Clients of HTTP and of sockets, as programs have them.
 
-use super::{PUBLIC, Program, run_python, servers, within_namespaces};
+use super::{Program, Servers, within_namespaces};
 
 /// Scripts, and what they print. `ask` sends a request to the connection and reads the server's name.
 const CLIENTS: &[(&str, &str, &str)] = &[
@@ -54,6 +54,15 @@ s = socket.socket(); s.setblocking(False); print(errno.errorcode[s.connect_ex((P
 select.select([], [s], [], 5); print(errno.errorcode[s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)])",
         "EINPROGRESS\nECONNREFUSED\n",
     ),
+    (
+        "a name",
+        "
+print(socket.getaddrinfo('public.test', 80, socket.AF_INET, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)[0][4])
+print(ask(socket.create_connection(('public.test', PUBLIC[1]))))
+try: socket.create_connection(('unknown.test', 80))
+except OSError as error: print(error)",
+        "('203.0.113.7', 80)\npublic\n[Errno -2] Name or service not known\n",
+    ),
     ("a second connect", "s = socket.socket(); s.connect(PUBLIC); print(errno.errorcode[s.connect_ex(PUBLIC)])", "EISCONN\n"),
     (
         "a socket of IPv6 with an address of IPv4",
@@ -92,8 +101,9 @@ asyncio.run(main())",
 #[test]
 fn sockets_connect_as_without_a_sandbox() {
     within_namespaces("clients::sockets_connect_as_without_a_sandbox", async |policy| {
+        let servers = Servers::start();
         for (client, script, expected) in CLIENTS {
-            assert_eq!(&run_python(&policy, script).await, expected, "{client}");
+            assert_eq!(&servers.run_python(&policy, script).await, expected, "{client}");
         }
         assert!(policy.refused.lock().unwrap().is_empty());
     });
@@ -102,19 +112,21 @@ fn sockets_connect_as_without_a_sandbox() {
 #[test]
 fn programs_in_other_languages_reach_the_server() {
     within_namespaces("clients::programs_in_other_languages_reach_the_server", async |policy| {
-        let servers = servers();
-        let port = &servers.iter().find(|(name, _)| *name == "PUBLIC_PORT").unwrap().1;
-        let url = format!("http://{PUBLIC}:{port}/");
+        let servers = Servers::start();
+        let url = format!("http://public.test:{}/", servers.public.address.port());
         let fetch = format!("fetch('{url}').then(r => r.text()).then(console.log)");
         let http = format!("require('http').get('{url}', r => r.on('data', d => console.log(String(d))))");
-        let programs: [&[&str]; 4] = [
+        let resolve =
+            "require('dns').resolve4('public.test', (e, a) => console.log(a[0] === '203.0.113.7' && 'public'))";
+        let programs: [&[&str]; 5] = [
             &["curl", "--silent", "--show-error", &url],
             &["node", "-e", &fetch],
             &["node", "-e", &http],
+            &["node", "-e", resolve],
             &["busybox", "wget", "-q", "-O", "-", &url],
         ];
         for program in programs {
-            let printed = Program::start(&policy, program, &servers).output().await;
+            let printed = Program::start(&policy, program, &servers.variables()).output().await;
             assert_eq!(printed.trim(), "public", "{program:?}");
         }
     });
@@ -131,7 +143,7 @@ done = []; threads = [threading.Thread(target=one, args=(n,)) for n in range(100
 for t in threads: t.start()
 for t in threads: t.join()
 print(len(done), set(done))";
-        assert_eq!(run_python(&policy, script).await, "1000 {'public'}\n");
+        assert_eq!(Servers::start().run_python(&policy, script).await, "1000 {'public'}\n");
         assert_eq!(policy.opened.lock().unwrap().len(), 1_000);
     });
 }

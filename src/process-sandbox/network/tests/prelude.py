@@ -1,6 +1,7 @@
 import errno, os, socket, struct, sys, threading, time
 PUBLIC = ("203.0.113.7", int(os.environ["PUBLIC_PORT"]))
 PRIVATE = ("10.9.8.7", int(os.environ["PRIVATE_PORT"]))
+LOOPBACK = ("127.0.0.1", int(os.environ["LOOPBACK_PORT"]))
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
