@@ -185,6 +185,10 @@ impl Calls {
             return Err(connected);
         }
         let inside = socket_inside(self.sockets.as_fd(), socket_domain(&socket)?)?;
+        // A program that got hold of the helper's channel could give one of the gateway's namespace.
+        if socket_options::namespace(inside.as_fd())? == self.outside {
+            return Err(Errno::NOBUFS);
+        }
         self.replace(call, &socket, inside)
     }
 

@@ -103,13 +103,13 @@ def replace():
         n = socket.socket(); os.dup2(n.fileno(), 200); n.close()
         try: os.close(200)
         except OSError: pass
-threading.Thread(target=replace).start(); seen = set()
+threading.Thread(target=replace).start(); seen = set(); rounds = 0; sys.setswitchinterval(1e-6)
 import ctypes; libc = ctypes.CDLL(None, use_errno=True)
 address = struct.pack('=H', 2) + struct.pack('>H', PRIVATE[1]) + bytes([10, 9, 8, 7]) + bytes(8)
-for _ in range(2000):
-    libc.connect(200, address, 16); seen.add(errno.errorcode[ctypes.get_errno()])
-stop = True; print(seen <= {'EBADF', 'EACCES'}, 'EACCES' in seen)",
-        "True True\n",
+while rounds < 2000 or len(seen) < 2 and rounds < 200000:
+    libc.connect(200, address, 16); seen.add(errno.errorcode[ctypes.get_errno()]); rounds += 1
+stop = True; print(sorted(seen))",
+        "['EACCES', 'EBADF']\n",
     ),
     (
         "an address that changes while it is checked",
@@ -140,7 +140,7 @@ def change():
         t = socket.socket(); os.dup2(t.fileno(), 200); ctypes.memmove(buffer, internet, 16); ctypes.memmove(buffer, anywhere, 16)
         os.dup2(u.fileno(), 200); ctypes.memmove(buffer, unix, 16)
 thread = threading.Thread(target=change); thread.start(); sys.setswitchinterval(1e-6)
-for _ in range(5000): libc.connect(200, buffer, 16); libc.bind(200, buffer, 16); libc.listen(200, 1)
+for _ in range(20000): libc.connect(200, buffer, 16); libc.bind(200, buffer, 16); libc.listen(200, 1)
 stop = True; thread.join(); print('ended')",
         "ended\n",
     ),
