@@ -27,14 +27,14 @@ const WATCH: usize = 16;
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn serve_sockets(inside: &Inside) -> Result<(), Errno> {
+pub fn serve_sockets(inside: Inside) -> Result<(), Errno> {
     #[expect(unsafe_code, reason = "the thread leaves the descriptors of its process")]
     // SAFETY: this thread uses only the descriptor that it is given.
     unsafe {
         unshare_unsafe(UnshareFlags::FILES)?;
     }
-    close_others(inside.0.as_raw_fd())?;
-    let mut channel = fcntl_dupfd_cloexec(&inside.0, 0)?;
+    let Inside(mut channel) = inside;
+    close_others(channel.as_raw_fd())?;
     loop {
         let mut request = [0; WATCH];
         let (length, descriptors) = match receive(channel.as_fd(), &mut request) {

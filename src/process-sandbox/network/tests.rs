@@ -184,7 +184,7 @@ fn the_sandbox_of_a_test() {
     let Some(channel) = env::var_os(CHANNEL) else { return };
     let (inside, outside) = prepare().unwrap();
     let channel = UnixStream::connect(PathBuf::from(channel)).unwrap();
-    thread::spawn(move || serve_sockets(&inside).unwrap());
+    thread::spawn(move || serve_sockets(inside).unwrap());
     let program = env::var("PROGRAM").unwrap();
     let mut program = program.split('\u{1}');
     let mut command = Command::new(program.next().unwrap());
