@@ -1,6 +1,22 @@
 //! Runs a program of somebody else, such as an MCP server, with files, processes and a network of its own.
+//!
+//! The program of the gateway executes itself again as the helper process of each sandbox ([`run_if_helper`]), which sets the sandbox up:
+//!
+//! ```text
+//! gateway ── helper: new namespaces ── process 1 of them: mounts, waits ── the program, without any right
+//! ```
+//!
+//! The program ends with process 1, process 1 with the helper, and the helper with the gateway.
 
+mod applied;
+mod grants;
+mod helper;
 pub mod network;
 mod profile;
+mod start;
 
-pub use profile::{Folder, Limits, Network, Profile};
+pub use applied::{Applied, Layer, Missing};
+pub use grants::{Grant, Grants, Reason, Request};
+pub use helper::run_if_helper;
+pub use profile::{Folder, Home, Limits, Network, Profile};
+pub use start::{StartError, Started, is_available, start};

@@ -1,30 +1,41 @@
-//! What a program gets.
+//! A program, and all that it gets.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A program and all it gets. Goes to the helper process over a descriptor, never in arguments or the environment.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Goes to the helper process over a descriptor, never in arguments or the environment: both can be read by others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// A name, which is looked up in the `PATH` of `env`, or a path.
-    pub program: String,
+    /// An absolute path.
+    pub program: PathBuf,
     pub args: Vec<String>,
     /// All variables of the program.
     pub env: Vec<(String, String)>,
-    /// Of the program. Without one, its home.
-    pub cwd: Option<PathBuf>,
+    pub cwd: PathBuf,
+    pub home: Home,
     pub folders: Vec<Folder>,
-    /// The folder that the program has as its home. Without one, a home in memory.
-    pub home: Option<PathBuf>,
-    /// Folders that nothing may grant, and nothing that contains one of them: the state directory, the user's home.
-    pub hidden: Vec<PathBuf>,
+    /// Hidden where a folder contains them: the state directory.
+    pub private: Vec<PathBuf>,
     pub network: Network,
+    /// The gateway answers for the connections of the program. Otherwise a program that may have a network has that of the machine.
+    pub supervised: bool,
     pub limits: Limits,
+    /// Why namespaces are left out: an attempt with them failed.
+    pub without_namespaces: Option<String>,
 }
 
-/// A folder or file of the host that the program sees at its own path.
+/// The home of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// Its path as the program sees it.
+    pub path: PathBuf,
+    /// The folder that is kept for it. Without one, it is in memory and ends with the program.
+    pub kept: Option<PathBuf>,
+}
+
+/// A folder or file of the machine that the program sees at its own path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Folder {
     pub path: PathBuf,
     pub write: bool,
@@ -34,26 +45,39 @@ pub struct Folder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Its own loopback only.
+    /// Its own loopback.
     None,
     /// Public addresses.
     #[default]
     Public,
-    /// Only these hosts.
+    /// These hosts.
     Hosts(Vec<String>),
 }
 
-/// What a program may use at most.
+/// Maximum use of resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processes and threads.
     pub processes: u64,
     /// Open descriptors of one process.
     pub open_files: u64,
-    /// Bytes of one file.
+    /// Size of one file.
     pub file_bytes: u64,
-    /// Bytes of memory of all its processes, where there is a control group; else of the address space of one.
+    /// Writable private memory of one process.
     pub memory_bytes: u64,
-    /// Bytes in `/tmp` and in a home in memory, each.
+    /// Size of `/tmp`, and of a home in memory.
     pub temporary_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            processes: 2_048,
+            open_files: 8_192,
+            file_bytes: 16 << 30,
+            // Node and Java reserve much more address space than they use: RLIMIT_AS would end them.
+            memory_bytes: 8 << 30,
+            temporary_bytes: 1 << 30,
+        }
+    }
 }

@@ -1,0 +1,180 @@
+//! Which files and folders a program gets: those that are configured, those that its entry names, and those that it is made of.
+
+mod named;
+mod programs;
+
+use std::fmt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use crate::profile::Folder;
+
+/// Never granted: they are of the sandbox itself, or of the machine.
+const SPECIAL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// In every sandbox, and read-only also where an entry names them.
+const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot"];
+
+/// An entry of the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Request<'a> {
+    /// A name, which is looked up in `path`, or a path.
+    pub program: &'a str,
+    pub args: Vec<&'a str>,
+    /// The variables of the entry itself.
+    pub env: Vec<(&'a str, &'a str)>,
+    pub cwd: Option<&'a Path>,
+    pub folders: Vec<Folder>,
+    /// The `PATH` of the program.
+    pub path: &'a str,
+    /// The home of the gateway's user.
+    pub home: Option<&'a Path>,
+    /// Nothing in them is granted, nor what contains one of them.
+    pub private: Vec<&'a Path>,
+}
+
+/// Why something is granted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    Configured,
+    Argument,
+    /// With the variable's name.
+    Variable(String),
+    WorkingFolder,
+    /// It belongs to the program, or to a script that the entry names.
+    Program,
+    /// It belongs to programs in `PATH`.
+    SearchPath,
+    /// Programs that were downloaded before.
+    Downloaded,
+}
+
+/// Something that a program gets.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    pub path: PathBuf,
+    pub write: bool,
+    pub reason: Reason,
+}
+
+/// What a program gets, and what its entry names and it does not get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// The program's own file. `None`: it was not found.
+    pub program: Option<PathBuf>,
+    pub granted: Vec<Grant>,
+    /// With the reason.
+    pub refused: Vec<(PathBuf, &'static str)>,
+    /// Its arguments name files relative to this folder.
+    pub cwd: Option<PathBuf>,
+}
+
+/// Downloaded programs in the home, which are large and contain no credentials.
+const DOWNLOADED: [&str; 4] =
+    [".cache/ms-playwright", ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+
+impl Grants {
+    /// Reads the file system; changes nothing.
+    pub fn of(request: &Request<'_>) -> Self {
+        let mut grants = Self::default();
+        for folder in &request.folders {
+            grants.try_add(request, &folder.path, folder.write, Reason::Configured);
+        }
+        if let Some(folder) = request.cwd {
+            grants.cwd = Some(folder.to_owned());
+            grants.try_add(request, folder, true, Reason::WorkingFolder);
+        }
+        named::add(&mut grants, request);
+        programs::add(&mut grants, request);
+        for downloaded in request.home.iter().flat_map(|home| DOWNLOADED.map(|name| home.join(name))) {
+            grants.add_program(request, &downloaded, Reason::Downloaded);
+        }
+        grants.granted.sort();
+        grants
+    }
+
+    /// The folders for the profile.
+    pub fn folders(&self) -> Vec<Folder> {
+        self.granted.iter().map(|grant| Folder { path: grant.path.clone(), write: grant.write }).collect()
+    }
+
+    /// Adds what an operator named, or why it is refused.
+    fn try_add(&mut self, request: &Request<'_>, path: &Path, write: bool, reason: Reason) {
+        let Ok(metadata) = path.metadata() else {
+            if reason == Reason::Configured {
+                self.refused.push((path.to_owned(), "it does not exist"));
+            }
+            return;
+        };
+        let kind = metadata.file_type();
+        let refused = match () {
+            () if !kind.is_file() && !kind.is_dir() => Some(match kind.is_socket() {
+                true => "it is a Unix socket",
+                false => "it is a device",
+            }),
+            () => refusal(request, path),
+        };
+        match refused {
+            Some(why) => self.refused.push((path.to_owned(), why)),
+            None => {
+                let is_system = || SYSTEM.iter().any(|system| path.starts_with(system));
+                self.insert(path, write && !is_system(), reason);
+            }
+        }
+    }
+
+    /// Adds a folder of programs, read-only; nothing is said of those that do not exist or cannot be granted.
+    fn add_program(&mut self, request: &Request<'_>, path: &Path, reason: Reason) {
+        let is_granted = self.granted.iter().any(|grant| path.starts_with(&grant.path));
+        if !is_granted && path.exists() && refusal(request, path).is_none() {
+            self.insert(path, false, reason);
+        }
+    }
+
+    fn insert(&mut self, path: &Path, write: bool, reason: Reason) {
+        match self.granted.iter_mut().find(|grant| grant.path == path) {
+            // What is configured says how it is used.
+            Some(grant) if grant.reason == Reason::Configured => {}
+            Some(grant) => grant.write |= write,
+            None => self.granted.push(Grant { path: path.to_owned(), write, reason }),
+        }
+    }
+}
+
+/// Why a path cannot be granted: also where a link leads there.
+fn refusal(request: &Request<'_>, path: &Path) -> Option<&'static str> {
+    let real = path.canonicalize().ok()?;
+    [path, &real].into_iter().find_map(|path| {
+        let is_in = |folder: &Path| path.starts_with(folder);
+        let contains = |folder: &Path| folder.starts_with(path);
+        let both = |folder: &Path| {
+            let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            [folder.to_owned(), real]
+        };
+        match () {
+            () if path == Path::new("/") => Some("it is the root of all files"),
+            () if SPECIAL.iter().any(|special| is_in(Path::new(special))) => Some("it belongs to the machine"),
+            () if request.private.iter().any(|one| both(one).iter().any(|one| is_in(one) || contains(one))) => {
+                Some("it belongs to the gateway, or contains its files")
+            }
+            () if request.home.is_some_and(|home| both(home).iter().any(|home| contains(home))) => {
+                Some("it is the home of the gateway's user, or contains it")
+            }
+            () => None,
+        }
+    })
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configured => f.write_str("`sandbox.folders`"),
+            Self::Argument => f.write_str("in `args`"),
+            Self::Variable(name) => write!(f, "in `env`: {name}"),
+            Self::WorkingFolder => f.write_str("`cwd`"),
+            Self::Program => f.write_str("the program"),
+            Self::SearchPath => f.write_str("programs in PATH"),
+            Self::Downloaded => f.write_str("downloaded programs"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Files and folders that stand in an entry's arguments and variables, and exist: the operator named them.
+
+use std::path::{Path, PathBuf};
+
+use super::{Grants, Reason, Request, programs};
+
+/// A program in one of these files needs the files beside it.
+const SCRIPTS: [&str; 16] =
+    ["js", "mjs", "cjs", "ts", "mts", "tsx", "py", "pyz", "rb", "php", "pl", "sh", "jar", "lua", "r", "wasm"];
+
+/// A database in one of these files writes others beside it, and loses data if it cannot.
+const DATABASES: [&str; 7] = ["db", "db3", "sqlite", "sqlite3", "sqlitedb", "duckdb", "kuzu"];
+
+pub(super) fn add(grants: &mut Grants, request: &Request<'_>) {
+    for argument in &request.args {
+        add_text(grants, request, argument, &Reason::Argument);
+    }
+    for (name, value) in &request.env {
+        // The program is looked up there.
+        if *name == "PATH" {
+            continue;
+        }
+        let reason = Reason::Variable((*name).to_owned());
+        for part in value.split(':').filter(|part| part.starts_with('/')).chain([*value]) {
+            add_text(grants, request, part, &reason);
+        }
+    }
+}
+
+fn add_text(grants: &mut Grants, request: &Request<'_>, text: &str, reason: &Reason) {
+    for candidate in candidates(text) {
+        if let Some(path) = path_of(grants, request, candidate) {
+            add_path(grants, request, &path, reason);
+        }
+    }
+}
+
+/// A text itself, the part behind `=` of an option, and the path of a URL.
+fn candidates(text: &str) -> impl Iterator<Item = &str> {
+    let value = text.split_once('=').map(|(_, value)| value);
+    [Some(text), value].into_iter().flatten().flat_map(|text| {
+        let schemes = ["file://", "sqlite://", "duckdb://"];
+        let of_url = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
+        // `sqlite:////srv/a.db` and `sqlite:///srv/a.db` are both written.
+        let of_url = of_url.map(|path| path.split('?').next().unwrap_or(path));
+        let shorter = of_url.filter(|path| path.starts_with("//")).map(|path| &path[1..]);
+        [Some(text), of_url, shorter].into_iter().flatten()
+    })
+}
+
+/// The existing path that a text names. A relative one is in the folder where the program starts: a word without a slash or a dot names
+/// no file, although one may have that name.
+fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<PathBuf> {
+    if text.is_empty() || text.contains('\0') || text.len() > 4_096 {
+        return None;
+    }
+    if let Some(rest) = text.strip_prefix("~/") {
+        return request.home.map(|home| home.join(rest)).filter(|path| path.exists());
+    }
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return path.exists().then(|| path.to_owned());
+    }
+    if !text.contains(['/', '.']) || text.starts_with('-') {
+        return None;
+    }
+    let base = request.cwd.map(Path::to_owned).or_else(|| std::env::current_dir().ok())?;
+    let found = base.join(path).canonicalize().ok()?;
+    grants.cwd.get_or_insert(base);
+    Some(found)
+}
+
+fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Reason) {
+    if path.is_dir() {
+        grants.try_add(request, path, true, reason.clone());
+        return;
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if SCRIPTS.contains(&&*extension) || programs::is_executable(path) {
+        // Its own file is read-only: a server may not change its program.
+        grants.try_add(request, path, false, reason.clone());
+        programs::add_script(grants, request, path);
+        return;
+    }
+    let folder = path.parent().filter(|folder| super::refusal(request, folder).is_none());
+    match folder {
+        Some(folder) if DATABASES.contains(&&*extension) => {
+            grants.try_add(request, folder, true, reason.clone());
+        }
+        _ => grants.try_add(request, path, true, reason.clone()),
+    }
+}

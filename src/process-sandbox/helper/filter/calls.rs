@@ -1,0 +1,148 @@
+//! The calls that are refused, by the error that the program gets.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::{BackendError, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+/// Each call with the arguments that are refused; no rule means any.
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Programs try these and go on without. `clone3` has its flags in memory, where a filter cannot see them; libraries fall back to `clone`.
+const UNKNOWN: [c_long; 5] = [
+    libc::SYS_clone3,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+];
+
+const FORBIDDEN: &[c_long] = &[
+    // Mounts.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    // Namespaces; `clone` and `unshare` have rules of their own.
+    libc::SYS_setns,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Files without a path that is checked.
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fanotify_init,
+    // Parts of the kernel that programs of users do not need.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_nfsservctl,
+    // The machine.
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+#[cfg(target_arch = "x86_64")]
+const FORBIDDEN_HERE: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_uselib, libc::SYS__sysctl];
+#[cfg(not(target_arch = "x86_64"))]
+const FORBIDDEN_HERE: &[c_long] = &[];
+
+/// Flags of `clone` and `unshare`. That of a clock's namespace shares its bit with the signal of `clone`.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+const CLONE_NEWTIME: u64 = 0x80;
+
+/// Types are the last bits of the argument; flags are above.
+const SOCKET_TYPES: u64 = 0xf;
+
+/// Requests that write into the input of a terminal.
+const TERMINAL_INPUT: [u64; 2] = [libc::TIOCSTI, 0x541C];
+
+const PERSONALITY_IS_ASKED_FOR: u64 = 0xffff_ffff;
+
+pub(super) fn unknown() -> Rules {
+    UNKNOWN.into_iter().map(|call| (call, Vec::new())).collect()
+}
+
+pub(super) fn forbidden() -> Result<Rules, BackendError> {
+    let mut rules: Rules = [FORBIDDEN, FORBIDDEN_HERE].into_iter().flatten().map(|call| (*call, Vec::new())).collect();
+    let flags = NAMESPACES.map(|flag| u64::from(flag.unsigned_abs()));
+    let has = |flag: u64| SeccompRule::new(vec![has_bits(0, flag, flag)?]);
+    let mut namespaces = flags.into_iter().map(has).collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_clone, namespaces.clone());
+    namespaces.push(has(CLONE_NEWTIME)?);
+    rules.insert(libc::SYS_unshare, namespaces);
+    let requests = TERMINAL_INPUT.map(|request| SeccompRule::new(vec![is(1, request)?]));
+    rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);
+    let changes = SeccompRule::new(vec![is_not(0, 0)?, is_not(0, PERSONALITY_IS_ASKED_FOR)?])?;
+    rules.insert(libc::SYS_personality, vec![changes]);
+    let raw = |family: i32| {
+        SeccompRule::new(vec![is(0, number(family))?, has_bits(1, SOCKET_TYPES, number(libc::SOCK_RAW))?])
+    };
+    rules.insert(libc::SYS_socket, vec![raw(libc::AF_INET)?, raw(libc::AF_INET6)?]);
+    Ok(rules)
+}
+
+/// Of all families, programs need Unix sockets and those of the internet, and of the kernel's those about interfaces and routes.
+pub(super) fn other_sockets() -> Result<Rules, BackendError> {
+    let known = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    let others = known.into_iter().map(|family| is_not(0, number(family))).collect::<Result<_, _>>()?;
+    let netlink = vec![is(0, number(libc::AF_NETLINK))?, is_not(2, number(libc::NETLINK_ROUTE))?];
+    let rules = vec![SeccompRule::new(others)?, SeccompRule::new(netlink)?];
+    Ok([(libc::SYS_socket, rules)].into())
+}
+
+fn number(value: i32) -> u64 {
+    u64::from(value.unsigned_abs())
+}
+
+fn is(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, Dword, SeccompCmpOp::Eq, value)
+}
+
+fn is_not(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, Dword, SeccompCmpOp::Ne, value)
+}
+
+fn has_bits(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, Dword, SeccompCmpOp::MaskedEq(mask), value)
+}

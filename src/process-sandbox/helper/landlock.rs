@@ -1,0 +1,70 @@
+//! Landlock, the second wall around files: it holds where the mounts would not, and where there are none.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+use super::tree;
+use crate::profile::Profile;
+
+/// The newest version whose rights are asked for; an older kernel gets those that it knows.
+const VERSION: ABI = ABI::V6;
+
+/// Writable in every sandbox, where there is one.
+const WRITABLE: [&str; 3] = ["/dev", "/tmp", "/var/tmp"];
+
+/// Readable without namespaces: with them, all that is there is readable.
+const READABLE_OF_MACHINE: [&str; 4] = ["/proc", "/etc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
+
+/// # Errors
+/// When the kernel has no Landlock, or it is disabled.
+pub(super) fn restrict(profile: &Profile) -> Result<(), String> {
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(VERSION))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(VERSION)))
+        .and_then(Ruleset::create)
+        .map_err(|error| error.to_string())?;
+    let status = allow(ruleset, profile)?.restrict_self().map_err(|error| error.to_string())?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => Err("the kernel has none, or it is disabled".to_owned()),
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+    }
+}
+
+fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreated, String> {
+    if profile.without_namespaces.is_none() {
+        ruleset = add(ruleset, Path::new("/"), false)?;
+    } else {
+        for path in tree::SYSTEM.iter().chain(&READABLE_OF_MACHINE) {
+            ruleset = add(ruleset, Path::new(path), false)?;
+        }
+    }
+    for path in WRITABLE {
+        ruleset = add(ruleset, Path::new(path), true)?;
+    }
+    let home = match (&profile.without_namespaces, &profile.home.kept) {
+        (Some(_), Some(kept)) => kept,
+        _ => &profile.home.path,
+    };
+    if profile.without_namespaces.is_none() || profile.home.kept.is_some() {
+        ruleset = add(ruleset, home, true)?;
+    }
+    for folder in &profile.folders {
+        ruleset = add(ruleset, &folder.path, folder.write)?;
+    }
+    Ok(ruleset)
+}
+
+/// A path that does not exist needs no rule.
+fn add(ruleset: RulesetCreated, path: &Path, write: bool) -> Result<RulesetCreated, String> {
+    let Ok(opened) = PathFd::new(path) else { return Ok(ruleset) };
+    let mut access = if write { AccessFs::from_all(VERSION) } else { AccessFs::from_read(VERSION) };
+    if !path.is_dir() {
+        access &= AccessFs::from_file(VERSION);
+    }
+    ruleset.add_rule(PathBeneath::new(opened, access)).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,152 @@
+//! The files of a sandbox: a new root in memory, in which folders of the machine are mounted.
+
+mod plan;
+mod special;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::process::{chdir, pivot_root};
+
+use self::plan::Plan;
+use super::tree;
+use crate::applied::{Applied, Layer};
+use crate::profile::Profile;
+
+/// The roots while the sandbox is built: that of the machine, and the new one.
+const OLD: &str = "/old";
+const NEW: &str = "/new";
+
+/// Folders that may be on a machine. The new root is made above one of them.
+const BASES: [&str; 4] = ["/tmp", "/run", "/mnt", "/proc"];
+
+/// Memory of the root itself, which has made files and mount points.
+const ROOT_BYTES: u64 = 16 << 20;
+
+/// Replaces the root of this namespace.
+///
+/// # Errors
+/// What could not be mounted. The process cannot go on then.
+pub(super) fn build(profile: &Profile, applied: &mut Applied) -> Result<(), String> {
+    enter_base()?;
+    let plan = Plan::of(profile)?;
+    plan.mount()?;
+    special::make_devices()?;
+    special::mount_proc(profile, applied)?;
+    special::make_etc(profile).map_err(|error| format!("/etc: {error}"))?;
+    plan.make_links()?;
+    let cwd = in_new(&profile.cwd);
+    if !cwd.is_dir() {
+        fs::create_dir_all(&cwd).map_err(|error| format!("{}: {error}", profile.cwd.display()))?;
+    }
+    hide(&profile.private)?;
+    leave_base()
+}
+
+/// From then on the files of the machine are below [`OLD`].
+fn enter_base() -> Result<(), String> {
+    let base = BASES.iter().map(Path::new).find(|base| base.is_dir()).ok_or("no folder to mount on")?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
+        .map_err(|error| format!("mounts cannot be made private: {error}"))?;
+    mount_memory(base, ROOT_BYTES, "0755")?;
+    let (old, new) = (base.join("old"), base.join("new"));
+    let made = fs::create_dir(&old).and_then(|()| fs::create_dir(&new));
+    made.map_err(|error| format!("{}: {error}", base.display()))?;
+    mount_memory(&new, ROOT_BYTES, "0755")?;
+    pivot_root(base, &old).map_err(|error| format!("pivot_root: {error}"))?;
+    chdir("/").map_err(|error| format!("chdir: {error}"))
+}
+
+/// Nothing of the machine can be reached after it but what is mounted. The root itself is read-only: it is in memory, without quota.
+fn leave_base() -> Result<(), String> {
+    let failed = |error: rustix::io::Errno| format!("the new root: {error}");
+    mount_change(OLD, MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).map_err(failed)?;
+    unmount(OLD, UnmountFlags::DETACH).map_err(failed)?;
+    chdir(NEW).map_err(failed)?;
+    pivot_root(".", ".").map_err(failed)?;
+    unmount(".", UnmountFlags::DETACH).map_err(failed)?;
+    chdir("/").map_err(failed)?;
+    set_attributes(Path::new("/"), libc::MOUNT_ATTR_RDONLY, false).map_err(|error| format!("the new root: {error}"))
+}
+
+/// Covers what must not be seen and is in a folder that is.
+fn hide(private: &[PathBuf]) -> Result<(), String> {
+    for path in private {
+        let at = in_new(path);
+        let covered = match at.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => mount_memory(&at, 0, "0000"),
+            Ok(metadata) if metadata.is_file() => bind(Path::new("/old/dev/null"), &at, libc::MOUNT_ATTR_RDONLY),
+            _ => Ok(()),
+        };
+        covered?;
+    }
+    Ok(())
+}
+
+fn in_old(path: &Path) -> PathBuf {
+    below(OLD, path)
+}
+
+fn in_new(path: &Path) -> PathBuf {
+    below(NEW, path)
+}
+
+fn below(root: &str, path: &Path) -> PathBuf {
+    Path::new(root).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// `size` 0 is a folder in which nothing can be written.
+fn mount_memory(at: &Path, size: u64, mode: &str) -> Result<(), String> {
+    let flags =
+        MountFlags::NOSUID | MountFlags::NODEV | if size == 0 { MountFlags::RDONLY } else { MountFlags::empty() };
+    // Zero would be no limit.
+    let options = format!("size={},mode={mode}\0", size.max(4_096));
+    let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).map_err(|error| error.to_string())?;
+    mount("tmpfs", at, "tmpfs", flags, options).map_err(|error| format!("a tmpfs at {}: {error}", at.display()))
+}
+
+/// Mounts a file or a folder with all mounts below it; the point is made.
+fn bind(source: &Path, at: &Path, attributes: u64) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", at.display());
+    make_point(source, at).map_err(failed)?;
+    mount_bind_recursive(source, at).map_err(|error| failed(error.into()))?;
+    set_attributes(at, attributes | libc::MOUNT_ATTR_NOSUID, true).map_err(failed)
+}
+
+fn make_point(source: &Path, at: &Path) -> io::Result<()> {
+    if at.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    if source.is_dir() {
+        return fs::create_dir_all(at);
+    }
+    if let Some(parent) = at.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create_new(at).map(drop)
+}
+
+/// Adds attributes to a mount, and where asked for to all mounts below it.
+fn set_attributes(at: &Path, attributes: u64, is_recursive: bool) -> io::Result<()> {
+    let path = std::ffi::CString::new(at.as_os_str().as_bytes())?;
+    let change = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = if is_recursive { libc::AT_RECURSIVE } else { 0 };
+    #[expect(unsafe_code, reason = "there is no safe call for this")]
+    // SAFETY: the path and the struct outlive the call, and the size is that of the struct.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const change,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

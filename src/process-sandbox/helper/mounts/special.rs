@@ -1,0 +1,110 @@
+//! `/dev`, `/proc` and the files of `/etc` that are made.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{getgid, getuid};
+
+use super::{Applied, Layer, Profile, bind, in_new, mount_memory, set_attributes, tree};
+use crate::network;
+
+/// Memory that processes share: Chromium and Python's `multiprocessing` use it.
+const SHARED_BYTES: u64 = 512 << 20;
+
+/// The least that the kernel takes as `pid_max`.
+const MIN_PROCESSES: u64 = 301;
+
+pub(super) fn make_devices() -> Result<(), String> {
+    let dev = in_new(Path::new("/dev"));
+    let failed = |error: io::Error| format!("/dev: {error}");
+    for name in ["shm", "pts"] {
+        fs::create_dir_all(dev.join(name)).map_err(failed)?;
+    }
+    for name in tree::DEVICES {
+        bind(&Path::new("/old/dev").join(name), &dev.join(name), libc::MOUNT_ATTR_NOEXEC)?;
+    }
+    mount_memory(&dev.join("shm"), SHARED_BYTES, "1777")?;
+    // Servers that run commands give them a terminal. Without it they use pipes.
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    _ = mount("devpts", dev.join("pts"), "devpts", flags, c"newinstance,ptmxmode=0666,mode=620");
+    for (name, target) in tree::DEVICE_LINKS {
+        symlink(target, dev.join(name)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A container may refuse a new `/proc`. Then the sandbox has that of the machine: other processes can be listed, not read, as they
+/// are in another user namespace.
+pub(super) fn mount_proc(profile: &Profile, applied: &mut Applied) -> Result<(), String> {
+    let proc = in_new(Path::new("/proc"));
+    let failed = |error: io::Error| format!("/proc: {error}");
+    fs::create_dir_all(&proc).map_err(failed)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let Err(error) = mount("proc", &proc, "proc", flags, c"hidepid=2") else {
+        applied.record(Layer::Processes, Ok(()));
+        applied.record(Layer::ProcessLimit, limit_processes(&proc, profile.limits.processes));
+        for name in tree::HIDDEN_IN_PROC {
+            let at = proc.join(name);
+            if at.exists() {
+                bind(Path::new("/old/dev/null"), &at, libc::MOUNT_ATTR_RDONLY)?;
+            }
+        }
+        // As root's user, a process could write `/proc/sys` of the machine without any capability.
+        return set_attributes(&proc, libc::MOUNT_ATTR_RDONLY, true).map_err(failed);
+    };
+    bind(Path::new("/old/proc"), &proc, libc::MOUNT_ATTR_RDONLY)?;
+    applied.record(Layer::Processes, Err(format!("it cannot be mounted: {error}")));
+    applied.record(Layer::ProcessLimit, limit_of_user());
+    Ok(())
+}
+
+/// By the namespace, since Linux 6.14; before, by `RLIMIT_NPROC`, which does not hold root.
+fn limit_processes(proc: &Path, most: u64) -> Result<(), String> {
+    let file = proc.join("sys/kernel/pid_max");
+    let most = most.max(MIN_PROCESSES).to_string();
+    let limited = fs::write(&file, &most).and_then(|()| fs::read_to_string(&file));
+    match limited {
+        Ok(limit) if limit.trim() == most => Ok(()),
+        _ => limit_of_user(),
+    }
+}
+
+fn limit_of_user() -> Result<(), String> {
+    match getuid().is_root() {
+        true => Err("RLIMIT_NPROC does not hold root, and Linux has a limit for a namespace since 6.14".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// The user has its own name only: that of the machine's user may be in another database.
+pub(super) fn make_etc(profile: &Profile) -> io::Result<()> {
+    let etc = in_new(Path::new("/etc"));
+    fs::create_dir_all(&etc)?;
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let variable = |name: &str| profile.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+    let is_name =
+        |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) && !name.is_empty();
+    let name = match user {
+        0 => "root",
+        _ => variable("USER").filter(is_name).unwrap_or("user"),
+    };
+    let home = profile.home.path.display();
+    let mut passwd = format!("{name}:x:{user}:{group}::{home}:/bin/sh\n");
+    let mut groups = format!("{name}:x:{group}:\n");
+    if user != 65_534 {
+        passwd.push_str("nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n");
+    }
+    if group != 65_534 {
+        groups.push_str("nogroup:x:65534:\n");
+    }
+    fs::write(etc.join("passwd"), passwd)?;
+    fs::write(etc.join("group"), groups)?;
+    let resolver = match super::super::namespaces::has_own_network(profile) {
+        true => format!("nameserver {}\n", network::RESOLVER),
+        false => fs::read_to_string("/old/etc/resolv.conf").unwrap_or_default(),
+    };
+    fs::write(etc.join("resolv.conf"), resolver)
+}

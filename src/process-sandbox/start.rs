@@ -1,0 +1,208 @@
+//! The gateway's side: starts the helper process, and waits until the program begins.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::fs::MemfdFlags;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
+};
+use rustix::process::Signal;
+use thiserror::Error;
+use tokio::io::unix::AsyncFd;
+use tokio::process::{Child, Command};
+
+use crate::applied::Applied;
+use crate::helper::{ARGUMENT, BEGIN, Report, is_called};
+use crate::network::Handover;
+use crate::profile::Profile;
+
+/// Time that the helper process may take.
+const SET_UP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A program that has begun. Its streams are pipes of the child.
+#[derive(Debug)]
+pub struct Started {
+    /// The helper: killed, it ends all processes of the sandbox; signals are passed on; it ends as the program does. It is the leader of
+    /// its process group.
+    pub child: Child,
+    pub applied: Applied,
+    /// What the gateway needs to make the program's connections.
+    pub handover: Option<Handover>,
+}
+
+/// Why a program does not begin.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The program itself cannot be executed.
+    #[error(transparent)]
+    Program(io::Error),
+    #[error("its sandbox cannot be set up: {0}")]
+    Sandbox(String),
+    #[error("a layer of its sandbox is missing, and `mcp.sandbox` is `required`: {}", .0.missing_text())]
+    Missing(Applied),
+}
+
+/// Whether a copy of this program is a helper process: whether its `main` called `run_if_helper`.
+pub fn is_available() -> bool {
+    is_called()
+}
+
+/// Starts the program of the profile. With `is_required`, only with all layers of the sandbox.
+///
+/// # Errors
+/// When the program cannot be executed, or its sandbox cannot be set up.
+pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, StartError> {
+    if !is_called() {
+        let reason = "the program that embeds the gateway does not call `run_if_helper` first in its `main`";
+        return Err(StartError::Sandbox(reason.to_owned()));
+    }
+    match attempt(profile, is_required).await? {
+        Attempt::Started(started) => Ok(started),
+        Attempt::NoNamespaces(reason) => {
+            let profile = Profile { without_namespaces: Some(reason.clone()), ..profile.clone() };
+            match attempt(&profile, is_required).await? {
+                Attempt::Started(started) => Ok(started),
+                Attempt::NoNamespaces(_) => Err(StartError::Sandbox(reason)),
+            }
+        }
+    }
+}
+
+enum Attempt {
+    Started(Started),
+    NoNamespaces(String),
+}
+
+async fn attempt(profile: &Profile, is_required: bool) -> Result<Attempt, StartError> {
+    let failed = |error: io::Error| StartError::Sandbox(error.to_string());
+    let text = serde_json::to_vec(profile).map_err(|error| StartError::Sandbox(error.to_string()))?;
+    let (child, control) = spawn(&text).map_err(failed)?;
+    #[expect(unsafe_code, reason = "the type asks for it")]
+    // SAFETY: the socket stays open, with the same number, for as long as its owner.
+    let control = unsafe { AsyncFd::register(control) };
+    let control = Control(control.map_err(|error| StartError::Sandbox(error.to_string()))?);
+    let set_up = tokio::time::timeout(SET_UP_TIMEOUT, control.set_up(is_required)).await;
+    let set_up = set_up.map_err(|_| {
+        StartError::Sandbox(format!("the helper process does not answer within {} s", SET_UP_TIMEOUT.as_secs()))
+    })?;
+    // An error drops the child, which kills it.
+    Ok(match set_up? {
+        SetUp::Begun(applied, handover) => Attempt::Started(Started { child, applied, handover }),
+        SetUp::NoNamespaces(reason) => Attempt::NoNamespaces(reason),
+    })
+}
+
+fn spawn(profile: &[u8]) -> io::Result<(Child, OwnedFd)> {
+    let memory = rustix::fs::memfd_create(c"profile", MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(memory);
+    io::Write::write_all(&mut file, profile)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, of_helper) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&ours, flags.contains(SocketFlags::NONBLOCK))?;
+    // The file that runs, also where another version has its path by now.
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0("sekisho").arg(ARGUMENT);
+    command.args([file.as_raw_fd().to_string(), of_helper.as_raw_fd().to_string()]).env_clear();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let passed_on = [file.as_raw_fd(), of_helper.as_raw_fd()];
+    let prepare = move || {
+        for number in passed_on {
+            #[expect(unsafe_code, reason = "the descriptors are owned by the process that was forked")]
+            // SAFETY: they are open until the exec.
+            let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+            fcntl_setfd(descriptor, FdFlags::empty())?;
+        }
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        Ok(())
+    };
+    #[expect(unsafe_code, reason = "only code between fork and exec can pass descriptors on")]
+    // SAFETY: the closure makes system calls and touches no memory that others change.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    Ok((command.spawn()?, ours))
+}
+
+enum SetUp {
+    Begun(Applied, Option<Handover>),
+    NoNamespaces(String),
+}
+
+/// The connection to a helper process.
+struct Control(AsyncFd<OwnedFd>);
+
+impl Control {
+    async fn set_up(&self, is_required: bool) -> Result<SetUp, StartError> {
+        let ended = || StartError::Sandbox("the helper process ended".to_owned());
+        let (report, descriptors) = self.receive().await?;
+        let (applied, tcp_forbidden) = match report.ok_or_else(ended)? {
+            Report::Ready { applied, tcp_forbidden } => (applied, tcp_forbidden),
+            Report::NoNamespaces(reason) => return Ok(SetUp::NoNamespaces(reason)),
+            other => return Err(error_of(other)),
+        };
+        if is_required && !applied.missing.is_empty() {
+            return Err(StartError::Missing(applied));
+        }
+        rustix::io::write(self.0.get_ref(), BEGIN).map_err(|error| StartError::Sandbox(error.to_string()))?;
+        // The connection ends with the exec.
+        match self.receive().await? {
+            (None, _) => Ok(SetUp::Begun(applied, handover(descriptors, tcp_forbidden))),
+            (Some(report), _) => Err(error_of(report)),
+        }
+    }
+
+    /// `None` at the end.
+    async fn receive(&self) -> Result<(Option<Report>, Vec<OwnedFd>), StartError> {
+        let failed = |error: io::Error| StartError::Sandbox(error.to_string());
+        loop {
+            let mut ready = self.0.readable().await.map_err(failed)?;
+            if let Ok(received) = ready.try_io(|socket| receive(socket.get_ref())) {
+                let (text, descriptors) = received.map_err(failed)?;
+                if text.is_empty() {
+                    return Ok((None, descriptors));
+                }
+                let report = serde_json::from_slice(&text).map_err(|error| StartError::Sandbox(error.to_string()))?;
+                return Ok((Some(report), descriptors));
+            }
+        }
+    }
+}
+
+fn error_of(report: Report) -> StartError {
+    match report {
+        Report::NotExecuted(number) => StartError::Program(io::Error::from_raw_os_error(number)),
+        Report::Failed(reason) | Report::NoNamespaces(reason) => StartError::Sandbox(reason),
+        Report::Ready { .. } => StartError::Sandbox("the helper process reported twice".to_owned()),
+    }
+}
+
+/// One packet, and the descriptors that came with it.
+fn receive(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = vec![0; 1 << 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(&mut text)];
+    let received = recvmsg(socket.as_fd(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors = descriptors.flatten().collect();
+    text.truncate(received.bytes);
+    Ok((text, descriptors))
+}
+
+/// In the order in which the helper sends them.
+fn handover(descriptors: Vec<OwnedFd>, tcp_forbidden: bool) -> Option<Handover> {
+    let mut descriptors = descriptors.into_iter();
+    let (listener, resolver, sockets) = (descriptors.next()?, descriptors.next()?, descriptors.next()?);
+    Some(Handover { listener, resolver, sockets, tcp_forbidden })
+}
