@@ -255,7 +255,7 @@ fn supervise(
     gateway.forget();
     _ = rights::drop_capabilities();
     if let Some(inside) = inside {
-        std::thread::spawn(move || network::serve_sockets(&inside));
+        std::thread::spawn(move || network::serve_sockets(inside));
     }
     // To all processes of the namespace but this one.
     let ended = wait_for(program, processes::signal_all);

@@ -43,6 +43,12 @@ pub trait Connections: Debug + Send + Sync + 'static {
     /// When it may not; the program gets "permission denied".
     fn may_connect(&self, address: SocketAddr) -> Result<(), Refused>;
 
+    /// Whether a port of loopback is that of a service of the machine, which the operator named for this program, and not
+    /// the program's own. Called as `may_connect`, which is not asked then.
+    fn is_of_machine(&self, _loopback: SocketAddr) -> bool {
+        false
+    }
+
     /// A connection to the address was begun.
     fn opened(&self, address: SocketAddr);
 }

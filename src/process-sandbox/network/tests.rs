@@ -75,6 +75,8 @@ struct Policy {
     opened: Mutex<Vec<SocketAddr>>,
     /// Look-ups of `rebind.test`, whose address changes.
     rebound: Mutex<usize>,
+    /// A port of the machine's loopback.
+    of_machine: Mutex<Option<u16>>,
 }
 
 #[async_trait]
@@ -101,6 +103,10 @@ impl Connections for Policy {
         }
         self.refused.lock().unwrap().push(address);
         Err(Refused)
+    }
+
+    fn is_of_machine(&self, loopback: SocketAddr) -> bool {
+        *self.of_machine.lock().unwrap() == Some(loopback.port())
     }
 
     fn opened(&self, address: SocketAddr) {

@@ -153,3 +153,19 @@ print(server.getsockname()[1], other.getsockname()[1])";
         program.process.kill().unwrap();
     });
 }
+
+#[test]
+fn a_port_of_the_machine_is_reached_where_the_policy_names_it() {
+    within_namespaces("local::a_port_of_the_machine_is_reached_where_the_policy_names_it", async |policy| {
+        let servers = Servers::start();
+        let script = "
+print(ask(socket.create_connection(LOOPBACK)), outcome(socket.create_connection, ('0.0.0.0', LOOPBACK[1])))
+server = socket.create_server(('127.0.0.1', 0)); socket.create_connection(server.getsockname()); print('own')";
+        *policy.of_machine.lock().unwrap() = Some(servers.loopback.address.port());
+        assert_eq!(servers.run_python(&policy, script).await, "loopback ECONNREFUSED\nown\n");
+        *policy.of_machine.lock().unwrap() = None;
+        let refused = servers.run_python(&policy, "print(outcome(socket.create_connection, LOOPBACK))").await;
+        assert_eq!(refused, "ECONNREFUSED\n");
+        assert_eq!(*policy.opened.lock().unwrap(), [servers.loopback.address]);
+    });
+}
