@@ -20,6 +20,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::namespace::add_address;
 use super::{
@@ -45,6 +46,9 @@ const CHANNEL: &str = "SEKISHO_TEST_CHANNEL";
 fn within_namespaces(name: &str, test: impl AsyncFnOnce(Arc<Policy>)) {
     if env::var_os(WITHIN).is_some() {
         loopback_with(&[PUBLIC, PRIVATE]);
+        // As a gateway of an ordinary user.
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         return runtime.block_on(test(Arc::default()));
     }
