@@ -84,8 +84,8 @@ pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
-    McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpServerSettings, McpShare, McpSignIn,
-    McpTransport,
+    McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpSandbox, McpSandboxFolder, McpSandboxHome,
+    McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, McpShare, McpSignIn, McpTransport,
 };
 pub use self::models::ModelConfig;
 pub use self::names::{ExistingNames, NameKind, UnknownName, adapter_names};

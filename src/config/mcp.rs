@@ -1,5 +1,6 @@
 mod endpoint;
 pub mod file;
+mod sandbox;
 mod secret_variables;
 mod server;
 
@@ -12,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use self::endpoint::{McpEndpoint, McpResults};
+pub use self::sandbox::{
+    McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
+};
 pub use self::server::{McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport};
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
@@ -42,6 +46,8 @@ pub struct McpConfig {
     pub max_tools_per_server: usize,
     /// Servers started or connected to at the same time.
     pub max_connecting: usize,
+    /// Servers that are programs run in a sandbox, unless their own `sandbox` is off: what happens where this machine lacks a layer of it.
+    pub sandbox: McpSandboxMode,
     /// Virtual servers, by name: each has a part of the tools, at `/mcp/NAME`.
     pub endpoints: BTreeMap<String, McpEndpoint>,
 }
@@ -56,6 +62,7 @@ impl Default for McpConfig {
             oauth: None,
             max_tools_per_server: 1_000,
             max_connecting: 8,
+            sandbox: McpSandboxMode::On,
             endpoints: BTreeMap::new(),
         }
     }
@@ -154,11 +161,13 @@ impl McpConfig {
 
     /// Settings of servers that have no effect, and variables that are not set, by path.
     pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
-        self.servers.iter().filter_map(|(name, settings)| {
-            let notes = [settings.unread_members(), settings.unset_variables()];
-            let notes: Vec<_> = notes.into_iter().flatten().collect();
-            (!notes.is_empty()).then(|| (format!("mcp.servers.{name}"), notes.join("; ")))
-        })
+        let note = |(name, settings): (&String, &McpServerSettings)| {
+            let setting = format!("mcp.servers.{name}");
+            let unread = settings.unread_members().map(|note| (setting.clone(), note));
+            let open = settings.has_no_sandbox().map(|note| (format!("{setting}.sandbox"), note));
+            [unread, open]
+        };
+        self.servers.iter().flat_map(note).flatten()
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::{McpServerSettings, McpTransport};
+use super::{McpSandbox, McpServerSettings, McpTransport};
 use crate::yaml::interpolate::expand_text;
 use crate::{ConfigError, Environment, Secret};
 use sekisho_core::json;
@@ -18,7 +18,7 @@ use sekisho_core::json;
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
 
 /// Members of an entry that are read.
-const READ: [&str; 12] = [
+const READ: [&str; 13] = [
     "args",
     "command",
     "cwd",
@@ -27,6 +27,7 @@ const READ: [&str; 12] = [
     "env",
     "headers",
     "requiresAuth",
+    "sandbox",
     "serverUrl",
     "transport",
     "type",
@@ -115,18 +116,23 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         Some("http" | "streamable-http" | "streamableHttp" | "streamable_http") => McpTransport::StreamableHttp,
         _ => McpTransport::Auto,
     };
+    // Another program may have a member with this name and another content.
+    let sandbox = entry.get("sandbox").map(|sandbox| serde_json::from_value::<McpSandbox>(sandbox.clone()));
+    let is_unread = |key: &str| !is_known(key) || (key == "sandbox" && matches!(sandbox, Some(Err(_))));
+    let unread = entry.keys().filter(|key| is_unread(key)).cloned().collect();
     let command = text("command")?;
     if command.is_none() && url.is_none() {
         return Err("has neither `command` nor `url`".to_owned());
     }
+    let has_command = command.is_some();
     Ok(McpServerSettings {
         command,
         args: list(entry, "args", environment)?,
         env: texts(entry, "env", environment)?,
         env_references: references(entry, "env"),
-        unread: entry.keys().filter(|key| !is_known(key)).cloned().collect(),
-        variables: ["env", "headers"].into_iter().flat_map(|key| variables(entry, key)).collect(),
+        unread,
         cwd: text("cwd")?.map(Into::into),
+        sandbox: sandbox.and_then(Result::ok).filter(|_| has_command).unwrap_or_default(),
         url,
         transport,
         headers: texts(entry, "headers", environment)?,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{McpOAuth, McpPrefix, check_http};
+use super::{McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http};
 use crate::Secret;
 use crate::breaker::BreakerOverrides;
 use crate::check::Findings;
@@ -35,6 +35,11 @@ pub struct McpServerSettings {
     pub variables: BTreeMap<String, String>,
     /// The working directory of the program.
     pub cwd: Option<PathBuf>,
+    /// The sandbox of the program: `on`, `off`, or what it gets beside its own files.
+    pub sandbox: McpSandbox,
+    /// `mcp.sandbox`, for the program.
+    #[serde(skip)]
+    pub sandbox_mode: McpSandboxMode,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
     pub url: Option<Url>,
     /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, in
@@ -134,6 +139,8 @@ impl Default for McpServerSettings {
             unread: BTreeSet::new(),
             variables: BTreeMap::new(),
             cwd: None,
+            sandbox: McpSandbox::default(),
+            sandbox_mode: McpSandboxMode::On,
             url: None,
             allow_networks: Vec::new(),
             transport: McpTransport::Auto,
@@ -277,6 +284,7 @@ impl McpServerSettings {
         if self.command.is_some() && !(self.headers.is_empty() && self.headers_template.is_empty()) {
             findings.add(at("headers"), "headers are not sent to a program", "set variables in `env`");
         }
+        self.check_sandbox(&at("sandbox"), findings);
         findings.networks(&at("allow_networks"), &self.allow_networks);
         if self.command.is_some() && !self.allow_networks.is_empty() {
             findings.add(at("allow_networks"), "a program is not reached over the network", "remove it");
@@ -318,6 +326,30 @@ impl McpServerSettings {
         self.exchange.check(self.identity, &at("exchange"), findings);
         if self.identity != Identity::Shared {
             self.check_identity(at, findings);
+        }
+    }
+
+    /// A note about a program that can do what the gateway's user can.
+    pub(super) fn has_no_sandbox(&self) -> Option<String> {
+        let is_open = self.command.is_some() && !self.disabled && self.sandbox == McpSandbox::Off;
+        is_open.then(|| {
+            "its program runs without a sandbox: it can read and change what the gateway's user can".to_owned()
+        })
+    }
+
+    fn check_sandbox(&self, setting: &str, findings: &mut Findings) {
+        if self.command.is_none() && self.sandbox != McpSandbox::default() {
+            findings.add(setting, "only a program has a sandbox", "remove it");
+        }
+        let McpSandbox::On(sandbox) = &self.sandbox else { return };
+        for (index, folder) in sandbox.folders.iter().enumerate() {
+            if !folder.path.is_absolute() {
+                let setting = format!("{setting}.folders[{index}].path");
+                findings.add(setting, "is not an absolute path", "write it from the root, such as /srv/files");
+            }
+        }
+        if let McpSandboxNetwork::Hosts(hosts) = &sandbox.network {
+            findings.names(&format!("{setting}.network"), hosts);
         }
     }
 

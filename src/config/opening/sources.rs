@@ -3,7 +3,7 @@
 use super::Comparison;
 use crate::{
     AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
-    McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
+    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
 };
 
 pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApiConfig) {
@@ -130,12 +130,14 @@ pub(super) fn mcp(at: &mut Comparison<'_>, was: &McpConfig, is: &McpConfig) {
         oauth: client,
         max_tools_per_server,
         max_connecting: _,
+        sandbox,
         endpoints,
     } = was;
     at.below("servers").in_both(servers, &is.servers, server);
     at.changed("prefix", prefix, &is.prefix);
     oauth(at, client.as_ref(), is.oauth.as_ref());
     at.higher("max_tools_per_server", max_tools_per_server, &is.max_tools_per_server);
+    at.altered("sandbox", *sandbox == McpSandboxMode::Required && is.sandbox == McpSandboxMode::On);
     at.below("endpoints").in_both(endpoints, &is.endpoints, |at, was, is| {
         let McpEndpoint { tools, roles, instructions: _, search: _, code_mode: _, results: _, max_name_length: _ } =
             was;
@@ -161,6 +163,9 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         unread: _,
         variables: _,
         cwd,
+        sandbox,
+        // Compared once for all.
+        sandbox_mode: _,
         url,
         allow_networks,
         transport: _,
@@ -200,6 +205,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     // They may have secrets.
     at.altered("args", *args != is.args);
     at.changed("cwd", cwd, &is.cwd);
+    at.altered("sandbox", sandbox.opens(&is.sandbox));
     at.changed("url", url, &is.url);
     at.wider("allow_networks", allow_networks, &is.allow_networks);
     at.changed("headers_template", headers_template, &is.headers_template);
