@@ -13,8 +13,13 @@ use sekisho::{
 };
 use serde_json::{Value, json};
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
+    // First: the sandboxes of MCP servers that are programs are set up by copies of this program.
+    sekisho::run_if_sandbox_helper();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let state = std::env::temp_dir().join(format!("sekisho-embed-{}", std::process::id()));
     let answer = count_words(&state, "the quick brown fox").await;
     std::fs::remove_dir_all(&state)?;

@@ -59,6 +59,9 @@ pub use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutpu
 pub use sekisho_core::error::{Blame, CallError, ErrorCode};
 pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
 pub use sekisho_gateway::Gateway;
+/// Programs of MCP servers get a sandbox where the program that embeds the gateway calls this first in its `main`: each sandbox is set
+/// up by a copy of that program.
+pub use sekisho_process_sandbox::run_if_helper as run_if_sandbox_helper;
 
 use std::sync::Arc;
 

@@ -82,7 +82,8 @@ fn look_at(config: &Config) -> Vec<Finding> {
         let usable = sekisho_api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
-    findings.extend(agents::check_files(&config.agent));
+    findings.extend(check_agent_files(&config.agent));
+    findings.extend(check_sandboxes(config));
     let policies = Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
@@ -157,6 +158,13 @@ fn look_at(config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What the programs of MCP servers are granted, and why.
+fn check_sandboxes(config: &Config) -> Vec<Finding> {
+    let servers = config.mcp.servers.iter().filter(|(_, settings)| !settings.disabled);
+    let granted = servers.filter_map(|(name, settings)| Some((name, sekisho_mcp_client::granted(settings, config)?)));
+    granted.map(|(name, granted)| finding(format!("sandbox of mcp:{name}"), granted)).collect()
 }
 
 /// The names in the configuration that match nothing.

@@ -64,6 +64,7 @@ impl ConfigurationNotes {
         notes.extend(self.names.load().as_deref().cloned().unwrap_or_default());
         notes.extend(self.without_lock(&config).map(|note| ("tools.lock".to_owned(), note)));
         notes.extend(descriptors::shortage(&config).map(|note| ("server.max_connections".to_owned(), note)));
+        notes.extend(self.tool_offer.mcp_servers.sandbox_notes());
         let pending = self.configuration.restart_required();
         let note = "it was changed; the change takes effect at the next start";
         notes.extend(pending.iter().map(|topic| ((*topic).to_owned(), note.to_owned())));

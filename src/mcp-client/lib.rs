@@ -25,3 +25,4 @@ pub use self::changes::{Change, ResourceOwner};
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;
 pub use self::servers::{McpServers, OperationRequest, ServerNames, ServerState, ServerStatus, UnusableServer};
+pub use self::transport::program_sandbox::granted;

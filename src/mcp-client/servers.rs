@@ -227,6 +227,15 @@ impl McpServers {
         self.running.load().values().map(|server| server.status()).collect()
     }
 
+    /// Warnings about the sandboxes of programs, by setting: what they lack, and what was not granted.
+    pub fn sandbox_notes(&self) -> BTreeMap<String, String> {
+        let running = self.running.load();
+        let note = |(name, server): (&String, &Arc<Server>)| {
+            Some((format!("mcp.servers.{name}.sandbox"), server.connector.sandbox.missing()?))
+        };
+        running.iter().filter_map(note).collect()
+    }
+
     /// The servers and functions that cannot be set up.
     pub fn unusable(&self) -> BTreeMap<String, UnusableServer> {
         BTreeMap::clone(&self.unusable.load())

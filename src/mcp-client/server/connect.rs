@@ -21,6 +21,7 @@ use crate::transport::child_process;
 use crate::transport::connection::Connection;
 use crate::transport::handshake::HandshakeError;
 use crate::transport::message::Failure;
+use crate::transport::program_sandbox::ProgramSandbox;
 use sekisho_config::{Identity, McpServerSettings, McpTransport};
 use sekisho_core::peer::LogLevel;
 use sekisho_core::redaction::SentSecrets;
@@ -32,6 +33,8 @@ pub(crate) struct Connector {
     pub(crate) name: Arc<str>,
     pub(crate) settings: McpServerSettings,
     pub(crate) reach: Endpoint,
+    /// Of its processes, if it is a program.
+    pub(crate) sandbox: ProgramSandbox,
     /// Where its callers' own tokens come from, with `identity: per_user`.
     pub(crate) user_source: Option<Arc<UserSource>>,
     /// How a token is made of the caller's, with `identity: exchange` or `forward`.
@@ -203,7 +206,8 @@ impl Connector {
     ) -> Result<Session, Attempt> {
         match (&self.reach, access) {
             (Endpoint::Program(program), _) => {
-                let started = child_process::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
+                let started = child_process::start(&self.name, program, &self.settings, &self.sandbox).await;
+                let started = started.map_err(Attempt::Final)?;
                 let handler = Handler::new(Arc::clone(&self.events), owner);
                 let connection = Connection::stdio(started, self.settings.max_message_bytes, handler);
                 self.begin(connection, mode, owner, None).await

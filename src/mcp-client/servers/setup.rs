@@ -18,6 +18,7 @@ use crate::server::endpoint::Endpoint;
 use crate::server::handler::ServerEvents;
 use crate::server::handshake::Handshake;
 use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
+use crate::transport::program_sandbox::ProgramSandbox;
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
@@ -58,6 +59,7 @@ impl McpServers {
         wanted.retain(|_, settings| !settings.disabled);
         for settings in wanted.values_mut() {
             settings.prefix = Some(settings.prefix.unwrap_or(config.prefix));
+            settings.sandbox_mode = config.sandbox;
             if settings.requires_auth && settings.oauth.is_none() {
                 settings.oauth.clone_from(&config.oauth);
             }
@@ -163,6 +165,7 @@ impl McpServers {
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
+            sandbox: ProgramSandbox::new(config, None),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),

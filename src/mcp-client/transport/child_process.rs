@@ -1,4 +1,5 @@
-//! A server that runs as a child process, in its own process group. Its stderr is logged, and the group is always killed.
+//! A server that runs as a child process, in its own process group and, unless its configuration says otherwise, in a sandbox. Its
+//! stderr is logged, and the group is always killed.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -12,12 +13,15 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::program_sandbox::{ProgramSandbox, Sandboxed};
 use crate::text::bounded;
 use sekisho_config::McpServerSettings;
 use sekisho_core::redaction::SentSecrets;
+use sekisho_process_sandbox::StartError;
+use sekisho_process_sandbox::network::Supervisor;
 
 /// The variables that a process inherits from the gateway's environment. Credentials must be configured in `env`.
-const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
+pub(super) const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
 
 /// Bytes of one line of a program's stderr that go into the log.
 const MAX_LOG_LINE: usize = 2 << 10;
@@ -32,17 +36,37 @@ pub(crate) struct Child {
     group: Option<Pid>,
     log: JoinHandle<()>,
     last_line: Arc<Mutex<String>>,
+    /// Makes the connections of a program in a sandbox.
+    _supervisor: Option<Supervisor>,
 }
 
 /// Starts the program; gives it and the two ends of the conversation.
 ///
 /// # Errors
 /// Why it does not start, without its arguments or environment.
-pub(crate) fn start(
+pub(crate) async fn start(
     name: &Arc<str>,
     program: &str,
     settings: &McpServerSettings,
+    sandbox: &ProgramSandbox,
 ) -> Result<(Child, ChildStdin, ChildStdout), String> {
+    let (mut process, supervisor) = match sandbox.start(name, program, settings).await {
+        Ok(Some(Sandboxed { process, supervisor })) => (process, supervisor),
+        Ok(None) => (start_without_sandbox(program, settings)?, None),
+        Err(StartError::Program(error)) => return Err(why_not(program, settings.cwd.as_deref(), &error)),
+        Err(error) => return Err(format!("{program} cannot be started: {error}")),
+    };
+    let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let (Some(input), Some(output), Some(log)) = (process.stdin.take(), process.stdout.take(), process.stderr.take())
+    else {
+        return Err("it started without its three streams".to_owned());
+    };
+    let last_line = Arc::<Mutex<String>>::default();
+    let log = tokio::spawn(pass_on_log(Arc::clone(name), log, settings.env_secrets(), Arc::clone(&last_line)));
+    Ok((Child { process, group, log, last_line, _supervisor: supervisor }, input, output))
+}
+
+fn start_without_sandbox(program: &str, settings: &McpServerSettings) -> Result<tokio::process::Child, String> {
     let mut command = Command::new(program);
     command.args(&settings.args).env_clear();
     command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -53,15 +77,7 @@ pub(crate) fn start(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
     die_with_us(&mut command);
-    let mut process = command.spawn().map_err(|error| why_not(program, settings.cwd.as_deref(), &error))?;
-    let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let (Some(input), Some(output), Some(log)) = (process.stdin.take(), process.stdout.take(), process.stderr.take())
-    else {
-        return Err("it started without its three streams".to_owned());
-    };
-    let last_line = Arc::<Mutex<String>>::default();
-    let log = tokio::spawn(pass_on_log(Arc::clone(name), log, settings.env_secrets(), Arc::clone(&last_line)));
-    Ok((Child { process, group, log, last_line }, input, output))
+    command.spawn().map_err(|error| why_not(program, settings.cwd.as_deref(), &error))
 }
 
 impl Child {
@@ -217,7 +233,8 @@ mod tests {
             ..McpServerSettings::default()
         };
         let one = async |n: usize| {
-            let (mut child, input, _output) = start(&"test".into(), "sh", &settings).unwrap();
+            let (mut child, input, _output) =
+                start(&"test".into(), "sh", &settings, &ProgramSandbox::default()).await.unwrap();
             match n % 4 {
                 0 => drop(child),
                 1 => child.end(Duration::from_millis(1)).await,

@@ -248,13 +248,16 @@ mod tests {
     use tokio::process::Command;
 
     use super::super::child_process;
+    use super::super::program_sandbox::ProgramSandbox;
     use super::*;
     use sekisho_config::McpServerSettings;
     use sekisho_core::until::until;
 
-    fn output_of(script: &str, max: usize) -> (StdioInput, StdioOutput, Ending) {
+    /// Without a sandbox: the program of the tests is no helper.
+    async fn output_of(script: &str, max: usize) -> (StdioInput, StdioOutput, Ending) {
         let settings = McpServerSettings { args: vec!["-c".to_owned(), script.to_owned()], ..Default::default() };
-        let started = child_process::start(&"script".into(), "sh", &settings).unwrap();
+        let started =
+            child_process::start(&"script".into(), "sh", &settings, &ProgramSandbox::default()).await.unwrap();
         let (ending, close) = (Ending::default(), CancellationToken::new());
         let (input, output) = split(started, max, &ending, &close);
         (input, output, ending)
@@ -264,7 +267,7 @@ mod tests {
     async fn an_answer_that_is_too_long_fails_its_request_and_the_next_one_is_read() {
         let long =
             r#"printf '{"jsonrpc":"2.0","result":"%02000d","id":4}\n{"jsonrpc":"2.0","id":5,"result":{}}\n' 7; cat"#;
-        let (_input, mut output, _) = output_of(long, 1_000);
+        let (_input, mut output, _) = output_of(long, 1_000).await;
         let Ok(Message::Answer(first)) = output.next().await else { panic!("an answer") };
         assert!(first.is_to(4));
         assert!(matches!(first.outcome, Err(Failure::Call(error)) if error.code() == ErrorCode::OutputTooLarge));
@@ -279,13 +282,14 @@ mod tests {
             Failure::Call(error) => error.code() == ErrorCode::OutputTooLarge,
             _ => false,
         };
-        let (_input, mut output, ending) = output_of(&endless(r#"{"jsonrpc":"2.0","id":4,"result":{"text":""#), 1_000);
+        let (_input, mut output, ending) =
+            output_of(&endless(r#"{"jsonrpc":"2.0","id":4,"result":{"text":""#), 1_000).await;
         let Ok(Message::Answer(answer)) = output.next().await else { panic!("an answer") };
         assert!(answer.is_to(4) && is_too_large(&answer.outcome.unwrap_err()));
         assert!(matches!(output.next().await, Err(Failure::Lost)) && matches!(ending.failure(), Failure::Lost));
         assert!(ending.reason().unwrap().contains("more than 16000 bytes"));
 
-        let (_input, mut output, ending) = output_of(&endless(r#"{"result":{"text":""#), 1_000);
+        let (_input, mut output, ending) = output_of(&endless(r#"{"result":{"text":""#), 1_000).await;
         assert!(matches!(output.next().await, Err(Failure::Lost)) && is_too_large(&ending.failure()));
         assert!(ending.reason().unwrap().contains("more than 16000 bytes"));
     }
@@ -295,9 +299,9 @@ mod tests {
         // With a pause longer than a second in between, so that neither second has too many.
         let message = r#"echo '{"jsonrpc":"2.0","method":"last"}'"#;
         let lines = "i=0; while [ $i -lt 800 ]; do echo stray; i=$((i+1)); done";
-        let (_input, mut output, _) = output_of(&format!("{lines}; sleep 1.1; {lines}; {message}; cat"), 1_000);
+        let (_input, mut output, _) = output_of(&format!("{lines}; sleep 1.1; {lines}; {message}; cat"), 1_000).await;
         assert!(output.next().await.is_ok());
-        let (_input, mut output, ending) = output_of(&format!("{lines}; {lines}; {message}; cat"), 1_000);
+        let (_input, mut output, ending) = output_of(&format!("{lines}; {lines}; {message}; cat"), 1_000).await;
         output.stray.since = Instant::now() + Duration::from_secs(3_600);
         assert!(output.next().await.is_err());
         assert!(ending.reason().unwrap().contains("too many lines"));
@@ -306,7 +310,7 @@ mod tests {
     #[tokio::test]
     async fn the_reason_of_a_process_that_ends_at_once_is_its_last_line_and_status() {
         let (input, mut output, ending) =
-            output_of("echo starting >&2; echo 'cannot find DATABASE_URL' >&2; exit 3", 1_000);
+            output_of("echo starting >&2; echo 'cannot find DATABASE_URL' >&2; exit 3", 1_000).await;
         let read = output.next().await;
         input.close.cancel();
         // A process that another test starts may hold the input for a moment, between fork and exec.
@@ -328,7 +332,7 @@ mod tests {
             ],
             ..McpServerSettings::default()
         };
-        let started = child_process::start(&"forks".into(), "sh", &settings).unwrap();
+        let started = child_process::start(&"forks".into(), "sh", &settings, &ProgramSandbox::default()).await.unwrap();
         let (ending, close) = (Ending::default(), CancellationToken::new());
         let (_input, mut output) = split(started, 1 << 10, &ending, &close);
         let reading = async {

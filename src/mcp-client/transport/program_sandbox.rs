@@ -1,0 +1,302 @@
+//! The sandbox of a server's program: what its entry grants, and how it is started.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::process::Child;
+
+use super::child_process::PASSED_ON;
+use sekisho_config::{
+    Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
+};
+use sekisho_process_sandbox::network::{Connections, Supervisor};
+use sekisho_process_sandbox::{
+    Folder, Grants, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
+};
+
+/// The folder of the state directory with the homes of programs.
+const HOMES: &str = "mcp-homes";
+
+/// The home that a program sees where the gateway's user has none.
+const OTHER_HOME: &str = "/home/sandbox";
+
+/// A home in one of these would cover files of the machine.
+const NOT_FOR_HOMES: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev"];
+
+/// Programs that only ask a service of the machine, which a sandbox does not reach.
+const ASK_A_SERVICE: [&str; 5] = ["docker", "podman", "nerdctl", "snap", "flatpak"];
+
+/// The sandbox of the programs of one server.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramSandbox {
+    state_directory: PathBuf,
+    /// Files of the gateway, which are hidden in folders that are granted.
+    hidden: Vec<PathBuf>,
+    /// Makes the connections of the programs. Without it, they have the machine's network.
+    connections: Option<Arc<dyn Connections>>,
+    /// What the sandbox lacks and was not granted, as it was logged.
+    missing: Mutex<Option<String>>,
+}
+
+/// A program that was started in a sandbox.
+pub(super) struct Sandboxed {
+    pub(super) process: Child,
+    /// Ends with the program.
+    pub(super) supervisor: Option<Supervisor>,
+}
+
+impl ProgramSandbox {
+    pub(crate) fn new(config: &Config, connections: Option<Arc<dyn Connections>>) -> Self {
+        let state_directory = absolute(&config.state_directory());
+        let files = [Some(config.audit_file()), Some(config.workspaces_directory()), config.file.clone()];
+        let hidden = files.into_iter().flatten().chain(config.mcp_files()).map(|file| absolute(&file)).collect();
+        Self { state_directory, hidden, connections, missing: Mutex::default() }
+    }
+
+    /// What the sandbox lacks, and what the entry names and the program does not get; `None` before a program was started.
+    pub(crate) fn missing(&self) -> Option<String> {
+        self.missing.lock().clone()
+    }
+
+    /// Starts the program; `None` where it is to run without a sandbox.
+    pub(super) async fn start(
+        &self,
+        server: &str,
+        program: &str,
+        settings: &McpServerSettings,
+    ) -> Result<Option<Sandboxed>, StartError> {
+        let McpSandbox::On(wanted) = &settings.sandbox else { return Ok(None) };
+        let is_required = settings.sandbox_mode == McpSandboxMode::Required;
+        if !is_available() {
+            let reason =
+                "the program that embeds the gateway does not call `run_if_sandbox_helper` first in its `main`";
+            if is_required {
+                return Err(StartError::Sandbox(reason.to_owned()));
+            }
+            self.report(server, format!("programs run without a sandbox: {reason}"));
+            return Ok(None);
+        }
+        let grants = grants(program, settings, wanted, &self.state_directory);
+        refuse_service(program, &grants).map_err(StartError::Sandbox)?;
+        let profile = self.profile(server, settings, wanted, &grants)?;
+        let started = start(&profile, is_required).await;
+        let Started { child, applied, handover } = started.map_err(|error| explained(error, &profile.program))?;
+        let refused = grants.refused.iter().map(|(path, why)| format!("{} is not granted ({why})", path.display()));
+        let missing = applied.missing.iter().map(|missing| format!("without {missing}"));
+        let problems: Vec<_> = missing.chain(refused).collect();
+        if !problems.is_empty() {
+            self.report(server, problems.join("; "));
+        }
+        let supervisor = match (handover, &self.connections) {
+            (Some(handover), Some(connections)) => {
+                let supervisor = Supervisor::start(handover, Arc::clone(connections));
+                Some(supervisor.map_err(|error| StartError::Sandbox(format!("its connections: {error}")))?)
+            }
+            _ => None,
+        };
+        Ok(Some(Sandboxed { process: child, supervisor }))
+    }
+
+    fn profile(
+        &self,
+        server: &str,
+        settings: &McpServerSettings,
+        wanted: &McpSandboxSettings,
+        grants: &Grants,
+    ) -> Result<Profile, StartError> {
+        let program = grants.program.clone().ok_or_else(|| StartError::Program(io::ErrorKind::NotFound.into()))?;
+        let home = Home { path: home_of_program(), kept: self.kept_home(server, wanted.home)? };
+        // As without a sandbox, arguments may be relative to the gateway's own folder.
+        let cwd = match &grants.cwd {
+            Some(folder) => folder.canonicalize().map_err(StartError::Program)?,
+            None => home.path.clone(),
+        };
+        let network = match &wanted.network {
+            McpSandboxNetwork::None => Network::None,
+            McpSandboxNetwork::Public => Network::Public,
+            McpSandboxNetwork::Hosts(hosts) => Network::Hosts(hosts.clone()),
+        };
+        Ok(Profile {
+            program,
+            args: settings.args.clone(),
+            env: variables(settings, &home.path),
+            cwd,
+            folders: grants.folders(),
+            private: [&self.state_directory].into_iter().chain(&self.hidden).cloned().collect(),
+            home,
+            supervised: self.connections.is_some(),
+            network,
+            limits: Limits::default(),
+            without_namespaces: None,
+        })
+    }
+
+    /// The folder that is kept as the home of a server's programs.
+    fn kept_home(&self, server: &str, home: McpSandboxHome) -> Result<Option<PathBuf>, StartError> {
+        if home == McpSandboxHome::Discard || self.state_directory.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let folder = self.state_directory.join(HOMES).join(server);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder).and_then(|()| folder.canonicalize());
+        made.map(Some).map_err(|error| StartError::Sandbox(format!("{}: {error}", folder.display())))
+    }
+
+    /// Logs it where it is not as before.
+    fn report(&self, server: &str, problem: String) {
+        let mut missing = self.missing.lock();
+        if missing.as_ref() != Some(&problem) {
+            tracing::warn!(server, problem, "the sandbox of an MCP server is not complete");
+            *missing = Some(problem);
+        }
+    }
+}
+
+/// What the program of an entry is granted, a line for each, and what is refused; `None` without a sandbox.
+///
+/// # Errors
+/// Why the program cannot run in a sandbox.
+pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<String, String>> {
+    let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return None };
+    let grants = grants(program, settings, wanted, &absolute(&config.state_directory()));
+    if let Err(reason) = refuse_service(program, &grants) {
+        return Some(Err(reason));
+    }
+    let granted = grants.granted.iter().map(|grant| {
+        let access = if grant.write { "writable" } else { "readable" };
+        format!("{}: {access} ({})", grant.path.display(), grant.reason)
+    });
+    let refused = grants.refused.iter().map(|(path, why)| format!("{}: not granted, {why}", path.display()));
+    Some(Ok(granted.chain(refused).collect::<Vec<_>>().join("\n")))
+}
+
+fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettings, state_directory: &Path) -> Grants {
+    let home = std::env::home_dir();
+    let path = match settings.env.get("PATH") {
+        Some(path) => path.expose().to_owned(),
+        None => std::env::var("PATH").unwrap_or_default(),
+    };
+    let folders = wanted.folders.iter().map(|folder| Folder { path: folder.path.clone(), write: folder.write });
+    Grants::of(&Request {
+        program,
+        args: settings.args.iter().map(String::as_str).collect(),
+        env: settings.env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect(),
+        cwd: settings.cwd.as_deref(),
+        folders: folders.collect(),
+        path: &path,
+        home: home.as_deref(),
+        private: vec![state_directory],
+    })
+}
+
+fn refuse_service(program: &str, grants: &Grants) -> Result<(), String> {
+    let real = grants.program.as_deref().and_then(|file| fs::canonicalize(file).ok());
+    let files = [Some(Path::new(program)), real.as_deref()];
+    let asks = |file: &Path| file.file_name().is_some_and(|name| ASK_A_SERVICE.iter().any(|asks| name == *asks));
+    match files.into_iter().flatten().any(asks) {
+        true => Err(format!(
+            "{program} has a service of this machine start other programs, and a sandbox does not reach it; set `sandbox: off` in \
+             the server's entry, or start the program itself"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The file exists outside of the sandbox.
+fn explained(error: StartError, program: &Path) -> StartError {
+    match error {
+        StartError::Program(error) if error.kind() == io::ErrorKind::NotFound => StartError::Sandbox(format!(
+            "{}, or the interpreter that its first line names, is in no folder of the sandbox; name the folder in \
+             `sandbox.folders` of the server's entry",
+            program.display()
+        )),
+        other => other,
+    }
+}
+
+/// Those of the entry, and those that every program inherits. It has folders of its own as its home and for temporary files.
+fn variables(settings: &McpServerSettings, home: &Path) -> Vec<(String, String)> {
+    let inherited = PASSED_ON.iter().filter(|name| **name != "TMPDIR");
+    let inherited = inherited.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    let mut variables: BTreeMap<_, _> = inherited.collect();
+    variables.insert("HOME".to_owned(), home.display().to_string());
+    variables.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())));
+    variables.into_iter().collect()
+}
+
+/// At the path of the user's own home, so that programs in it find themselves.
+fn home_of_program() -> PathBuf {
+    let may_be = |home: &PathBuf| {
+        let is_covering = home == Path::new("/tmp") || NOT_FOR_HOMES.iter().any(|folder| home.starts_with(folder));
+        home.is_absolute() && home.parent().is_some() && !is_covering
+    };
+    let home = std::env::home_dir().filter(may_be);
+    // A link would be replaced by a folder.
+    home.map_or_else(|| OTHER_HOME.into(), |home| home.canonicalize().unwrap_or(home))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::Secret;
+
+    fn settings(command: &str, args: &[&str]) -> McpServerSettings {
+        let args = args.iter().map(|argument| (*argument).to_owned()).collect();
+        McpServerSettings { command: Some(command.to_owned()), args, ..McpServerSettings::default() }
+    }
+
+    #[test]
+    fn a_program_that_asks_a_service_is_refused_with_the_reason() {
+        for program in ["docker", "/usr/bin/podman"] {
+            let refused = granted(&settings(program, &["run", "image"]), &Config::default()).unwrap().unwrap_err();
+            assert!(refused.contains("`sandbox: off`"), "{refused}");
+        }
+        let off = McpServerSettings { sandbox: McpSandbox::Off, ..settings("docker", &[]) };
+        assert_eq!(granted(&off, &Config::default()), None);
+    }
+
+    #[test]
+    fn named_folders_are_granted_and_the_state_directory_is_not() {
+        let folder = tempfile_folder("granted");
+        let state = folder.join("state");
+        let files = folder.join("files");
+        for made in [&state, &files] {
+            fs::create_dir_all(made).unwrap();
+        }
+        let config = Config { state_directory: Some(state.clone()), ..Config::default() };
+        let named = |path: &Path| granted(&settings("sh", &[path.to_str().unwrap()]), &config).unwrap().unwrap();
+        let lines = named(&files);
+        assert!(lines.contains(&format!("{}: writable (in `args`)", files.display())), "{lines}");
+        for private in [&state, &folder] {
+            let lines = named(private);
+            assert!(
+                lines.contains(&format!("{}: not granted, it belongs to the gateway", private.display())),
+                "{lines}"
+            );
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_entrys_variables_replace_those_of_the_gateway() {
+        let env = [("HOME".to_owned(), Secret::new("/srv/home")), ("OWN".to_owned(), Secret::new("own"))];
+        let settings = McpServerSettings { env: env.into(), ..settings("sh", &[]) };
+        let variables: BTreeMap<_, _> = super::variables(&settings, Path::new("/home/a")).into_iter().collect();
+        assert_eq!((&*variables["HOME"], &*variables["OWN"]), ("/srv/home", "own"));
+        let inherited = super::variables(&McpServerSettings::default(), Path::new("/home/a"));
+        assert!(inherited.contains(&("HOME".to_owned(), "/home/a".to_owned())));
+        assert!(!inherited.iter().any(|(name, _)| name == "TMPDIR"));
+    }
+
+    fn tempfile_folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("sekisho-sandbox-{name}-{}", std::process::id()))
+    }
+}
