@@ -165,6 +165,9 @@ fn refusal(request: &Request<'_>, path: &Path) -> Option<&'static str> {
     })
 }
 
+#[cfg(test)]
+mod tests;
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -182,6 +182,8 @@ fn first_process(profile: &Profile, gateway: &Gateway, status: PipeWriter) -> Re
         // The helper ended before the signal was asked for.
         exit(1);
     }
+    // A signal to the helper's group arrives once: the helper passes it on.
+    rustix::process::setsid().map_err(failed("setsid"))?;
     let mut applied = Applied::default();
     applied.record(Layer::Namespaces, Ok(()));
     mounts::build(profile, &mut applied).map_err(Report::NoNamespaces)?;

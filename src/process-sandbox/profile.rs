@@ -1,6 +1,6 @@
 //! A program, and all that it gets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,26 @@ pub struct Profile {
     pub limits: Limits,
     /// Why namespaces are left out: an attempt with them failed.
     pub without_namespaces: Option<String>,
+}
+
+impl Profile {
+    /// The same without namespaces: paths are those of the machine, so that the home is the kept folder, or the folder for temporary
+    /// files.
+    #[must_use]
+    pub fn in_namespaces_of_machine(mut self, reason: String) -> Self {
+        let home = self.home.kept.clone().unwrap_or_else(|| "/tmp".into());
+        for (_, value) in
+            self.env.iter_mut().filter(|(name, value)| name == "HOME" && self.home.path == Path::new(value))
+        {
+            *value = home.display().to_string();
+        }
+        if self.cwd == self.home.path {
+            self.cwd.clone_from(&home);
+        }
+        self.home.path = home;
+        self.without_namespaces = Some(reason);
+        self
+    }
 }
 
 /// The home of a program.

@@ -65,8 +65,7 @@ pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, Star
     match attempt(profile, is_required).await? {
         Attempt::Started(started) => Ok(started),
         Attempt::NoNamespaces(reason) => {
-            let profile = Profile { without_namespaces: Some(reason.clone()), ..profile.clone() };
-            match attempt(&profile, is_required).await? {
+            match attempt(&profile.clone().in_namespaces_of_machine(reason.clone()), is_required).await? {
                 Attempt::Started(started) => Ok(started),
                 Attempt::NoNamespaces(_) => Err(StartError::Sandbox(reason)),
             }

@@ -1,4 +1,5 @@
-//! Files and folders that stand in an entry's arguments and variables, and exist: the operator named them.
+//! Files and folders that stand in an entry's arguments and variables: the operator named them. Of a file that does not exist yet, it is
+//! the folder that it will be in.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,8 @@ fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<Pat
     }
     let path = Path::new(text);
     if path.is_absolute() {
-        return path.exists().then(|| path.to_owned());
+        let may_be_made = || path.extension().is_some() && path.parent().is_some_and(Path::is_dir);
+        return (path.exists() || may_be_made()).then(|| path.to_owned());
     }
     if !text.contains(['/', '.']) || text.starts_with('-') {
         return None;
@@ -71,6 +73,11 @@ fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<Pat
 }
 
 fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Reason) {
+    if !path.exists() {
+        let folder = path.parent().unwrap_or(path);
+        grants.try_add(request, folder, true, reason.clone());
+        return;
+    }
     if path.is_dir() {
         grants.try_add(request, path, true, reason.clone());
         return;

@@ -1,0 +1,147 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+/// A machine in a folder: a home, a state directory in it, programs and files.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        for folder in [
+            "home/docs/deep",
+            "home/.ssh",
+            "home/state",
+            "home/project/dist",
+            "home/.nvm/versions/node/bin",
+            "home/.local/bin",
+            "home/.local/share/uv/tools/tool/bin",
+            "home/.local/share/uv/python/cpython/bin",
+            "home/bin",
+            "opt/suite/bin",
+            "data",
+        ] {
+            fs::create_dir_all(machine.path(folder)).unwrap();
+        }
+        for (file, text) in [
+            ("home/.ssh/id", "key"),
+            ("home/notes.txt", "notes"),
+            ("home/own.db", "database"),
+            ("home/project/package.json", "{}"),
+            ("home/project/dist/server.js", "code"),
+            ("data/a.sqlite", "database"),
+            ("data/script.py", "code"),
+        ] {
+            fs::write(machine.path(file), text).unwrap();
+        }
+        for program in ["home/.nvm/versions/node/bin/node", "home/bin/own", "opt/suite/bin/suite"] {
+            machine.program(program, "binary");
+        }
+        machine.program("home/.local/share/uv/python/cpython/bin/python3", "binary");
+        let python = machine.path("home/.local/share/uv/tools/tool/bin/python");
+        symlink(machine.path("home/.local/share/uv/python/cpython/bin/python3"), &python).unwrap();
+        machine.program("home/.local/share/uv/tools/tool/bin/tool", &format!("#!{}\n", python.display()));
+        symlink(machine.path("home/.local/share/uv/tools/tool/bin/tool"), machine.path("home/.local/bin/tool"))
+            .unwrap();
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A text in which `@` is the machine's root.
+    fn text(&self, text: &str) -> String {
+        text.replace('@', self.path("").to_str().unwrap().trim_end_matches('/'))
+    }
+
+    /// What an entry with these arguments and variables is granted: paths with `=` where they are writable, without the folders of
+    /// programs in `PATH`; and what is refused.
+    fn granted(&self, program: &str, args: &[&str], env: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+        let texts = |texts: &[&str]| texts.iter().map(|text| self.text(text)).collect::<Vec<_>>();
+        let (program, args) = (self.text(program), texts(args));
+        let env: Vec<_> = env.iter().map(|(name, value)| (*name, self.text(value))).collect();
+        let (home, state, path) = (self.path("home"), self.path("home/state"), self.text("@/home/bin:@/opt/suite/bin"));
+        let grants = Grants::of(&Request {
+            program: &program,
+            args: args.iter().map(String::as_str).collect(),
+            env: env.iter().map(|(name, value)| (*name, value.as_str())).collect(),
+            path: &path,
+            home: Some(&home),
+            private: vec![&state],
+            ..Request::default()
+        });
+        let root = self.path("");
+        let shown = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap_or(path).display());
+        let of_path = |grant: &&Grant| !matches!(grant.reason, Reason::SearchPath | Reason::Downloaded);
+        let granted = grants.granted.iter().filter(of_path);
+        let granted = granted.map(|grant| format!("{}{}", if grant.write { "=" } else { "" }, shown(&grant.path)));
+        (granted.collect(), grants.refused.iter().map(|(path, _)| shown(path)).collect())
+    }
+}
+
+#[test]
+fn what_an_entry_names_is_granted_and_nothing_that_holds_the_home_or_the_state() {
+    let machine = Machine::new();
+    let none: &[&str] = &[];
+    for (args, granted, refused) in [
+        (&["@/home/docs"][..], &["=/home/docs"][..], none),
+        (&["--root=@/home/docs", "plain", "-v", "@/missing/deep"], &["=/home/docs"], none),
+        (&["~/docs"], &["=/home/docs"], none),
+        (&["file://@/home/docs"], &["=/home/docs"], none),
+        (&["@/home/notes.txt"], &["=/home/notes.txt"], none),
+        // A database writes files beside itself; in the home itself it has only its own.
+        (&["sqlite:///@/data/a.sqlite"], &["=/data"], none),
+        (&["@/home/own.db"], &["=/home/own.db"], none),
+        // A file that will be written.
+        (&["--log", "@/home/docs/new.log"], &["=/home/docs"], none),
+        // A script's project, which it may not change.
+        (&["@/home/project/dist/server.js"], &["/home/project", "/home/project/dist/server.js"], none),
+        (&["@/data/script.py"], &["/data", "/data/script.py"], none),
+        (&["@/home"], &[], &["/home"]),
+        (&["@/home/new.log"], &[], &["/home"]),
+        (&["@/"], &[], &["/"]),
+        (&["@/home/state"], &[], &["/home/state"]),
+        (&["@/home/docs/../state"], &[], &["/home/docs/../state"]),
+        (&["/", "/proc/self", "/dev/null"], &[], &["//", "//proc/self", "//dev/null"]),
+    ] {
+        let expected =
+            (granted.iter().map(ToString::to_string).collect(), refused.iter().map(ToString::to_string).collect());
+        assert_eq!(machine.granted("own-program", args, &[]), expected, "{args:?}");
+    }
+    let env =
+        [("DATA", "@/home/docs"), ("LIST", "@/data:@/home/docs/deep"), ("PATH", "@/home/.ssh"), ("LEVEL", "debug")];
+    let (granted, refused) = machine.granted("own-program", &[], &env);
+    assert_eq!(
+        (granted, refused.len()),
+        (["=/data", "=/home/docs", "=/home/docs/deep"].map(str::to_owned).to_vec(), 0)
+    );
+}
+
+#[test]
+fn a_link_to_something_private_is_refused() {
+    let machine = Machine::new();
+    symlink(machine.path("home/state"), machine.path("home/docs/link")).unwrap();
+    let refused = machine.granted("own-program", &["@/home/docs/link"], &[]);
+    assert_eq!(refused, (Vec::new(), vec!["/home/docs/link".to_owned()]));
+}
+
+#[test]
+fn a_program_has_the_folders_that_it_is_made_of() {
+    let machine = Machine::new();
+    let granted = |program: &str| machine.granted(program, &[], &[]).0;
+    assert_eq!(granted("@/home/.nvm/versions/node/bin/node"), ["/home/.nvm"]);
+    assert_eq!(granted("@/opt/suite/bin/suite"), ["/opt/suite"]);
+    // Not the home above `bin`.
+    assert_eq!(granted("own"), ["/home/bin"]);
+    // A link to a script, whose interpreter is a link.
+    let tool = ["/home/.local/bin", "/home/.local/share/uv/python", "/home/.local/share/uv/tools"];
+    assert_eq!(granted("@/home/.local/bin/tool"), tool);
+    assert_eq!(granted("missing"), [""; 0]);
+}
