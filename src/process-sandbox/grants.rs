@@ -12,8 +12,11 @@ use crate::profile::Folder;
 /// Never granted: they are of the sandbox itself, or of the machine.
 const SPECIAL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// In every sandbox, and read-only also where an entry names them.
-const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot"];
+/// In every sandbox.
+const SYSTEM: [&str; 9] = crate::helper::SYSTEM;
+
+/// Read-only also where an entry names them.
+const CONFIGURATION: [&str; 2] = ["/etc", "/boot"];
 
 /// An entry of the configuration.
 #[derive(Debug, Clone, Default)]
@@ -117,7 +120,7 @@ impl Grants {
         match refused {
             Some(why) => self.refused.push((path.to_owned(), why)),
             None => {
-                let is_system = || SYSTEM.iter().any(|system| path.starts_with(system));
+                let is_system = || SYSTEM.iter().chain(&CONFIGURATION).any(|system| path.starts_with(system));
                 self.insert(path, write && !is_system(), reason);
             }
         }
@@ -126,7 +129,8 @@ impl Grants {
     /// Adds a folder of programs, read-only; nothing is said of those that do not exist or cannot be granted.
     fn add_program(&mut self, request: &Request<'_>, path: &Path, reason: Reason) {
         let is_granted = self.granted.iter().any(|grant| path.starts_with(&grant.path));
-        if !is_granted && path.exists() && refusal(request, path).is_none() {
+        let is_system = SYSTEM.iter().any(|system| path.starts_with(system));
+        if !is_granted && !is_system && path.exists() && refusal(request, path).is_none() {
             self.insert(path, false, reason);
         }
     }

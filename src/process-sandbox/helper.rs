@@ -26,6 +26,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pi
 use serde::{Deserialize, Serialize};
 
 use self::processes::{Forked, end_as, fork, reset_signals, wait_for};
+pub(crate) use self::tree::SYSTEM;
 use crate::applied::{Applied, Layer};
 use crate::network::{self, Installed};
 use crate::profile::{Network, Profile};

@@ -63,10 +63,10 @@ pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, Star
         return Err(StartError::Sandbox(reason.to_owned()));
     }
     match attempt(profile, is_required).await? {
-        Attempt::Started(started) => Ok(started),
+        Attempt::Started(started) => Ok(*started),
         Attempt::NoNamespaces(reason) => {
             match attempt(&profile.clone().in_namespaces_of_machine(reason.clone()), is_required).await? {
-                Attempt::Started(started) => Ok(started),
+                Attempt::Started(started) => Ok(*started),
                 Attempt::NoNamespaces(_) => Err(StartError::Sandbox(reason)),
             }
         }
@@ -74,7 +74,7 @@ pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, Star
 }
 
 enum Attempt {
-    Started(Started),
+    Started(Box<Started>),
     NoNamespaces(String),
 }
 
@@ -92,7 +92,7 @@ async fn attempt(profile: &Profile, is_required: bool) -> Result<Attempt, StartE
     })?;
     // An error drops the child, which kills it.
     Ok(match set_up? {
-        SetUp::Begun(applied, handover) => Attempt::Started(Started { child, applied, handover }),
+        SetUp::Begun(applied, handover) => Attempt::Started(Box::new(Started { child, applied, handover })),
         SetUp::NoNamespaces(reason) => Attempt::NoNamespaces(reason),
     })
 }
@@ -101,9 +101,9 @@ fn spawn(profile: &[u8]) -> io::Result<(Child, OwnedFd)> {
     let memory = rustix::fs::memfd_create(c"profile", MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(memory);
     io::Write::write_all(&mut file, profile)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, of_helper) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    rustix::io::ioctl_fionbio(&ours, flags.contains(SocketFlags::NONBLOCK))?;
+    // The helper's end waits.
+    rustix::io::ioctl_fionbio(&ours, true)?;
     // The file that runs, also where another version has its path by now.
     let mut command = std::process::Command::new("/proc/self/exe");
     command.arg0("sekisho").arg(ARGUMENT);

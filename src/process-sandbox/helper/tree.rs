@@ -1,7 +1,7 @@
 //! What of the machine is in every sandbox.
 
 /// Programs and libraries, read-only.
-pub(super) const SYSTEM: [&str; 9] =
+pub(crate) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
 
 /// Of `/etc`: what libraries read. No keys, no passwords, no configuration of services.

@@ -56,7 +56,8 @@ pub(crate) async fn run(profile: &Profile) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let reading = async {
         let (output, errors) = tokio::join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors));
-        (output.unwrap(), errors.unwrap());
+        output.unwrap();
+        errors.unwrap();
         child.wait().await.unwrap()
     };
     let status = tokio::time::timeout(Duration::from_secs(60), reading).await.unwrap();
