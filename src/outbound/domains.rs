@@ -40,7 +40,12 @@ impl DomainList {
 
     /// Whether the URL's host is on the list.
     pub fn allows(&self, url: &Url) -> bool {
-        self.everything || url.host().is_some_and(|host| self.hosts.iter().any(|listed| covers(listed, &host)))
+        self.everything || url.host().is_some_and(|host| self.allows_host(&host))
+    }
+
+    /// Whether the host is on the list.
+    pub fn allows_host(&self, host: &Host<&str>) -> bool {
+        self.everything || self.hosts.iter().any(|listed| covers(listed, host))
     }
 }
 

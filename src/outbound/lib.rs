@@ -5,12 +5,13 @@
 //! It does not retry: the pipeline does.
 //!
 //! `route` has the checks of an address and the choice of a client, `stream` the answers whose body is read piece by
-//! piece.
+//! piece, `direct` the checks of connections that others make.
 
 pub mod blobs;
 mod body;
 mod client;
 mod coding;
+mod direct;
 mod domains;
 mod failure;
 mod guard;
@@ -55,6 +56,7 @@ use sekisho_core::call::{Deadline, OnBehalf, TraceParent, Upstream};
 use sekisho_core::error::CallError;
 use sekisho_core::redaction::SentSecrets;
 
+pub use self::direct::RefusedConnection;
 pub use self::domains::{DomainList, InvalidDomain};
 pub use self::guard::{AddressGuard, InvalidNetwork};
 pub use self::status::{check_status, retry_after};

@@ -1,7 +1,8 @@
 //! The gateway's own listeners, which no caller may reach through the gateway: a request from this machine is trusted
 //! more than one from elsewhere.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -26,6 +27,20 @@ impl OwnListeners {
         _ = self.0.set(listeners);
     }
 
+    /// Whether a connection to `peer` would end at one of the listeners; assumed, where that cannot be told.
+    pub(super) fn are_at(&self, peer: SocketAddr) -> bool {
+        let have_port = self.0.get().is_some_and(|listeners| listeners.iter().any(|own| own.port() == peer.port()));
+        have_port
+            && match local_address(peer) {
+                Ok(local) => self.contain(local, peer),
+                // There is no way to it.
+                Err(error) if matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable) => {
+                    false
+                }
+                Err(_) => true,
+            }
+    }
+
     /// Whether a connection from `local` to `peer` ended at one of the listeners.
     fn contain(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         let (local, to) = (local.ip().to_canonical(), peer.ip().to_canonical());
@@ -35,6 +50,17 @@ impl OwnListeners {
         let listener = |own: &SocketAddr| own.port() == peer.port() && takes(own.ip().to_canonical());
         stays_here && self.0.get().is_some_and(|listeners| listeners.iter().any(listener))
     }
+}
+
+/// The address from which this machine would connect to `peer`. Sends nothing.
+///
+/// # Errors
+/// When there is no route.
+pub(super) fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
+    let any = if peer.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(peer)?;
+    socket.local_addr()
 }
 
 /// Closes a new connection to the gateway itself before a request is written to it.
