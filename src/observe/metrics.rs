@@ -165,11 +165,33 @@ impl Metrics {
         self.families.mcp_connections.with_label_values(&[name, event]).inc();
     }
 
+    /// A program of an MCP server connected to a host, or may not. The caller bounds the hosts.
+    pub fn mcp_program_connection(&self, server: &str, host: &str, is_allowed: bool) {
+        let outcome = if is_allowed { "allowed" } else { "refused" };
+        self.families.mcp_program_connections.with_label_values(&[server, host, outcome]).inc();
+    }
+
     pub fn forget_mcp_server(&self, name: &str) {
         // Fails only for a server that has no metrics.
         let _ = self.families.mcp_server_up.remove_label_values(&[name]);
         for event in ["made", "lost"] {
             let _ = self.families.mcp_connections.remove_label_values(&[name, event]);
+        }
+        self.forget_program_connections(name);
+    }
+
+    fn forget_program_connections(&self, name: &str) {
+        let connections = &self.families.mcp_program_connections;
+        for family in connections.collect() {
+            for metric in family.get_metric() {
+                let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
+                if let (Some(server), Some(host), Some(outcome)) = (label("server"), label("host"), label("outcome"))
+                    && server == name
+                {
+                    // Fails only if it was removed meanwhile.
+                    let _ = connections.remove_label_values(&[server, host, outcome]);
+                }
+            }
         }
     }
 

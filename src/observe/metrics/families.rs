@@ -110,6 +110,8 @@ families! {
     mcp_server_up: IntGaugeVec = "mcp_server_up" { server },
     /// Times the connection to an MCP server was made or lost, by which of the two.
     mcp_connections: IntCounterVec = "mcp_connections_total" { server, event },
+    /// Connections of MCP servers that are programs in a sandbox, by host and whether they were allowed or refused.
+    mcp_program_connections: IntCounterVec = "mcp_program_connections_total" { server, host, outcome },
     /// Whether a replica on the same database is live (1) or lost (0), as this one last read.
     replica_live: IntGaugeVec = "replica_live" { replica, host },
     /// Parts of such a replica that do not work, by kind: circuit (open breakers), mcp, openapi or other.

@@ -147,6 +147,10 @@ const MOVES: &[Move] = &[
         },
         "budget_cost_usd{amount=\"limit\",caller=\"\",tenant=\"acme\"}",
     ),
+    (
+        |m, _| m.mcp_program_connection("time", "example.com", false),
+        "mcp_program_connections_total{host=\"example.com\",outcome=\"refused\",server=\"time\"}",
+    ),
     (|m, _| m.set_replicas(&[replica()]), "replica_live{host=\"h\",replica=\"r\"}"),
     (|m, _| m.set_replicas(&[replica()]), "replica_degraded{kind=\"mcp\",replica=\"r\"}"),
     (|m, _| m.set_degraded(["audit", "mcp:a", "mcp:b"].into_iter()), "component_degraded{component=\"audit\"}"),
