@@ -4,8 +4,9 @@
 //! it keeps the server connected (`connect`, over a module of `transport`), lists it (`listing`, `catalogue`), and calls
 //! it (`executor`, `operations`, `session`, `output`). If a server requires a user's sign-in, `auth` has its tokens.
 //!
-//! A module uses only those that are named before it: `text` and `names`, `auth`, `transport`, `server`, `servers`. The
-//! library rmcp has the types of messages and the steps of a sign-in; everything else is implemented here.
+//! A module uses only those that are named before it: `text` and `names`, `auth`, `transport`, `server`, `server_network`
+//! (connections of programs in a sandbox), `servers`. The library rmcp has the types of messages and the steps of a sign-in;
+//! everything else is implemented here.
 
 mod auth;
 mod bridge;
@@ -15,6 +16,7 @@ mod hostile;
 mod names;
 mod registration;
 mod server;
+mod server_network;
 mod servers;
 mod text;
 mod transport;

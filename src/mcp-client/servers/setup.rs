@@ -17,11 +17,13 @@ use crate::server::connect::Connector;
 use crate::server::endpoint::Endpoint;
 use crate::server::handler::ServerEvents;
 use crate::server::handshake::Handshake;
+use crate::server_network::ServerNetwork;
 use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::transport::program_sandbox::ProgramSandbox;
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
+use sekisho_process_sandbox::network::Connections;
 use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
 use sekisho_user_tokens::{TokenExchange, TokenRequests, UserSource};
 
@@ -40,6 +42,8 @@ pub(super) enum Unusable {
     Domain(#[from] InvalidDomain),
     #[error(transparent)]
     Network(#[from] InvalidNetwork),
+    #[error("`sandbox.network`: {0}")]
+    SandboxHost(InvalidDomain),
     #[error("it has neither `command` nor `url`")]
     Nowhere,
 }
@@ -90,6 +94,16 @@ impl McpServers {
         }
         let key = format!("mcp.servers.{name}.allow_networks");
         Ok(self.outbound.for_source(&settings.allow_networks, &key)?)
+    }
+
+    /// What makes the connections of a program in a sandbox.
+    fn connections(&self, name: &str, settings: &McpServerSettings) -> Result<Option<Arc<dyn Connections>>, Unusable> {
+        if settings.command.is_none() {
+            return Ok(None);
+        }
+        let network = ServerNetwork::new(name, settings, &self.outbound, &self.context.metrics);
+        let network: Arc<dyn Connections> = network.map_err(Unusable::SandboxHost)?;
+        Ok(Some(network))
     }
 
     fn tokens(
@@ -165,7 +179,7 @@ impl McpServers {
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
-            sandbox: ProgramSandbox::new(config, None),
+            sandbox: ProgramSandbox::new(config, self.connections(name, &settings)?),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),

@@ -1,0 +1,303 @@
+//! The connections of a server that is a program in a sandbox: which it may make, and where they are counted and logged.
+
+mod named;
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use url::Host;
+
+use self::named::NamedService;
+use sekisho_config::{McpSandbox, McpSandboxNetwork, McpSandboxSettings, McpServerSettings};
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::caller::Owner;
+use sekisho_observe::metrics::Metrics;
+use sekisho_outbound::{DomainList, InvalidDomain, Outbound};
+use sekisho_process_sandbox::network::{Connections, Refused, Resolved};
+
+/// Addresses of which the name is known. The one looked up longest ago is forgotten first.
+const MAX_ADDRESSES: usize = 1_024;
+
+/// A program may connect to an address of a listed host for this time after it looked the host up.
+const KNOWN_FOR: Duration = Duration::from_secs(3_600);
+
+/// Hosts of a server with a metric of their own.
+const MAX_COUNTED_HOSTS: usize = 20;
+
+/// Refusals of a server that are logged, each once.
+const MAX_LOGGED: usize = 100;
+
+/// The policy for the connections of one server.
+#[derive(Debug)]
+pub(crate) struct ServerNetwork {
+    server: Arc<str>,
+    outbound: Outbound,
+    metrics: Arc<Metrics>,
+    /// Without a list, all hosts.
+    hosts: Option<DomainList>,
+    /// What its entry names is allowed, as files are that it names.
+    named: Vec<NamedService>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    names: BoundedMap<IpAddr, Name>,
+    counted: BoundedMap<String, ()>,
+    logged: BoundedMap<String, ()>,
+}
+
+/// The host of an address.
+#[derive(Debug)]
+struct Name {
+    host: Arc<str>,
+    looked_up: Instant,
+}
+
+impl ServerNetwork {
+    /// # Errors
+    /// A host of the list that is none.
+    pub(crate) fn new(
+        name: &str,
+        settings: &McpServerSettings,
+        outbound: &Outbound,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Arc<Self>, InvalidDomain> {
+        let hosts = match &settings.sandbox {
+            McpSandbox::On(McpSandboxSettings { network: McpSandboxNetwork::Hosts(hosts), .. }) => {
+                Some(DomainList::parse(hosts)?)
+            }
+            McpSandbox::On(McpSandboxSettings { network: McpSandboxNetwork::None, .. }) => {
+                Some(DomainList::parse(&[])?)
+            }
+            _ => None,
+        };
+        let seen = Seen {
+            names: BoundedMap::new(MAX_ADDRESSES),
+            counted: BoundedMap::new(MAX_COUNTED_HOSTS),
+            logged: BoundedMap::new(MAX_LOGGED),
+        };
+        Ok(Arc::new(Self {
+            server: name.into(),
+            outbound: outbound.clone(),
+            metrics: Arc::clone(metrics),
+            hosts,
+            named: named::services(settings),
+            seen: Mutex::new(seen),
+        }))
+    }
+
+    /// Whether the list has the host; a program with a list looks up no other, since a name carries data.
+    fn lists(&self, host: &Host<&str>) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.allows_host(host))
+    }
+
+    /// The host that was looked up for the address.
+    fn host_of(&self, address: IpAddr) -> Option<Arc<str>> {
+        let seen = self.seen.lock();
+        let name = seen.names.get(&address).filter(|name| name.looked_up.elapsed() < KNOWN_FOR)?;
+        Some(Arc::clone(&name.host))
+    }
+
+    fn remember(&self, host: &str, addresses: &[IpAddr]) {
+        let (host, looked_up) = (Arc::<str>::from(host), Instant::now());
+        let mut seen = self.seen.lock();
+        for address in addresses.iter().map(IpAddr::to_canonical) {
+            seen.names.evict_for(&address, |_, name| Some(name.looked_up));
+            // There is room now.
+            _ = seen.names.try_insert(address, Name { host: Arc::clone(&host), looked_up });
+        }
+    }
+
+    /// Whether the entry names this service: by its address, or by the name that was looked up.
+    fn names(&self, address: SocketAddr, host: Option<&str>) -> bool {
+        self.named.iter().any(|service| service.is_at(address, host))
+    }
+
+    /// Why the program may not connect, with the line of the configuration that allows it.
+    fn refusal(&self, address: SocketAddr, host: Option<&str>) -> Option<String> {
+        if self.names(address, host) {
+            return self.outbound.is_elsewhere(address).err().map(|reason| reason.to_string());
+        }
+        if !host.map_or_else(|| self.lists(&literal(address.ip())), |host| self.lists(&Host::Domain(host))) {
+            let host = host.map_or_else(|| address.ip().to_string(), ToOwned::to_owned);
+            return Some(self.not_listed(&host));
+        }
+        self.outbound.may_connect(address).err().map(|reason| reason.to_string())
+    }
+
+    fn not_listed(&self, host: &str) -> String {
+        format!("the host is not listed; `mcp.servers.{}.sandbox.network: [\"{host}\"]` allows it", self.server)
+    }
+
+    fn count(&self, host: &str, is_allowed: bool) {
+        let has_label = self.seen.lock().counted.get_or_try_insert_with(host.to_owned(), || ()).is_some();
+        let host = if has_label { host } else { "other" };
+        self.metrics.mcp_program_connection(&self.server, host, is_allowed);
+    }
+
+    fn refuse(&self, address: &str, host: &str, reason: &str) {
+        self.count(host, false);
+        let is_new = matches!(self.seen.lock().logged.try_insert(address.to_owned(), ()), Ok(None));
+        if is_new {
+            tracing::warn!(server = &*self.server, address, reason, "the program of an MCP server may not connect");
+        }
+    }
+
+    /// The addresses that the program may learn: those of private networks it may not, unless its entry names the host.
+    fn answer(&self, host: &str, mut addresses: Vec<IpAddr>) -> Resolved {
+        let refusal = |address: &IpAddr| self.outbound.may_connect(SocketAddr::new(*address, 0)).err();
+        if !self.has_name(host) {
+            let refused = addresses.iter().find_map(refusal);
+            addresses.retain(|address| refusal(address).is_none());
+            if let (true, Some(reason)) = (addresses.is_empty(), refused) {
+                self.refuse(host, host, &reason.to_string());
+                return Resolved::NoSuchName;
+            }
+        }
+        self.remember(host, &addresses);
+        Resolved::Addresses(addresses)
+    }
+
+    fn has_name(&self, host: &str) -> bool {
+        self.named.iter().any(|service| service.has_name(host))
+    }
+
+    async fn look_up(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let owner = Owner { tenant: "".into(), caller: format!("mcp server {}", self.server).into() };
+        self.outbound.addresses_of(owner, host).await
+    }
+}
+
+#[async_trait]
+impl Connections for ServerNetwork {
+    async fn resolve(&self, host: &str) -> Resolved {
+        if !self.lists(&Host::Domain(host)) && !self.has_name(host) {
+            self.refuse(host, host, &self.not_listed(host));
+            return Resolved::NoSuchName;
+        }
+        match self.look_up(host).await {
+            Ok(addresses) => self.answer(host, addresses),
+            Err(error) if is_temporary(&error) => Resolved::Failed,
+            Err(_) => Resolved::NoSuchName,
+        }
+    }
+
+    fn may_connect(&self, address: SocketAddr) -> Result<(), Refused> {
+        let host = self.host_of(address.ip().to_canonical());
+        let Some(reason) = self.refusal(address, host.as_deref()) else { return Ok(()) };
+        let label = host.map_or_else(|| address.ip().to_string(), |host| host.to_string());
+        self.refuse(&address.to_string(), &label, &reason);
+        Err(Refused)
+    }
+
+    fn is_of_machine(&self, loopback: SocketAddr) -> bool {
+        self.names(loopback, None) && self.outbound.is_elsewhere(loopback).is_ok()
+    }
+
+    fn opened(&self, address: SocketAddr) {
+        let host = self.host_of(address.ip().to_canonical());
+        self.count(&host.map_or_else(|| address.ip().to_string(), |host| host.to_string()), true);
+    }
+}
+
+fn literal(address: IpAddr) -> Host<&'static str> {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Host::Ipv4(address),
+        IpAddr::V6(address) => Host::Ipv6(address),
+    }
+}
+
+/// Whether the name may be there the next time. The standard library gives the resolver's texts only.
+fn is_temporary(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::TimedOut || error.to_string().contains("Temporary failure")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::{OutboundConfig, Secret};
+
+    fn network(network: McpSandboxNetwork, args: &[&str], env: &[(&str, &str)]) -> Arc<ServerNetwork> {
+        let sandbox = McpSandboxSettings { network, ..McpSandboxSettings::default() };
+        let settings = McpServerSettings {
+            args: args.iter().map(ToString::to_string).collect(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect(),
+            sandbox: McpSandbox::On(sandbox),
+            ..McpServerSettings::default()
+        };
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        outbound.set_own_listeners(vec!["127.0.0.1:8080".parse().unwrap()]);
+        ServerNetwork::new("a", &settings, &outbound, &Arc::new(Metrics::new("test").unwrap())).unwrap()
+    }
+
+    fn reached(network: &ServerNetwork, addresses: &[&str]) -> Vec<bool> {
+        addresses.iter().map(|address| network.may_connect(address.parse().unwrap()).is_ok()).collect()
+    }
+
+    #[tokio::test]
+    async fn public_addresses_are_reached_and_no_others() {
+        let network = network(McpSandboxNetwork::Public, &[], &[]);
+        let addresses = ["8.8.8.8:443", "10.0.0.1:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80", "127.0.0.1:8080"];
+        assert_eq!(reached(&network, &addresses), [true, false, false, false, false]);
+        assert!(!network.is_of_machine("127.0.0.1:5432".parse().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn with_a_list_only_addresses_of_its_hosts_are_reached() {
+        let network = network(McpSandboxNetwork::Hosts(vec!["example.com".into(), "9.9.9.9".into()]), &[], &[]);
+        let addresses = ["8.8.8.8:443", "9.9.9.9:443", "[::ffff:8.8.8.8]:443"];
+        assert_eq!(reached(&network, &addresses), [false, true, false]);
+        network.remember("api.example.com", &["8.8.8.8".parse().unwrap(), "10.0.0.1".parse().unwrap()]);
+        assert_eq!(reached(&network, &addresses), [true, true, true]);
+        assert_eq!(reached(&network, &["10.0.0.1:443"]), [false], "a listed name with a private address");
+        // It is not looked up: the test has no name server.
+        assert_eq!(network.resolve("secret.evil.example").await, Resolved::NoSuchName);
+    }
+
+    #[tokio::test]
+    async fn private_addresses_are_not_learned_from_a_name() {
+        let network = network(McpSandboxNetwork::Public, &["http://nas.test/"], &[]);
+        let [public, private] = ["8.8.8.8", "10.0.0.1"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(network.answer("a.test", vec![public, private]), Resolved::Addresses(vec![public]));
+        assert_eq!(network.answer("b.test", vec![private]), Resolved::NoSuchName);
+        assert_eq!(network.answer("nas.test", vec![private]), Resolved::Addresses(vec![private]));
+        assert_eq!(reached(&network, &["10.0.0.1:80", "10.0.0.1:22"]), [true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_forgotten_after_its_time() {
+        let network = network(McpSandboxNetwork::Hosts(vec!["example.com".into()]), &[], &[]);
+        network.remember("example.com", &["8.8.8.8".parse().unwrap()]);
+        tokio::time::advance(KNOWN_FOR).await;
+        assert_eq!(reached(&network, &["8.8.8.8:443"]), [false]);
+    }
+
+    #[tokio::test]
+    async fn services_that_the_entry_names_are_reached_at_their_port_except_the_gateway() {
+        let env = [("DATABASE_URL", "postgres://u:p@localhost/db"), ("GATEWAY", "http://127.0.0.1:8080/")];
+        let network = network(McpSandboxNetwork::Public, &["--host", "http://192.168.1.5:8123/api"], &env);
+        let of_machine = |address: &str| network.is_of_machine(address.parse().unwrap());
+        assert!(of_machine("127.0.0.1:5432") && of_machine("[::1]:5432"));
+        assert!(!of_machine("127.0.0.1:5433") && !of_machine("127.0.0.1:8080"));
+        let addresses = ["192.168.1.5:8123", "192.168.1.5:22", "192.168.1.6:8123"];
+        assert_eq!(reached(&network, &addresses), [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn each_refusal_is_logged_once_and_hosts_are_bounded() {
+        let network = network(McpSandboxNetwork::Public, &[], &[]);
+        for last in 0..=255 {
+            for _ in 0..2 {
+                assert!(network.may_connect(SocketAddr::from(([10, 0, 0, last], 80))).is_err());
+            }
+        }
+        let seen = network.seen.lock();
+        assert_eq!((seen.logged.len(), seen.counted.len()), (MAX_LOGGED, MAX_COUNTED_HOSTS));
+    }
+}
