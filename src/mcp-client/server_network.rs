@@ -124,7 +124,8 @@ impl ServerNetwork {
         if self.names(address, host) {
             return self.outbound.is_elsewhere(address).err().map(|reason| reason.to_string());
         }
-        if !host.map_or_else(|| self.lists(&literal(address.ip())), |host| self.lists(&Host::Domain(host))) {
+        let is_listed = |host: &str| self.lists(&Host::Domain(host));
+        if !self.lists(&literal(address.ip())) && !host.is_some_and(is_listed) {
             let host = host.map_or_else(|| address.ip().to_string(), ToOwned::to_owned);
             return Some(self.not_listed(&host));
         }
@@ -256,6 +257,9 @@ mod tests {
         network.remember("api.example.com", &["8.8.8.8".parse().unwrap(), "10.0.0.1".parse().unwrap()]);
         assert_eq!(reached(&network, &addresses), [true, true, true]);
         assert_eq!(reached(&network, &["10.0.0.1:443"]), [false], "a listed name with a private address");
+        network.remember("dns.example.com", &["9.9.9.9".parse().unwrap()]);
+        network.remember("elsewhere.example", &["9.9.9.9".parse().unwrap()]);
+        assert_eq!(reached(&network, &["9.9.9.9:443"]), [true], "a listed address with another name");
         // It is not looked up: the test has no name server.
         assert_eq!(network.resolve("secret.evil.example").await, Resolved::NoSuchName);
     }

@@ -188,6 +188,40 @@ fn send(channel: &UnixStream, installed: &Installed, outside: &Outside) {
     sendmsg(channel, &[IoSlice::new(&byte)], &mut control, SendFlags::empty()).unwrap();
 }
 
+/// Runs a script of Python with the filter for no connections.
+fn run_without_network(servers: &Servers, script: &str) -> String {
+    let script = format!("{}\n{script}", include_str!("tests/prelude.py"));
+    let mut sandbox = Command::new("unshare");
+    sandbox.args(["--user", "--map-root-user", "--net"]).arg(env::current_exe().unwrap());
+    sandbox.args(["network::tests::the_sandbox_without_network_of_a_test", "--exact", "--nocapture", "--quiet"]);
+    let output = sandbox.env(SCRIPT, script).envs(servers.variables()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).split_once(BEGIN).expect("the program began").1.to_owned()
+}
+
+/// The script of [`run_without_network`].
+const SCRIPT: &str = "SEKISHO_TEST_SCRIPT";
+
+/// Not a test: what starts a program without connections.
+#[test]
+fn the_sandbox_without_network_of_a_test() {
+    let Some(script) = env::var_os(SCRIPT) else { return };
+    super::loopback_up().unwrap();
+    print!("{BEGIN}");
+    std::io::stdout().flush().unwrap();
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(script);
+    #[expect(unsafe_code, reason = "the filter is for the program alone")]
+    // SAFETY: no other thread of this process holds a lock.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::thread::set_no_new_privs(true)?;
+            super::install_none()
+        });
+    }
+    std::process::exit(command.status().unwrap().code().unwrap_or(99));
+}
+
 /// Not a test: the first process of a program's namespaces.
 #[test]
 fn the_sandbox_of_a_test() {

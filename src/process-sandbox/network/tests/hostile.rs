@@ -1,10 +1,12 @@
 //! Programs that try to reach what they may not.
 
 use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Program, Servers, within_namespaces};
+use super::{Program, Servers, run_without_network, within_namespaces};
 
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
@@ -155,6 +157,32 @@ fn a_program_reaches_nothing_that_the_policy_does_not_allow() {
             servers.assert_nothing_else_was_reached();
         }
         assert!(servers.public.connections.load(Ordering::SeqCst) > 0);
+    });
+}
+
+#[test]
+fn a_program_without_network_has_its_loopback_only() {
+    within_namespaces("hostile::a_program_without_network_has_its_loopback_only", async |_policy| {
+        let servers = Servers::start();
+        let script = "
+for address in [PUBLIC, PRIVATE, LOOPBACK]: print(outcome(socket.create_connection, address), end=' ')
+print(outcome(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1), outcome(socket.socket, socket.AF_VSOCK, socket.SOCK_STREAM))
+server = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(server.getsockname()); server.accept()[0].sendall(b'x'); print(s.recv(1))";
+        let expected = "ENETUNREACH ENETUNREACH ECONNREFUSED EPERM EAFNOSUPPORT\nb'x'\n";
+        assert_eq!(run_without_network(&servers, script), expected);
+        servers.assert_nothing_else_was_reached();
+    });
+}
+
+#[test]
+fn abstract_sockets_of_the_machine_are_not_there() {
+    within_namespaces("hostile::abstract_sockets_of_the_machine_are_not_there", async |policy| {
+        let address = SocketAddr::from_abstract_name("sekisho-test-of-the-machine").unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let script = "print(outcome(socket.socket(socket.AF_UNIX).connect, '\\0sekisho-test-of-the-machine'))";
+        assert_eq!(Servers::start().run_python(&policy, script).await, "ECONNREFUSED\n");
+        assert!(listener.accept().is_err());
     });
 }
 
