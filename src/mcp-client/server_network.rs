@@ -150,7 +150,7 @@ impl ServerNetwork {
         }
     }
 
-    /// The addresses that the program may learn: those of private networks it may not, unless its entry names the host.
+    /// The addresses that the program may learn: no private ones, unless its entry names the host.
     fn answer(&self, host: &str, mut addresses: Vec<IpAddr>) -> Resolved {
         let refusal = |address: &IpAddr| self.outbound.may_connect(SocketAddr::new(*address, 0)).err();
         if !self.has_name(host) {

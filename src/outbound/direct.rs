@@ -1,4 +1,4 @@
-//! Connections that the HTTP client does not make, such as those of programs in a sandbox: the same names, and the same
+//! Connections that the HTTP client does not make, such as a sandboxed program makes: the same names, and the same
 //! guard.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::{Dialing, Outbound};
 use sekisho_core::call::{Deadline, OnBehalf, SentFlag};
 use sekisho_core::caller::Owner;
 
-/// Maximum wait for a look-up, with the wait for those of others.
+/// Maximum wait for a look-up, with the wait for other look-ups.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a connection is not allowed.

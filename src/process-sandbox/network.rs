@@ -43,8 +43,8 @@ pub trait Connections: Debug + Send + Sync + 'static {
     /// When it may not; the program gets "permission denied".
     fn may_connect(&self, address: SocketAddr) -> Result<(), Refused>;
 
-    /// Whether a port of loopback is that of a service of the machine, which the operator named for this program, and not
-    /// the program's own. Called as `may_connect`, which is not asked then.
+    /// Whether a service of the machine is at this port of loopback, which the operator named for this program, and not the
+    /// program's own. Called as `may_connect`, which is not asked then.
     fn is_of_machine(&self, _loopback: SocketAddr) -> bool {
         false
     }
@@ -68,7 +68,7 @@ pub enum Resolved {
 #[error("the connection is not allowed")]
 pub struct Refused;
 
-/// What the gateway is given of a program: of [`Installed`] and [`Outside`].
+/// The gateway's part of a program, from [`Installed`] and [`Outside`].
 #[derive(Debug)]
 pub struct Handover {
     pub listener: OwnedFd,

@@ -1,4 +1,4 @@
-//! Addresses as programs pass them to the kernel, and which are those of the program itself.
+//! Addresses as programs pass them to the kernel, and which are in the program's own namespace.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -10,7 +10,7 @@ pub(super) const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// The longest address (`sockaddr_storage`).
-pub(super) const LONGEST: usize = 128;
+pub(super) const MAX_ADDRESS: usize = 128;
 
 /// The address of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

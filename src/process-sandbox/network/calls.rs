@@ -1,8 +1,8 @@
 //! What each waiting call does: `socket`, `bind`, `listen` and `connect`.
 //!
-//! All of it is done here, on a duplicate of the program's descriptor and with a copy of its address, so that what was
-//! checked is what is done. The program itself executes only calls on sockets that are not of the internet, and only where
-//! Landlock forbids TCP to it: the descriptor of the call could refer to another socket by then.
+//! All of it is done here, on a duplicate of the program's descriptor and with a copy of its address, so that exactly the
+//! checked call is done. The program itself executes only calls on sockets of other families, and only where Landlock forbids
+//! TCP to it: the descriptor of the call could refer to another socket by then.
 //!
 //! A TCP socket is made in the gateway's network namespace, and stays the same socket when it connects to another machine:
 //! descriptors that were duplicated and registrations with `epoll` that were made before go on. For the program's own
@@ -20,7 +20,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, connect_unspec, getpeername, listen, socket_with,
 };
 
-use super::address::{self, Address, LONGEST, is_own};
+use super::address::{self, Address, MAX_ADDRESS, is_own};
 use super::helper::{socket_inside, watch_inside};
 use super::notification::{Answer, Call, Listener};
 use super::{Connections, socket_options, target};
@@ -168,13 +168,13 @@ impl Calls {
 
     /// A copy of the address in the call's second and third argument.
     fn address_of(&self, call: &Call) -> Result<Address, Errno> {
-        let length = usize::try_from(call.int(2)).ok().filter(|length| *length <= LONGEST).ok_or(Errno::INVAL)?;
+        let length = usize::try_from(call.int(2)).ok().filter(|length| *length <= MAX_ADDRESS).ok_or(Errno::INVAL)?;
         let bytes = target::memory(call, call.args[1], length)?;
         self.still_waits(call)?;
         address::parse(&bytes)
     }
 
-    /// The thread's number may be that of another process once it has ended.
+    /// The thread's number may be another thread's once it has ended.
     fn still_waits(&self, call: &Call) -> Result<(), Errno> {
         if self.listener.waits(call.id) { Ok(()) } else { Err(Errno::SRCH) }
     }

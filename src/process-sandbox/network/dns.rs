@@ -9,9 +9,9 @@ const V6: u16 = 28;
 const INTERNET: u16 = 1;
 
 const HEADER: usize = 12;
-const LONGEST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 /// Of an answer by UDP that every resolver takes.
-const LONGEST_ANSWER: usize = 512;
+const MAX_ANSWER: usize = 512;
 
 /// Seconds for which a program may keep an address.
 const KEPT: u32 = 30;
@@ -60,12 +60,12 @@ impl Question {
         matches!(self.kind, V4 | V6)
     }
 
-    /// The answer, with those of the addresses that were asked for, as many as fit.
+    /// The answer, with the addresses of the type that was asked for, as many as fit.
     pub(super) fn answer(&self, code: Code, addresses: &[IpAddr]) -> Vec<u8> {
         let mut records = Vec::new();
         let mut count = 0_u16;
         for record in addresses.iter().filter_map(|address| self.record(*address)) {
-            if HEADER + self.section.len() + records.len() + record.len() > LONGEST_ANSWER {
+            if HEADER + self.section.len() + records.len() + record.len() > MAX_ANSWER {
                 break;
             }
             records.extend(record);
@@ -83,7 +83,7 @@ impl Question {
             IpAddr::V6(address) => (V6, address.octets().to_vec()),
         };
         let length = u16::try_from(bytes.len()).ok()?.to_be_bytes();
-        // The name is that of the question.
+        // The name is the question's.
         let head = [&[0xc0, 12][..], &kind.to_be_bytes(), &INTERNET.to_be_bytes(), &KEPT.to_be_bytes(), &length];
         (kind == self.kind).then(|| [&head.concat()[..], &bytes].concat())
     }
@@ -108,7 +108,7 @@ fn take_name(rest: &mut &[u8]) -> Option<Option<String>> {
         valid &= label.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
         labels.push(String::from_utf8_lossy(label).to_ascii_lowercase());
     }
-    if length > LONGEST_NAME {
+    if length > MAX_NAME {
         return None;
     }
     Some((valid && !labels.is_empty()).then(|| labels.join(".")))

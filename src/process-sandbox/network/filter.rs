@@ -12,7 +12,7 @@ use std::ptr;
 use landlock::{ABI, Access, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetError};
 use libc::{seccomp_data, sock_filter, sock_fprog};
 
-/// What the gateway is given of the process whose filter it is.
+/// The gateway's part of a process with a filter.
 #[derive(Debug)]
 pub struct Installed {
     /// Where the gateway is asked.
@@ -70,7 +70,7 @@ fn install(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<RawFd> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { RawFd::try_from(answer).map_err(io::Error::other) }
 }
 
-/// What the kernel does with a call.
+/// The kernel's answer to a call.
 type Action = u32;
 
 const ALLOW: Action = libc::SECCOMP_RET_ALLOW;

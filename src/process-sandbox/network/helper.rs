@@ -1,4 +1,4 @@
-//! What the gateway has done within the program's sandbox, by a thread of its first process.
+//! A thread of the first process in a sandbox, which does for the gateway what only a process there can do.
 //!
 //! A socket belongs to the namespace of the process that made it, and a registration with `epoll` to the number of a
 //! descriptor. The gateway cannot make either: it has no right to enter the namespace, and other files under these numbers.
@@ -22,7 +22,7 @@ use super::target::Watch;
 /// The length of a request to watch a socket. One for a socket is a byte: its family.
 const WATCH: usize = 16;
 
-/// Does what the gateway asks for, until the gateway closes its end. For a thread of the first process in the sandbox,
+/// Answers the requests of the gateway, until the gateway closes its end. For a thread of the first process in the sandbox,
 /// which has no filter. The thread has descriptors of its own, and of the others closes its copies.
 ///
 /// # Errors

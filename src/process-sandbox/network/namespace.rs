@@ -14,7 +14,7 @@ use super::address::{OWN_V4, OWN_V6};
 #[derive(Debug)]
 pub struct Inside(pub(super) OwnedFd);
 
-/// What the gateway needs of the namespace.
+/// The gateway's part of the namespace.
 #[derive(Debug)]
 pub struct Outside {
     /// Takes the program's look-ups of names, at port 53 of [`RESOLVER`].
@@ -65,8 +65,8 @@ struct AddressV6 {
     interface: i32,
 }
 
-/// Starts the loopback of this process's network namespace, and gives it an address of each family beside those of
-/// loopback.
+/// Starts the loopback of this process's network namespace, and gives it an address of each family beside
+/// 127.0.0.1 and ::1.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -64,7 +64,7 @@ impl Listener {
         answer.is_ok()
     }
 
-    /// Answers a call. That of a thread that has ended needs no answer.
+    /// Answers a call. A thread that has ended needs no answer.
     pub(super) fn answer(&self, id: u64, answer: Answer) {
         let mut response = seccomp_notif_resp { id, val: 0, error: 0, flags: 0 };
         match answer {
@@ -80,7 +80,7 @@ impl Listener {
     /// Opens a descriptor in the program for what `from` refers to, and answers the call with its number.
     ///
     /// # Errors
-    /// Those of the program, such as too many open files; the call still waits.
+    /// The program's own limits, such as too many open files; the call still waits.
     pub(super) fn answer_with(&self, id: u64, from: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
         self.add(id, from, None, libc::SECCOMP_ADDFD_FLAG_SEND, close_on_exec)
     }

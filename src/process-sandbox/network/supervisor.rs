@@ -22,7 +22,7 @@ use super::{Connections, Handover, resolver, socket_options};
 /// Calls of a program that wait for their connection at once. A program beyond it is told to try again.
 const MAX_CONNECTING: usize = 1_024;
 
-/// For what the sandbox's helper does, which takes microseconds.
+/// For an answer of the helper in the sandbox, which takes microseconds.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this time, the calls of threads that ended are looked for.
@@ -85,7 +85,7 @@ const STOP: u64 = 1;
 
 struct Service {
     calls: Calls,
-    /// Open until the end: epoll forgets what is closed.
+    /// Open until the end: epoll forgets closed descriptors.
     _stop: OwnedFd,
     epoll: OwnedFd,
     connecting: HashMap<u64, Connecting>,
@@ -161,7 +161,7 @@ impl Service {
         }
     }
 
-    /// Ends the waits that the program limited, and forgets those of threads that ended.
+    /// Ends the waits that the program limited, and forgets the calls of threads that ended.
     fn sweep(&mut self) {
         let now = Instant::now();
         if self.connecting.is_empty() || now < self.swept + SWEEP {

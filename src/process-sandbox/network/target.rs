@@ -1,4 +1,4 @@
-//! What a waiting call refers to in the program: its descriptors and its memory, of which the gateway takes copies.
+//! Descriptors and memory of the program that a waiting call refers to. The gateway takes copies of them.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use super::notification::Call;
 /// `PIDFD_THREAD`, since Linux 6.9: a descriptor for a thread that is not the first of its process.
 const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.unsigned_abs());
 
-/// A descriptor of this process for what the program's descriptor `fd` refers to: the same socket, with the same state.
+/// A descriptor of this process for the same file as the program's descriptor `fd`: a socket with all its state.
 ///
 /// # Errors
 /// `BADF` when the program has none of this number.

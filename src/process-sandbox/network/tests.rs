@@ -71,7 +71,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Allows one address, and notes what is asked.
+/// Allows one address, and records the requests.
 #[derive(Debug, Default)]
 struct Policy {
     asked: Mutex<Vec<String>>,
@@ -143,14 +143,14 @@ impl Program {
         Self { process, supervisor }
     }
 
-    /// What the program prints first.
+    /// The first line that the program prints.
     fn first_line(&mut self) -> String {
         let lines = BufReader::new(self.process.stdout.as_mut().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap).skip_while(|line| line != BEGIN.trim_end());
         lines.nth(1).expect("the program prints a line")
     }
 
-    /// What the program prints. Fails when the program does.
+    /// The output of the program. Fails when the program does.
     async fn output(self) -> String {
         let Self { process, supervisor } = self;
         let output: Output = tokio::task::spawn_blocking(|| process.wait_with_output().unwrap()).await.unwrap();
@@ -161,7 +161,7 @@ impl Program {
     }
 }
 
-/// Printed before what the program prints: the test harness prints, too.
+/// Printed before the program's output: the test harness prints, too.
 const BEGIN: &str = "-- the program begins --\n";
 
 fn receive(channel: &UnixStream) -> ([OwnedFd; 3], u8) {
@@ -318,7 +318,7 @@ impl Servers {
         ]
     }
 
-    /// Runs a script of Python, and gives what it prints.
+    /// Runs a script of Python, and gives its output.
     async fn run_python(&self, policy: &Arc<Policy>, script: &str) -> String {
         self.start_python(policy, script).output().await
     }
@@ -328,7 +328,7 @@ impl Servers {
         Program::start(policy, &["python3", "-c", &script], &self.variables())
     }
 
-    /// Whether a program reached what it may not.
+    /// No program reached the other servers.
     fn assert_nothing_else_was_reached(&self) {
         for server in [&self.private, &self.loopback] {
             assert_eq!(server.connections.load(Ordering::SeqCst), 0, "{}", server.address);

@@ -2,7 +2,7 @@
 
 use super::{Program, Servers, within_namespaces};
 
-/// Scripts, and what they print. `ask` sends a request to the connection and reads the server's name.
+/// Scripts, and their output. `ask` sends a request to the connection and reads the server's name.
 const CLIENTS: &[(&str, &str, &str)] = &[
     (
         "a socket that waits",

@@ -1,4 +1,4 @@
-//! Programs that try to reach what they may not.
+//! Programs that try to reach servers that the policy does not allow.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -204,7 +204,7 @@ time.sleep(0.5); print(threading.active_count() > 20); sys.stdout.flush(); time.
         process.kill().unwrap();
         process.wait().unwrap();
         drop(process);
-        // The program's end alone ends its thread.
+        // Its thread ends with the program, without being told.
         until(|| count("task") <= threads).await;
         drop(supervisor);
         until(|| count("fd") <= descriptors).await;
