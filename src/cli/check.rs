@@ -160,7 +160,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What the programs of MCP servers are granted, and why.
+/// The grants of the programs of MCP servers, with their reasons.
 fn check_sandboxes(config: &Config) -> Vec<Finding> {
     let servers = config.mcp.servers.iter().filter(|(_, settings)| !settings.disabled);
     let granted = servers.filter_map(|(name, settings)| Some((name, sekisho_mcp_client::granted(settings, config)?)));

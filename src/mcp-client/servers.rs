@@ -227,7 +227,7 @@ impl McpServers {
         self.running.load().values().map(|server| server.status()).collect()
     }
 
-    /// Warnings about the sandboxes of programs, by setting: what they lack, and what was not granted.
+    /// Warnings about the sandboxes of programs, by setting: missing layers, and refused grants.
     pub fn sandbox_notes(&self) -> BTreeMap<String, String> {
         let running = self.running.load();
         let note = |(name, server): (&String, &Arc<Server>)| {

@@ -60,7 +60,7 @@ pub struct Grant {
     pub reason: Reason,
 }
 
-/// What a program gets, and what its entry names and it does not get.
+/// The grants of a program, and the refused ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// The program's own file. `None`: it was not found.
@@ -137,7 +137,7 @@ impl Grants {
 
     fn insert(&mut self, path: &Path, write: bool, reason: Reason) {
         match self.granted.iter_mut().find(|grant| grant.path == path) {
-            // What is configured says how it is used.
+            // The configured grant says how it is used.
             Some(grant) if grant.reason == Reason::Configured => {}
             Some(grant) => grant.write |= write,
             None => self.granted.push(Grant { path: path.to_owned(), write, reason }),

@@ -53,7 +53,7 @@ pub(crate) enum Report {
     Failed(String),
 }
 
-/// What the program's process tells process 1 before it begins.
+/// A message of the program's process to process 1 before it begins.
 #[derive(Debug, Serialize, Deserialize)]
 struct Prepared {
     applied: Applied,
@@ -205,7 +205,7 @@ fn first_process(profile: &Profile, gateway: &Gateway, status: PipeWriter) -> Re
 
 /// The network of the namespace, as its first process has it.
 enum OwnNetwork {
-    /// That of the machine, or one without connections to others.
+    /// The machine's, or one without connections to others.
     Unsupervised,
     Supervised(network::Inside, network::Outside),
 }

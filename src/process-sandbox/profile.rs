@@ -18,7 +18,7 @@ pub struct Profile {
     /// Hidden where a folder contains them: the state directory.
     pub private: Vec<PathBuf>,
     pub network: Network,
-    /// The gateway answers for the connections of the program. Otherwise a program that may have a network has that of the machine.
+    /// The gateway answers for the connections of the program. Otherwise a program that may have a network has the machine's.
     pub supervised: bool,
     pub limits: Limits,
     /// Why namespaces are left out: an attempt with them failed.
@@ -26,7 +26,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The same without namespaces: paths are those of the machine, so that the home is the kept folder, or the folder for temporary
+    /// The same without namespaces: paths are the machine's, so that the home is the kept folder, or the folder for temporary
     /// files.
     #[must_use]
     pub fn in_namespaces_of_machine(mut self, reason: String) -> Self {

@@ -32,7 +32,7 @@ pub struct Started {
     /// its process group.
     pub child: Child,
     pub applied: Applied,
-    /// What the gateway needs to make the program's connections.
+    /// The descriptors by which the gateway makes the program's connections.
     pub handover: Option<Handover>,
 }
 

@@ -23,12 +23,12 @@ pub enum McpSandboxMode {
 /// The sandbox of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum McpSandbox {
-    /// None: the program can do what the gateway's user can.
+    /// None: the program has all rights of the gateway's user.
     Off,
     On(McpSandboxSettings),
 }
 
-/// What a program gets beside its own files.
+/// Grants of a program beside its own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpSandboxSettings {
@@ -53,7 +53,7 @@ pub struct McpSandboxFolder {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum McpSandboxNetwork {
     None,
-    /// Public addresses, and those of `outbound.allow_networks`.
+    /// Public addresses, and the addresses in `outbound.allow_networks`.
     #[default]
     Public,
     Hosts(Vec<String>),
@@ -63,7 +63,7 @@ pub enum McpSandboxNetwork {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpSandboxHome {
-    /// One folder for all processes of the server, kept in the state directory with what the program has downloaded.
+    /// One folder for all processes of the server, kept in the state directory with the downloads of the program.
     #[default]
     Keep,
     /// Each process has its own, in memory.

@@ -35,7 +35,7 @@ pub struct McpServerSettings {
     pub variables: BTreeMap<String, String>,
     /// The working directory of the program.
     pub cwd: Option<PathBuf>,
-    /// The sandbox of the program: `on`, `off`, or what it gets beside its own files.
+    /// The sandbox of the program: `on`, `off`, or its grants beside its own files.
     pub sandbox: McpSandbox,
     /// `mcp.sandbox`, for the program.
     #[serde(skip)]
@@ -329,7 +329,7 @@ impl McpServerSettings {
         }
     }
 
-    /// A note about a program that can do what the gateway's user can.
+    /// A note about a program with all rights of the gateway's user.
     pub(super) fn has_no_sandbox(&self) -> Option<String> {
         let is_open = self.command.is_some() && !self.disabled && self.sandbox == McpSandbox::Off;
         is_open.then(|| {

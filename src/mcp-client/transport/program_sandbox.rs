@@ -39,7 +39,7 @@ pub(crate) struct ProgramSandbox {
     hidden: Vec<PathBuf>,
     /// Makes the connections of the programs. Without it, they have the machine's network.
     connections: Option<Arc<dyn Connections>>,
-    /// What the sandbox lacks and was not granted, as it was logged.
+    /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
 }
 
@@ -58,7 +58,7 @@ impl ProgramSandbox {
         Self { state_directory, hidden, connections, missing: Mutex::default() }
     }
 
-    /// What the sandbox lacks, and what the entry names and the program does not get; `None` before a program was started.
+    /// Missing layers, and refused grants; `None` before a program was started.
     pub(crate) fn missing(&self) -> Option<String> {
         self.missing.lock().clone()
     }
@@ -156,7 +156,7 @@ impl ProgramSandbox {
     }
 }
 
-/// What the program of an entry is granted, a line for each, and what is refused; `None` without a sandbox.
+/// The grants of the program of an entry, a line for each, and the refused ones; `None` without a sandbox.
 ///
 /// # Errors
 /// Why the program cannot run in a sandbox.
@@ -218,7 +218,7 @@ fn explained(error: StartError, program: &Path) -> StartError {
     }
 }
 
-/// Those of the entry, and those that every program inherits. It has folders of its own as its home and for temporary files.
+/// Of the entry, and of the gateway's own the few that every program inherits. It has folders of its own as its home and for temporary files.
 fn variables(settings: &McpServerSettings, home: &Path) -> Vec<(String, String)> {
     let inherited = PASSED_ON.iter().filter(|name| **name != "TMPDIR");
     let inherited = inherited.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));

@@ -1,4 +1,4 @@
-//! The files that a program is made of: its own, those of its interpreter, and those of the programs in `PATH`.
+//! The files that a program is made of: its own, its interpreter's, and the folders of `PATH`.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -117,7 +117,7 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(name)).filter(|path| path.is_absolute())
 }
 
-/// Adds the folder of programs, and what belongs to them: the folder above, or that of an installer in the home.
+/// Adds the folder of programs with their libraries: the folder above, or an installer's in the home.
 fn add_tree(grants: &mut Grants, request: &Request<'_>, folder: &Path, reason: Reason) {
     let Some(of_home) = request.home.and_then(|home| folder.strip_prefix(home).ok()) else {
         add_prefix(grants, request, folder, reason);

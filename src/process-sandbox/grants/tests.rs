@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// What an entry with these arguments and variables is granted: paths with `=` where they are writable, without the folders of
-    /// programs in `PATH`; and what is refused.
+    /// programs in `PATH`; and the refused paths.
     fn granted(&self, program: &str, args: &[&str], env: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
         let texts = |texts: &[&str]| texts.iter().map(|text| self.text(text)).collect::<Vec<_>>();
         let (program, args) = (self.text(program), texts(args));

@@ -1,6 +1,6 @@
 //! System calls that a program of a sandbox cannot make.
 //!
-//! What is refused is what a server has no use for and the kernel had its worst errors in, and all that makes or enters namespaces.
+//! Refused are calls that no server needs and in which the kernel had its worst errors, and all that make or enter namespaces.
 
 mod calls;
 

@@ -18,7 +18,7 @@ use super::tree;
 use crate::applied::{Applied, Layer};
 use crate::profile::Profile;
 
-/// The roots while the sandbox is built: that of the machine, and the new one.
+/// The roots while the sandbox is built: the machine's, and the new one.
 const OLD: &str = "/old";
 const NEW: &str = "/new";
 
@@ -62,7 +62,7 @@ fn enter_base() -> Result<(), String> {
     chdir("/").map_err(|error| format!("chdir: {error}"))
 }
 
-/// Nothing of the machine can be reached after it but what is mounted. The root itself is read-only: it is in memory, without quota.
+/// After it, of the machine only the mounted folders can be reached. The root itself is read-only: it is in memory, without quota.
 fn leave_base() -> Result<(), String> {
     let failed = |error: rustix::io::Errno| format!("the new root: {error}");
     mount_change(OLD, MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).map_err(failed)?;
@@ -137,7 +137,7 @@ fn set_attributes(at: &Path, attributes: u64, is_recursive: bool) -> io::Result<
     let change = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = if is_recursive { libc::AT_RECURSIVE } else { 0 };
     #[expect(unsafe_code, reason = "there is no safe call for this")]
-    // SAFETY: the path and the struct outlive the call, and the size is that of the struct.
+    // SAFETY: the path and the struct outlive the call, and the size is the struct's.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

@@ -7,7 +7,7 @@ use rustix::process::{getgid, getuid};
 
 use crate::profile::{Network, Profile};
 
-/// All but that of the network.
+/// All but the network's.
 const ALWAYS: i32 =
     libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
 
@@ -16,7 +16,7 @@ pub(super) fn has_own_network(profile: &Profile) -> bool {
     profile.network == Network::None || profile.supervised
 }
 
-/// Moves this process into new namespaces; into that of processes only its children.
+/// Moves this process into new namespaces; into the PID namespace only its children.
 ///
 /// Root gets a user namespace, too: its capabilities, until they are dropped, are worth nothing outside. The user is the same inside,
 /// so that the granted files are as readable as without a sandbox.

@@ -79,7 +79,7 @@ const FORBIDDEN_HERE: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_
 #[cfg(not(target_arch = "x86_64"))]
 const FORBIDDEN_HERE: &[c_long] = &[];
 
-/// Flags of `clone` and `unshare`. That of a clock's namespace shares its bit with the signal of `clone`.
+/// Flags of `clone` and `unshare`. The flag of a clock's namespace shares its bit with the signal of `clone`.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -122,7 +122,7 @@ pub(super) fn forbidden() -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// Of all families, programs need Unix sockets and those of the internet, and of the kernel's those about interfaces and routes.
+/// Of all families, programs need Unix sockets, internet sockets, and the kernel's sockets about interfaces and routes.
 pub(super) fn other_sockets() -> Result<Rules, BackendError> {
     let known = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
     let others = known.into_iter().map(|family| is_not(0, number(family))).collect::<Result<_, _>>()?;

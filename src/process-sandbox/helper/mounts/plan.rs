@@ -13,7 +13,7 @@ use crate::profile::Profile;
 /// The maximum of links in a path, as the kernel has it.
 const MAX_LINKS: usize = 40;
 
-/// What is mounted at a path.
+/// The content of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
     /// The file or folder of the machine with this path.
@@ -30,7 +30,7 @@ enum Content {
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Folders come before what is in them.
+    /// Folders come before their content.
     contents: BTreeMap<PathBuf, Content>,
     /// The links of the machine on the way to these, each with its target.
     links: BTreeMap<PathBuf, PathBuf>,

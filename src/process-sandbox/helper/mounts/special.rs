@@ -36,7 +36,7 @@ pub(super) fn make_devices() -> Result<(), String> {
     Ok(())
 }
 
-/// A container may refuse a new `/proc`. Then the sandbox has that of the machine: other processes can be listed, not read, as they
+/// A container may refuse a new `/proc`. Then the sandbox has the machine's: other processes can be listed, not read, as they
 /// are in another user namespace.
 pub(super) fn mount_proc(profile: &Profile, applied: &mut Applied) -> Result<(), String> {
     let proc = in_new(Path::new("/proc"));
@@ -79,7 +79,7 @@ fn limit_of_user() -> Result<(), String> {
     }
 }
 
-/// The user has its own name only: that of the machine's user may be in another database.
+/// The user's name is in the environment: the machine's database of users may be elsewhere.
 pub(super) fn make_etc(profile: &Profile) -> io::Result<()> {
     let etc = in_new(Path::new("/etc"));
     fs::create_dir_all(&etc)?;

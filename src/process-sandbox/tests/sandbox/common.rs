@@ -7,7 +7,7 @@ use std::time::Duration;
 use sekisho_process_sandbox::{Applied, Grants, Home, Limits, Network, Profile, Request, Started, start};
 use tokio::io::AsyncReadExt;
 
-/// The helper process is a copy of this program, which has no `main` of its own: the function runs before that of the test harness.
+/// The helper process is a copy of this program, which has no `main` of its own: the function runs before the harness.
 #[used]
 #[expect(unsafe_code, reason = "there is no safe way to run before the harness")]
 #[unsafe(link_section = ".init_array")]

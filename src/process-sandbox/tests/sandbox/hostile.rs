@@ -1,4 +1,4 @@
-//! Programs that try to leave their sandbox, or to reach what it does not have. Each says on its output what it could do.
+//! Programs that try to leave their sandbox, or to reach something else. Each prints its successes.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ const PROGRAMS: &str = include_str!("hostile_programs.txt");
 const PRELUDE: &str = include_str!("prelude.py");
 const SECRET: &str = "the-content-of-the-secret";
 
-/// What is outside of the sandbox, and must stay as it is.
+/// The world outside of the sandbox, which must stay unchanged.
 struct Outside {
     folder: tempfile::TempDir,
     port: std::net::TcpListener,
@@ -64,7 +64,7 @@ impl Outside {
         profile
     }
 
-    /// What a program changed or reached.
+    /// Changes and connections that a program made.
     fn changes(&mut self) -> Vec<&'static str> {
         let mut changes = Vec::new();
         let mut check = |is_unchanged: bool, what| (!is_unchanged).then(|| changes.push(what));
@@ -94,7 +94,7 @@ fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
     PROGRAMS.split("\n## ").skip(1).map(|program| program.split_once('\n').unwrap())
 }
 
-/// What is wrong with the end of a hostile program.
+/// The successes of a hostile program.
 fn faults(script_ended: &Ended, outside: &mut Outside) -> Vec<String> {
     let Ended { output, errors, applied, .. } = script_ended;
     let mut faults: Vec<_> = outside.changes().into_iter().map(str::to_owned).collect();
@@ -126,7 +126,7 @@ async fn hostile_programs_reach_nothing() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The test above can fail: without the sandbox the same programs reach what they try.
+/// The test above can fail: without the sandbox the same programs have successes.
 #[test]
 fn without_a_sandbox_the_programs_reach_what_they_try() {
     let outside = Outside::new();

@@ -106,7 +106,7 @@ async fn a_kept_home_is_there_at_the_next_start_and_another_is_not() {
     }
 }
 
-/// It is in a folder that is granted, as that of a gateway is which is installed in one place.
+/// As of a gateway that is installed in one folder, which is granted.
 #[tokio::test]
 async fn private_files_are_hidden_in_granted_folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn without_namespaces_the_other_layers_hold() {
     fs::write(folder.path().join("secret"), "secret").unwrap();
     let script = format!("cat {}/secret; kill -0 {}; echo end", folder.path().display(), std::process::id());
     let mut profile = profile("sh", &["-c", &script]);
-    // Its folder is in `/tmp`, which is that of the machine.
+    // Its folder is in `/tmp`, which is the machine's.
     profile.folders.retain(|folder| !folder.path.starts_with("/tmp"));
     profile.without_namespaces = Some("as a test".to_owned());
     profile.cwd = "/".into();
