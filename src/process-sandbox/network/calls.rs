@@ -81,6 +81,7 @@ impl Calls {
             libc::SYS_bind => self.bind(call),
             libc::SYS_listen => self.listen(call),
             libc::SYS_connect => self.connect(call),
+            libc::SYS_ioctl => self.ioctl(call),
             _ => Err(Errno::NOSYS),
         };
         handled.unwrap_or_else(|error| Handled::Answer(Answer::Failed(error)))
@@ -147,6 +148,16 @@ impl Calls {
             self.connections.opened(address);
         }
         connecting
+    }
+
+    /// A request about interfaces, of which the program sees its own. It executes the call: another socket in this place
+    /// would tell it addresses of the machine, and change nothing.
+    fn ioctl(&self, call: &Call) -> Result<Handled, Errno> {
+        let (socket, kind) = self.socket_of(call)?;
+        if kind == Kind::Tcp && socket_options::namespace(socket.as_fd())? == self.outside {
+            return Err(Errno::NODEV);
+        }
+        Ok(Handled::Answer(Answer::Continue))
     }
 
     /// Has the program execute the call.

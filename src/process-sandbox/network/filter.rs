@@ -128,6 +128,7 @@ fn checked_calls(inet: Action) -> Vec<Step> {
         call(libc::SYS_sendmsg, without_fast_open(2)),
         call(libc::SYS_sendmmsg, without_fast_open(3)),
         call(libc::SYS_setsockopt, setsockopt()),
+        call(libc::SYS_ioctl, ioctl(inet)),
         // It executes calls of sockets that no filter sees.
         call(libc::SYS_io_uring_setup, vec![Return(refuse(libc::ENOSYS))]),
         Return(ALLOW),
@@ -211,6 +212,18 @@ fn setsockopt() -> Vec<Step> {
     steps.extend(OPTIONS.iter().map(level));
     steps.push(Return(ALLOW));
     steps
+}
+
+/// Requests about the interfaces of a socket's namespace.
+fn ioctl(about_interfaces: Action) -> Vec<Step> {
+    const FIRST: u32 = 0x8910;
+    const AFTER: u32 = 0x8a00;
+    vec![
+        argument(1),
+        WhenAtLeast(AFTER, vec![Return(ALLOW)]),
+        WhenAtLeast(FIRST, vec![Return(about_interfaces)]),
+        Return(ALLOW),
+    ]
 }
 
 fn program(steps: &[Step]) -> Vec<sock_filter> {

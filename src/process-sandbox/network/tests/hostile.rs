@@ -77,6 +77,16 @@ for s, level, option, value in [(s, 1, 25, b'lo'), (s, 1, 62, 1), (s, 0, 4, byte
         "EPERM EPERM EPERM EPERM EPERM EPERM ",
     ),
     (
+        "interfaces of the machine",
+        "
+import fcntl
+t = socket.socket(); u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); request = b'lo'.ljust(40, b'\\0')
+print(outcome(fcntl.ioctl, t, 0x8915, request), socket.inet_ntoa(fcntl.ioctl(u, 0x8915, request)[20:24]))
+t.connect(PUBLIC); print(outcome(fcntl.ioctl, t, 0x8912, request), outcome(fcntl.ioctl, t, 0x894c, 0))
+print(struct.unpack('i', fcntl.ioctl(t, 0x541b, bytes(4))), outcome(fcntl.ioctl, 0, 0x8915, request))",
+        "ENODEV 127.0.0.1\nENODEV ENODEV\n(0,) ENOTSOCK\n",
+    ),
+    (
         "calls that no filter knows",
         "
 import ctypes
