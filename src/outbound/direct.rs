@@ -75,8 +75,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    #[test]
-    fn connections_go_to_public_and_allowed_addresses_and_never_to_the_gateway() {
+    #[tokio::test]
+    async fn connections_go_to_public_and_allowed_addresses_and_never_to_the_gateway() {
         let allow_networks = vec!["127.0.0.1".to_owned(), "10.1.0.0/16".to_owned()];
         let outbound = Outbound::new(&OutboundConfig { allow_networks, ..OutboundConfig::default() }).unwrap();
         outbound.set_own_listeners(vec![address("0.0.0.0:8080"), address("[::]:8081")]);

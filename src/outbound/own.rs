@@ -30,15 +30,14 @@ impl OwnListeners {
     /// Whether a connection to `peer` would end at one of the listeners; assumed, where that cannot be told.
     pub(super) fn are_at(&self, peer: SocketAddr) -> bool {
         let have_port = self.0.get().is_some_and(|listeners| listeners.iter().any(|own| own.port() == peer.port()));
-        have_port
-            && match local_address(peer) {
-                Ok(local) => self.contain(local, peer),
-                // There is no way to it.
-                Err(error) if matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable) => {
-                    false
-                }
-                Err(_) => true,
-            }
+        if !have_port {
+            return false;
+        }
+        match local_address(peer) {
+            Ok(local) => self.contain(local, peer),
+            // Without a route there is no connection.
+            Err(error) => !matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable),
+        }
     }
 
     /// Whether a connection from `local` to `peer` ended at one of the listeners.
