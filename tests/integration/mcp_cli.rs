@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 use crate::cli::{Serving, sekisho, text};
 use crate::mcp_http::Upstream;
-use crate::mcp_programs::entry;
+use crate::mcp_programs::{entry, processes, server};
+use crate::mcp_servers::yaml;
 
 fn file(directory: &TempDir, name: &str) -> String {
     directory.path().join(name).display().to_string()
@@ -106,6 +107,41 @@ async fn the_file_of_another_program_is_served_without_any_yaml() {
     drop(serving);
     let serving = Serving::start_with(&directory, &["--mcp-config", &list, "--mcp-prefix", "never"]);
     assert!(!listed(&serving.url, "echo").await.iter().any(|name| name.starts_with("moody__")));
+}
+
+/// Another sandbox than that of Python: of a server that is a program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_runs_in_namespaces_of_its_own_unless_its_sandbox_is_off() {
+    let directory = TempDir::new().unwrap();
+    let servers = [("boxed", server("mood-in-a-sandbox", "")), ("open", server("mood-outside", "sandbox: off"))];
+    fs::write(file(&directory, "sekisho.yaml"), yaml(&servers)).unwrap();
+    let serving = Serving::start_with(&directory, &["--config", &file(&directory, "sekisho.yaml")]);
+    listed(&serving.url, "boxed__echo").await;
+    listed(&serving.url, "open__echo").await;
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
+    for (mood, is_own) in [("mood-in-a-sandbox", true), ("mood-outside", false)] {
+        let running = processes(mood);
+        assert!(!running.is_empty(), "{mood}");
+        assert!(running.iter().all(|process| (namespace(process) != namespace("self")) == is_own), "{mood}");
+    }
+    let ready: Value = reqwest::get(format!("{}/readyz", serving.url)).await.unwrap().json().await.unwrap();
+    let note = |server: &str| ready["notes"][format!("mcp.servers.{server}.sandbox")].as_str().map(str::to_owned);
+    assert!(note("open").is_some_and(|note| note.contains("without a sandbox")), "{ready}");
+    assert_eq!(note("boxed"), None, "this machine has all layers");
+}
+
+#[test]
+fn the_check_lists_grants_and_refuses_programs_that_ask_a_service() {
+    let directory = TempDir::new().unwrap();
+    fs::create_dir(file(&directory, "docs")).unwrap();
+    let granted = format!("{{command: sh, args: ['{}']}}", file(&directory, "docs"));
+    let servers = [("files", granted), ("box", "{command: docker, args: [run, image]}".to_owned())];
+    fs::write(file(&directory, "sekisho.yaml"), yaml(&servers)).unwrap();
+    let checked = sekisho(&directory).args(["--config", "sekisho.yaml", "--json", "check"]).output().unwrap();
+    let findings: Vec<Value> = serde_json::from_slice(&checked.stdout).unwrap();
+    let finding = |part: &str| findings.iter().find(|finding| finding["part"] == part).unwrap().to_string();
+    assert!(finding("sandbox of mcp:files").contains("docs: writable (in `args`)"));
+    assert!(finding("sandbox of mcp:box").contains("`sandbox: off`"));
 }
 
 /// A49.

@@ -5,9 +5,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The entry of a server with this mood in an `mcpServers` file.
+/// The entry of a server with this mood in an `mcpServers` file. A mood with a file is in no sandbox: the file is beside the state
+/// directory, and is replaced.
 pub(crate) fn entry(mood: &str) -> Value {
-    program("moody", &json!({"MOOD": mood}))
+    let mut entry = program("moody", &json!({"MOOD": mood}));
+    if mood.contains('/') {
+        entry["sandbox"] = json!("off");
+    }
+    entry
 }
 
 /// The same for the configuration, in one line of YAML, with `more` settings.
