@@ -139,6 +139,16 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["mcp.servers.s.exclude", "mcp.servers.s.trusted", "mcp.servers.s.labels", "mcp.servers.s.roles"],
     ),
     (
+        "mcp: {sandbox: required, servers: {s: {command: run, sandbox: {network: none}}}}",
+        "mcp: {servers: {s: {command: run, sandbox: {folders: [{path: /srv}]}}}}",
+        &["mcp.servers.s.sandbox", "mcp.sandbox"],
+    ),
+    (
+        "mcp: {servers: {s: {command: run}}}",
+        "mcp: {servers: {s: {command: run, sandbox: off}}}",
+        &["mcp.servers.s.sandbox"],
+    ),
+    (
         "mcp: {servers: {s: {command: run, disabled: true}}}",
         "mcp: {servers: {s: {command: run}}}",
         &["mcp.servers.s.disabled"],

@@ -16,8 +16,10 @@ const VERSION: ABI = ABI::V6;
 /// Writable in every sandbox, where there is one.
 const WRITABLE: [&str; 3] = ["/dev", "/tmp", "/var/tmp"];
 
-/// Readable without namespaces: with them, all that is there is readable.
-const READABLE_OF_MACHINE: [&str; 4] = ["/proc", "/etc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
+/// Readable without namespaces, beside the system's programs: with namespaces, all that is there is readable. A rule for a link holds for
+/// its target.
+const OF_MACHINE: [&str; 6] =
+    ["/proc", "/etc/passwd", "/etc/group", "/etc/resolv.conf", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
 /// # Errors
 /// When the kernel has no Landlock, or it is disabled.
@@ -39,8 +41,11 @@ fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreate
     if profile.without_namespaces.is_none() {
         ruleset = add(ruleset, Path::new("/"), false)?;
     } else {
-        for path in tree::SYSTEM.iter().chain(&READABLE_OF_MACHINE) {
+        for path in tree::SYSTEM.iter().chain(&OF_MACHINE) {
             ruleset = add(ruleset, Path::new(path), false)?;
+        }
+        for name in tree::ETC {
+            ruleset = add(ruleset, &Path::new("/etc").join(name), false)?;
         }
     }
     for path in WRITABLE {
