@@ -261,3 +261,90 @@ fn condition(test: u32, value: u32, inner: &[Step]) -> Vec<sock_filter> {
 fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: 0, jf: 0, k }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executes a filter as the kernel does.
+    fn answer(program: &[sock_filter], arch: u32, call: libc::c_long, args: [u64; 4]) -> Action {
+        let mut data = [0; size_of::<seccomp_data>()];
+        data[..4].copy_from_slice(&u32::try_from(call).unwrap().to_ne_bytes());
+        data[4..8].copy_from_slice(&arch.to_ne_bytes());
+        for (index, value) in args.iter().enumerate() {
+            data[16 + 8 * index..][..8].copy_from_slice(&value.to_ne_bytes());
+        }
+        let (mut at, mut loaded) = (0, 0_u32);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            at += 1;
+            let is = |test: u32| u32::from(code) == libc::BPF_JMP | test | libc::BPF_K;
+            let jump = |holds: bool| usize::from(if holds { jt } else { jf });
+            match u32::from(code) {
+                code if code == libc::BPF_RET | libc::BPF_K => return k,
+                code if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => loaded &= k,
+                code if code == libc::BPF_JMP | libc::BPF_JA => at += usize::try_from(k).unwrap(),
+                _ if is(libc::BPF_JEQ) => at += jump(loaded == k),
+                _ if is(libc::BPF_JGE) => at += jump(loaded >= k),
+                _ if is(libc::BPF_JSET) => at += jump(loaded & k != 0),
+                _ => loaded = u32::from_ne_bytes(data[usize::try_from(k).unwrap()..][..4].try_into().unwrap()),
+            }
+        }
+    }
+
+    fn argument_of(number: i32) -> u64 {
+        // The kernel ignores the upper half.
+        0xdead_beef_0000_0000 | u64::from(number.unsigned_abs())
+    }
+
+    #[test]
+    fn calls_are_answered_by_their_arguments() {
+        let program = program(&steps(NOTIFY));
+        let (inet, inet6, stream) = (libc::AF_INET, libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
+        for (call, args, expected) in [
+            (libc::SYS_read, [0; 4], ALLOW),
+            (libc::SYS_socket, [inet, stream, 0, 0], NOTIFY),
+            (libc::SYS_socket, [inet6, stream, libc::IPPROTO_MPTCP, 0], NOTIFY),
+            (libc::SYS_socket, [inet, libc::SOCK_DGRAM, 0, 0], ALLOW),
+            (libc::SYS_socket, [inet6, libc::SOCK_RAW, 0, 0], refuse(libc::EPERM)),
+            (libc::SYS_socket, [libc::AF_UNIX, stream, 0, 0], ALLOW),
+            (libc::SYS_socket, [libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE, 0], ALLOW),
+            (
+                libc::SYS_socket,
+                [libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT, 0],
+                refuse(libc::EPROTONOSUPPORT),
+            ),
+            (libc::SYS_socket, [libc::AF_VSOCK, stream, 0, 0], refuse(libc::EAFNOSUPPORT)),
+            (libc::SYS_connect, [3, 0, 16, 0], NOTIFY),
+            (libc::SYS_bind, [3, 0, 16, 0], NOTIFY),
+            (libc::SYS_listen, [3, 1, 0, 0], NOTIFY),
+            (libc::SYS_sendto, [3, 0, 1, libc::MSG_NOSIGNAL], ALLOW),
+            (libc::SYS_sendto, [3, 0, 1, libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL], refuse(libc::EOPNOTSUPP)),
+            (libc::SYS_sendmsg, [3, 0, libc::MSG_FASTOPEN, 0], refuse(libc::EOPNOTSUPP)),
+            (libc::SYS_sendmmsg, [3, 0, 1, libc::MSG_FASTOPEN], refuse(libc::EOPNOTSUPP)),
+            (libc::SYS_setsockopt, [3, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0], ALLOW),
+            (libc::SYS_setsockopt, [3, libc::IPPROTO_TCP, libc::TCP_ULP, 0], refuse(libc::EPERM)),
+            (libc::SYS_setsockopt, [3, libc::IPPROTO_IP, libc::IP_OPTIONS, 0], refuse(libc::EPERM)),
+            (libc::SYS_setsockopt, [3, libc::SOL_SOCKET, libc::IP_OPTIONS, 0], ALLOW),
+            (libc::SYS_ioctl, [3, 0x5401, 0, 0], ALLOW),
+            (libc::SYS_ioctl, [3, 0x8912, 0, 0], NOTIFY),
+            (libc::SYS_ioctl, [3, 0x8a00, 0, 0], ALLOW),
+            (libc::SYS_io_uring_setup, [1, 0, 0, 0], refuse(libc::ENOSYS)),
+        ] {
+            let found = answer(&program, NATIVE, call, args.map(argument_of));
+            assert_eq!(found, expected, "call {call} {args:?}");
+        }
+        let foreign = answer(&program, 0x4000_0003, libc::SYS_read, [0; 4]);
+        assert_eq!(foreign, refuse(libc::ENOSYS), "a call of another architecture");
+        assert_eq!(answer(&program, NATIVE, 0x4000_0000, [0; 4]), refuse(libc::ENOSYS), "x32");
+    }
+
+    #[test]
+    fn a_condition_over_many_steps_is_left_out_whole() {
+        let many = || (0..300).map(|_| Mask(0xff)).chain([Return(1)]).collect();
+        for loaded in [0, 1] {
+            let program = program(&[Load(0), When(1, many()), Return(2)]);
+            assert_eq!(answer(&program, 0, loaded, [0; 4]), if loaded == 1 { 1 } else { 2 });
+        }
+    }
+}
