@@ -259,6 +259,11 @@ fn name_the_resolver() {
     assert!(mounted.success());
 }
 
+/// Only Python and curl are on every machine that builds this.
+fn is_installed(program: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap()).any(|folder| folder.join(program).is_file())
+}
+
 /// A server at an address, which answers requests of HTTP with its name.
 struct Server {
     address: SocketAddr,

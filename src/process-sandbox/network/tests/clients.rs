@@ -1,6 +1,8 @@
 //! Clients of HTTP and of sockets, as programs have them.
 
-use super::{Program, Servers, within_namespaces};
+use std::env;
+
+use super::{Program, Servers, is_installed, within_namespaces};
 
 /// Scripts, and their output. `ask` sends a request to the connection and reads the server's name.
 const CLIENTS: &[(&str, &str, &str)] = &[
@@ -125,7 +127,8 @@ fn programs_in_other_languages_reach_the_server() {
             &["node", "-e", resolve],
             &["busybox", "wget", "-q", "-O", "-", &url],
         ];
-        for program in programs {
+        let is_there = |program: &&&[&str]| program[0] == "curl" || is_installed(program[0]);
+        for program in programs.iter().filter(is_there) {
             let printed = Program::start(&policy, program, &servers.variables()).output().await;
             assert_eq!(printed.trim(), "public", "{program:?}");
         }
@@ -161,6 +164,7 @@ for _ in range(20):
 print(best * 1e6)";
         let microseconds: f64 = Servers::start().run_python(&policy, script).await.trim().parse().unwrap();
         // A third of it is Python's.
-        assert!(microseconds < 300.0, "{microseconds}");
+        let slack = env::var("SEKISHO_TEST_SLACK").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0);
+        assert!(microseconds < 300.0 * slack, "{microseconds}");
     });
 }

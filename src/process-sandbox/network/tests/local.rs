@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use super::{Program, Servers, within_namespaces};
+use super::{Program, Servers, is_installed, within_namespaces};
 
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
@@ -126,6 +126,9 @@ fn a_program_has_its_own_loopback_and_unix_sockets() {
 
 #[test]
 fn a_server_of_node_is_reached_by_its_own_client() {
+    if !is_installed("node") {
+        return;
+    }
     within_namespaces("local::a_server_of_node_is_reached_by_its_own_client", async |policy| {
         let script = "const s = require('http').createServer((q, r) => r.end('mine')).listen(0, async () => {
             for (const host of ['localhost', '127.0.0.1', '[::1]'])
