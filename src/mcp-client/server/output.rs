@@ -15,8 +15,21 @@ use sekisho_core::json::LARGE_NUMBERS;
 const INTERNAL_ERROR: i32 = -32603;
 const METHOD_NOT_FOUND: i32 = -32601;
 
-/// The members of a result that have a place of their own.
-const MEMBERS: [&str; 5] = ["content", "structuredContent", "_meta", "isError", "resultType"];
+/// The members that the protocol gives a meaning, here or in its other results: a client that found such a member would take a
+/// finished call for a task, or answer questions that nobody has checked.
+const MEMBERS: [&str; 11] = [
+    "_meta",
+    "cacheScope",
+    "content",
+    "inputRequests",
+    "isError",
+    "requestState",
+    "resultType",
+    "structuredContent",
+    "task",
+    "taskId",
+    "ttlMs",
+];
 
 /// The output of a tool.
 ///
@@ -113,6 +126,9 @@ mod tests {
         assert_eq!((result.value, result.text), (json!({"n": 1}), None));
         let result = read(json!({"content": [], "isError": false, "resultType": "complete", "x-score": 0.5})).unwrap();
         assert_eq!(Value::from(result.mcp.unwrap().other), json!({"x-score": 0.5}));
+        let foreign = json!({"content": [], "task": {"taskId": "t"}, "taskId": "t", "status": "working", "requestState": "s",
+            "inputRequests": {"q": {"method": "roots/list"}}, "ttlMs": 1, "cacheScope": "public"});
+        assert_eq!(Value::from(read(foreign).unwrap().mcp.unwrap().other), json!({"status": "working"}));
         // Explicitly nothing is something.
         assert_eq!(read(json!({"structuredContent": null})).unwrap().value, Value::Null);
     }
