@@ -152,8 +152,11 @@ pub(super) fn accept(
 /// Measured before rendering, so that an output that is too large is never copied.
 fn size_of(output: &ToolOutput) -> usize {
     let ToolOutput { value, text, mcp, .. } = output;
-    let content =
-        mcp.as_ref().map_or(0, |mcp| mcp.content.iter().chain(mcp.other.values()).map(json::approximate_size).sum());
+    let content = mcp.as_ref().map_or(0, |mcp| {
+        let content: usize = mcp.content.iter().map(json::approximate_size).sum();
+        let other = mcp.other.iter().map(|(name, member)| name.len() + json::approximate_size(member));
+        content + other.sum::<usize>()
+    });
     json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content)
 }
 

@@ -116,6 +116,20 @@ fn the_images_beside_a_preview_are_bounded_as_an_output() {
     assert_eq!(shown(2 << 20).unwrap_err().code(), ErrorCode::OutputTooLarge);
 }
 
+#[test]
+fn members_that_the_protocol_does_not_have_count_with_their_names() {
+    let result = |name: usize, member: usize| {
+        let other = Map::from_iter([("x".repeat(name), json!("x".repeat(member)))]);
+        let mcp = McpResult { content: vec![json!({"type": "text", "text": "a"})], other, ..McpResult::default() };
+        ToolOutput { mcp: Some(Box::new(mcp)), ..ToolOutput::from(json!("a")) }
+    };
+    for (name, member, is_accepted) in [(9, 9, true), (2 << 20, 9, false), (9, 2 << 20, false)] {
+        let refused = checked(&call(), &tool(Metadata::default(), None), result(name, member), 1_000).err();
+        let expected = (!is_accepted).then_some(ErrorCode::OutputTooLarge);
+        assert_eq!(refused.map(|error| error.code()), expected, "{name} {member}");
+    }
+}
+
 /// `memory_limit_mb` is enforced.
 #[test]
 fn the_memory_limit_bounds_the_output_too() {
