@@ -7,18 +7,24 @@ use std::path::{Path, PathBuf};
 
 use super::yaml::error::ConfigError;
 
-/// Variables that name files of programs and servers, or open what may be reached. A `.env` file that is not beside the
-/// configuration may not set them: it may be one of a folder that an editor has opened.
-const ONLY_BESIDE_THE_CONFIGURATION: [&str; 10] = [
+/// Variables that name files of programs, servers and editors, or open what may be reached, or by whom. A `.env` file that is not
+/// beside the configuration may not set them: it may be one of a folder that an editor has opened.
+const ONLY_BESIDE_THE_CONFIGURATION: [&str; 16] = [
     "AWS_CONFIG_FILE",
+    "AWS_ENDPOINT_URL_STS",
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "HOME",
     "MCP_ALLOWED_DOMAINS",
     "OPENAPI_ALLOWED_DOMAINS",
     "PYTHON_WASI_WASM_PATH",
     "SEKISHO_ALLOW_NETWORKS",
+    "SEKISHO_LISTEN",
     "SEKISHO_MCP_CONFIG",
     "SEKISHO_STATE_DIRECTORY",
+    "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
 ];
 
