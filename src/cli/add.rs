@@ -169,17 +169,24 @@ fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> 
     if !DomainList::parse(&outbound.mcp_allowed_domains).is_ok_and(|allowed| allowed.allows(&url)) {
         missing.push(format!(
             "its host {host} is not in `outbound.mcp_allowed_domains`: add it to the configuration, as in `outbound: \
-             {{mcp_allowed_domains: [{host}]}}`, or to MCP_ALLOWED_DOMAINS"
+             {{mcp_allowed_domains: [{}]}}`, or to MCP_ALLOWED_DOMAINS",
+            in_yaml(host)
         ));
     }
     let is_permitted = |address| AddressGuard::shared(&outbound.allow_networks).is_ok_and(|it| it.permits(address));
     if let Some(address) = address_of(&url).filter(|address| !is_permitted(*address)) {
         missing.push(format!(
             "its address {address} is not public: add it to the configuration, as in `outbound: {{allow_networks: \
-             [{address}]}}`, or to SEKISHO_ALLOW_NETWORKS"
+             [{}]}}`, or to SEKISHO_ALLOW_NETWORKS",
+            in_yaml(&address.to_string())
         ));
     }
     missing
+}
+
+/// IPv6 addresses have characters with a meaning in YAML.
+fn in_yaml(host: &str) -> String {
+    if host.contains(':') { format!("\"{host}\"") } else { host.to_owned() }
 }
 
 /// Where the URL shows it.
@@ -306,6 +313,7 @@ mod tests {
                 &["A is not set", "mcp_allowed_domains: [127.0.0.1]", "allow_networks: [127.0.0.1]"],
             ),
             ("http://localhost/mcp", &["mcp_allowed_domains: [localhost]", "allow_networks: [127.0.0.1]"]),
+            ("http://[::1]/mcp", &["mcp_allowed_domains: [\"[::1]\"]", "allow_networks: [\"::1\"]"]),
         ] {
             let found = missing(&parsed(line), &config, &environment);
             assert_eq!(found.len(), expected.len(), "{line}: {found:?}");
