@@ -161,7 +161,7 @@ class Fields:
         """The fields of a class; None where its values are no objects of JSON."""
         if self._is_model(node):
             config = self._config(node)
-            return ClassFields(self._model(node), True, config.get("extra", "ignore") != "forbid")
+            return ClassFields(self._model(node, self._generator(node)), True, config.get("extra", "ignore") != "forbid")
         if self._is_dataclass(node):
             return ClassFields(self._dataclass(node), True)
         if self._is_typed_dict(node):
@@ -199,10 +199,17 @@ class Fields:
         for line in node.body:
             targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
             if getattr(targets[0], "id", None) == "model_config" and line.value is not None:
-                config |= self._settings((word.arg, word.value) for word in getattr(line.value, "keywords", ()))
-                written = line.value if isinstance(line.value, ast.Dict) else ast.Dict([], [])
-                config |= self._settings((getattr(key, "value", None), value) for key, value in zip(written.keys, written.values))
+                config |= self._written_config(line.value)
         return config | self._settings((word.arg, word.value) for word in node.keywords)
+
+    def _written_config(self, value):
+        """Of `ConfigDict(…)` or a dict; or of a constant that has one."""
+        if isinstance(value, ast.Dict):
+            return self._settings((getattr(key, "value", None), given) for key, given in zip(value.keys, value.values))
+        names, _, constant = self._names.defined(value)
+        if isinstance(constant, (ast.Call, ast.Dict)):
+            return Fields(names)._written_config(constant)
+        return self._settings((word.arg, word.value) for word in getattr(value, "keywords", ()))
 
     def _settings(self, written):
         """The values by their names; of functions, the whole names."""
@@ -222,14 +229,18 @@ class Fields:
                 fields.update(fields_of(inner, base))
         return fields
 
-    def _model(self, node):
-        fields = self._inherited(node, Fields._is_model, Fields._model)
+    def _generator(self, node):
+        """Makes aliases of the names of the fields that have none."""
         config = self._config(node)
         generator = config.get("alias_generator")
         if "alias_generator" in config and generator not in ALIAS_GENERATORS:
             known = ", ".join(name.rpartition(".")[2] for name in ALIAS_GENERATORS)
             raise Problem(node, f"the alias_generator of `{node.name}` is none of {known}: write Field(alias=…) for each field")
-        alias_of = ALIAS_GENERATORS.get(generator, str)
+        return ALIAS_GENERATORS.get(generator, str)
+
+    def _model(self, node, alias_of):
+        """`alias_of`: of the class whose fields are read, also for those that it inherits."""
+        fields = self._inherited(node, Fields._is_model, lambda inner, base: inner._model(base, alias_of))
         for name, line in self._annotations(node):
             kind = line.annotation.value if isinstance(line.annotation, ast.Subscript) else line.annotation
             if name.startswith("_") or name == "model_config" or self._names.of(kind) == "typing.ClassVar":
