@@ -22,6 +22,8 @@ DECORATORS = (
 )
 # What has decorators `tool` and `tool_plain`.
 TOOLSETS = ("pydantic_ai.Agent", "pydantic_ai.FunctionToolset")
+# Where they say that a person has to approve each call.
+APPROVED = ("needs_approval", "requires_approval")
 
 
 def decorator_of(node, names):
@@ -98,7 +100,8 @@ class HostTool:
 
 
 class ServerTool:
-    """`@SERVER.tool`, `@SERVER.tool()` and `@SERVER.tool(…)`. Titles, hints and schemas that are written there change nothing."""
+    """`@SERVER.tool`, `@SERVER.tool()` and `@SERVER.tool(…)`. Titles, schemas and other hints than that it destroys something change
+    nothing."""
 
     is_of_server = True
 
@@ -128,7 +131,18 @@ class ServerTool:
             options["excluded"] = excluded
         if isinstance(timeout, (int, float)) and 0 < timeout <= 86_400:
             options["timeout_seconds"] = math.ceil(timeout)
+        if self._is_dangerous():
+            options["dangerous"] = True
         return options
+
+    def _is_dangerous(self):
+        """As of a server's tool with this hint. What is computed may be true."""
+        written = self._words.get("annotations")
+        hints = {word.arg: word.value for word in getattr(written, "keywords", ())}
+        if isinstance(written, ast.Dict):
+            hints = {getattr(key, "value", None): value for key, value in zip(written.keys, written.values)}
+        hint = hints.get("destructiveHint")
+        return hint is not None and self._names.literal(hint) not in (False, None)
 
     def _literal(self, word):
         """What is written after a word; None where nothing is."""
@@ -154,6 +168,9 @@ class LibraryTool(ServerTool):
     @property
     def is_enabled(self):
         return self._literal("is_enabled") is not False
+
+    def _is_dangerous(self):
+        return any(self._literal(word) not in (False, None) for word in APPROVED)
 
     def options(self):
         title, description = self._literal("name"), self._literal("description")

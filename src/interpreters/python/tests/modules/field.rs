@@ -5,7 +5,8 @@ use super::*;
 /// The results of the tasks of a case, in the same interpreter.
 fn results(case: &Value, shared: &str, calls: &[(String, Value, bool)]) -> Vec<Value> {
     let (file, settings) = (FILE.to_owned(), r#"{"x": "y"}"#.to_owned());
-    let (functions, shared) = (Vec::new(), shared.to_owned());
+    let functions = calls.iter().map(|(function, ..)| function.clone()).collect();
+    let shared = shared.to_owned();
     let mut tasks =
         vec![ModuleTask::Try { file: file.clone(), functions, settings: settings.clone(), shared: shared.clone() }];
     tasks.extend(calls.iter().map(|(function, arguments, converts)| {
@@ -47,6 +48,9 @@ fn files_of_the_field_are_tools() {
         let tools = found["tools"].as_array().unwrap();
         let names: Vec<_> = tools.iter().map(|tool| &tool["name"]).collect();
         assert_eq!(json!(names), case["tools"], "{}", case["name"]);
+        let dangerous = tools.iter().filter(|tool| tool["dangerous"] == true).map(|tool| &tool["name"]);
+        let expected = if case["dangerous"].is_null() { json!([]) } else { case["dangerous"].clone() };
+        assert_eq!(json!(dangerous.collect::<Vec<_>>()), expected, "{}", case["name"]);
         if !case["parameters"].is_null() {
             assert_eq!(tools[0]["parameters"], case["parameters"], "{}", case["name"]);
         }
