@@ -15,6 +15,8 @@ BASES = {
     "langchain_core.tools.BaseTool": "_run",
     "crewai.tools.BaseTool": "_run",
 }
+# What is read as a value, not called.
+PROPERTIES = ("property", "cached_property", "setter", "deleter")
 # What LangChain gives a method beside its arguments.
 GIVEN_BY_LIBRARY = ("run_manager", "callbacks")
 
@@ -55,7 +57,7 @@ def methods_of(tree, names):
     for node in tree.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        methods = [method for method in node.body if isinstance(method, FUNCTIONS)]
+        methods = [method for method in node.body if isinstance(method, FUNCTIONS) and not _is_property(method, names)]
         if node.name == TOOLKIT and not node.bases:
             found.update({method: (node.name, None) for method in methods if not method.name.startswith("_")})
         # A module beside the file may have the name of a library.
@@ -63,6 +65,10 @@ def methods_of(tree, names):
         called = next((BASES[base] for base in bases if base in BASES), None)
         found.update({method: (node.name, ClassTool(node, names)) for method in methods if method.name == called})
     return found
+
+
+def _is_property(method, names):
+    return any((names.of(made) or "").rpartition(".")[2] in PROPERTIES for made in method.decorator_list)
 
 
 def values_of(node):
@@ -106,9 +112,9 @@ def function_of(module, path, settings):
     return getattr(made, name)
 
 
-def given_to(function):
-    """Values of the parameters that have none: there is no chat here, whose events would be shown."""
-    parameters = inspect.signature(function).parameters.values() if inspect.ismethod(function) else ()
+def given_to(function, path):
+    """Values of the parameters of a method that have none: there is no chat here, whose events would be shown."""
+    parameters = inspect.signature(function).parameters.values() if "." in path else ()
     wanted = [one.name for one in parameters if is_given(one.name) and one.default is one.empty]
     return {name: _ignore if name.startswith("__event_") else {} for name in wanted}
 

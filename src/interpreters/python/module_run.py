@@ -131,7 +131,7 @@ def _called(function, given):
             arguments = arguments_of(function, arguments)
         except Unacceptable as error:
             return json.dumps({"invalid": {"path": error.path, "message": error.message}})
-    value = function(**arguments, **given_to(function))
+    value = function(**arguments, **given_to(function, given["function"]))
     if isinstance(value, types.CoroutineType):
         import asyncio
 
