@@ -1,6 +1,8 @@
 """What the parts of several libraries have in common here: their decorators change nothing, since the gateway offers the functions
 themselves."""
 
+import sys
+
 
 def tool(*positional, **_options):
     """`@tool`, `@tool(…)` and `@tool("name", …)`."""
@@ -29,10 +31,21 @@ class FunctionTool(Made):
 
 
 class BaseTool(Made):
-    """A subclass is a tool: one of its methods is called."""
+    """A subclass is a tool: one of its methods is called. It may have fields, as the models have that these classes are elsewhere."""
 
     def __init__(self, **named):
-        self.__dict__.update(named)
+        self.__dict__.update(_defaults_of(type(self)), **named)
+
+
+def _defaults_of(kind):
+    """The values of `Field(…)` and `PrivateAttr(…)` in a class."""
+    pydantic = sys.modules.get("pydantic.fields")
+    if pydantic is None:
+        return {}
+    written = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    fields = {name: value.info for name, value in written.items() if isinstance(value, pydantic.Private)}
+    fields |= {name: value for name, value in written.items() if isinstance(value, pydantic.FieldInfo)}
+    return {name: field.default_value() for name, field in fields.items() if not field.is_required()}
 
 
 class CallContext:
