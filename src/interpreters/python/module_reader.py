@@ -9,7 +9,7 @@ import ast
 from _sekisho_docstring import Docstring
 from _sekisho_module_decorators import added_to_servers, decorator_of, is_server
 from _sekisho_module_fields import constraints_of, default_of, field_of
-from _sekisho_module_methods import is_given, methods_of
+from _sekisho_module_methods import TOOLKIT, is_given, methods_of
 from _sekisho_module_names import Modules, Names, Problem
 from _sekisho_module_types import Types, is_json
 
@@ -51,7 +51,11 @@ class _Reader:
 
     def found(self):
         tools, problems, lines = [], [], {}
-        public, functions = self._public(), self._functions()
+        public = self._public()
+        if "host.tool" in self._names.imported.values() or public is not None and TOOLKIT not in public:
+            # A class with this name that is none of Open WebUI.
+            self._methods = {method: of for method, of in self._methods.items() if of[1] is not None}
+        functions = self._functions()
         decorators = [self._decorator(node) for node in functions]
         # As with FastMCP itself, the tools of a file with a server are what it decorates.
         is_written_for_another = any(made is not None and made.is_of_server for made in decorators)
