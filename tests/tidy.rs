@@ -202,6 +202,37 @@ fn banned_names(text: &str) -> Vec<String> {
     words.windows(2).filter(is_banned).map(|pair| pair[1].to_owned()).collect()
 }
 
+/// Of two types with one name, `/openapi.json` has the schema of one, by which the other is described, too.
+#[test]
+fn schemas_of_the_api_have_different_names() {
+    let mut files = BTreeMap::<String, Vec<String>>::new();
+    for (file, text) in product_files() {
+        for name in schema_names(&text) {
+            files.entry(name).or_default().push(file.clone());
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    assert!(files.is_empty(), "give one another name, or `#[schema(as = …)]`: {files:#?}");
+}
+
+#[test]
+fn the_name_of_a_schema_is_found() {
+    let text = "#[derive(Debug, ToSchema)]\npub(super) enum One {\n}\n#[derive(Debug, utoipa::ToSchema, Clone)]\n#[serde(untagged)]\n\
+        #[schema(as = Two)]\nstruct TwoBody<'a> {\n}\n#[derive(Debug)]\nstruct None;\n";
+    assert_eq!(schema_names(text), ["One", "Two"]);
+}
+
+/// The names of the schemas that a text derives for the description of the API.
+fn schema_names(text: &str) -> Vec<String> {
+    let types = r"#\[derive\([^\]]*\bToSchema\b[^\]]*\]((?:\s*#\[[^\]]*\])*)\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+(\w+)";
+    let (types, renamed) = (Regex::new(types).unwrap(), Regex::new(r"\bas = (\w+)").unwrap());
+    let name = |[attributes, own]: [&str; 2]| match renamed.captures(attributes) {
+        Some(found) => found[1].to_owned(),
+        None => own.to_owned(),
+    };
+    types.captures_iter(text).map(|found| name(found.extract().1)).collect()
+}
+
 /// Phrases of the same kind, in comments, messages and pages.
 const BANNED_PHRASES: [&str; 8] =
     ["at the door", "by way of", "for want of", "goes its way", "hangs up", "hung up", "stands there", "shut in"];

@@ -152,3 +152,14 @@ async fn the_description_lists_headers_and_authentication() {
         assert!(described["schema"]["type"] == "string" || value.parse::<u64>().is_ok(), "{name}: {value}");
     }
 }
+
+#[tokio::test]
+async fn the_description_of_the_list_of_tools_has_the_values_of_detail() {
+    let app = TestApp::start().await;
+    let (_, document) = answer(app.get("/openapi.json")).await;
+    let parameters = document["paths"]["/tools/list"]["get"]["parameters"].as_array().unwrap();
+    let detail = parameters.iter().find(|parameter| parameter["name"] == "detail").unwrap();
+    assert_eq!(detail["schema"]["enum"], json!(["full"]), "{detail}");
+    // The schema of another thing had the same name.
+    assert!(document["components"]["schemas"]["Detail"]["properties"]["rule"].is_object(), "the violation of a rule");
+}

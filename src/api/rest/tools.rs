@@ -48,14 +48,15 @@ pub(crate) struct ListParameters {
     #[serde(default)]
     usable: bool,
     /// `full` for objects instead of names.
-    detail: Option<Detail>,
+    #[param(inline)]
+    detail: Option<ListDetail>,
     /// Only the tools of this virtual server of `mcp.endpoints`.
     endpoint: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Detail {
+pub(super) enum ListDetail {
     Full,
 }
 
@@ -87,7 +88,7 @@ pub(crate) async fn list(
     let tools = gateway.pipeline.policy.tools_for(&snapshot, &caller);
     let chosen = filter.choose(&tools);
     Ok(match detail {
-        Some(Detail::Full) => {
+        Some(ListDetail::Full) => {
             let (servers, breakers) = (gateway.mcp_servers(), &gateway.pipeline.breakers);
             let listed = chosen.map(|(tool, access)| {
                 let is_open = tool
