@@ -4,8 +4,8 @@
 //! `sekisho-…`; `docs/architecture.md` shows how they stand on each other.
 //!
 //! A program that embeds the gateway uses the items below (`examples/embed.rs`): it makes a [`Config`], starts a
-//! [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`]. An agent runs a model in a
-//! loop with the tools of the gateway, and yields its events:
+//! [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`], without agents with
+//! [`serve_gateway`]. An agent runs a model in a loop with the tools of the gateway, and yields its events:
 //!
 //! ```
 //! # use std::sync::Arc;

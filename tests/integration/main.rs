@@ -121,3 +121,4 @@ mod upstream;
 mod usable;
 mod user_sign_in;
 mod user_upstream;
+mod without_agents;
