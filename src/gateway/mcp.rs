@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
     use crate::Gateway;
-    use sekisho_config::OutboundConfig;
+    use sekisho_config::{McpServerSettings, OutboundConfig};
     use sekisho_core::call::{Arguments, CallContext, Caller, Via};
 
     fn function(name: &str) -> McpRegistration {
@@ -250,6 +250,19 @@ mod tests {
             .register(Administrator::of_tests(Ownership::Shared), function("f1"))
             .await
             .expect("one that is replaced needs no room");
+    }
+
+    #[tokio::test]
+    async fn a_function_is_left_out_where_the_configuration_has_a_server_of_its_name() {
+        let directory = TempDir::new().unwrap();
+        let gateway = gateway(&directory).await;
+        let by = Administrator::of_tests(Ownership::Tenant("acme".into()));
+        gateway.mcp_registrations.register(by, function("crm")).await.unwrap();
+        assert_eq!(gateway.mcp_servers.functions().len(), 1);
+        let mut config = Config::clone(&gateway.configuration.current_arc());
+        config.mcp.servers.insert("crm".to_owned(), McpServerSettings { disabled: true, ..Default::default() });
+        gateway.mcp_servers.configure(&config);
+        assert!(gateway.mcp_servers.functions().is_empty());
     }
 
     #[tokio::test]

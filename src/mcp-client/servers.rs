@@ -137,7 +137,8 @@ impl McpServers {
             }
         }
         let mut functions = BTreeMap::new();
-        for (name, registered) in self.added.lock().iter() {
+        // As a server that was added, a function is left out where the configuration has the name.
+        for (name, registered) in self.added.lock().iter().filter(|(name, _)| !config.mcp.servers.contains_key(*name)) {
             let Registered::Function(function) = registered else { continue };
             match self.function(function, config) {
                 Ok(definition) => _ = functions.insert(name.clone(), definition),
