@@ -225,7 +225,8 @@ impl Sources {
     }
 
     fn document_sources(&self) -> Vec<SourceStatus> {
-        let collections = self.tool_offer.collections.load();
+        let (collections, config) = (self.tool_offer.collections.load(), self.configuration.current());
+        let is_configured = |name: &str| config.openapi.collections.contains_key(name);
         let names: BTreeSet<_> = collections.loaded.keys().chain(collections.broken.keys()).collect();
         let status = |name: &String| {
             let loaded = collections.loaded.get(name);
@@ -241,7 +242,7 @@ impl Sources {
                     .degraded_since(&format!("openapi:{name}"))
                     .or(loaded.map(|collection| collection.loaded)),
                 reason: collections.broken.get(name).cloned(),
-                registered: self.collections.owner_of_registered(name).is_some(),
+                registered: !is_configured(name) && self.collections.owner_of_registered(name).is_some(),
                 owner: self.owner_of(SourceKind::Openapi, name),
                 collection: loaded.cloned(),
                 ..SourceStatus::new(SourceKind::Openapi, name, state)

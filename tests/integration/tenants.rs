@@ -1,6 +1,7 @@
 //! A tenant is a wall: what each route, form and method answers to each role about whose things, as tenants/matrix.yaml states it.
 
 mod callers;
+mod configured;
 mod matrix;
 mod owners;
 mod pages;

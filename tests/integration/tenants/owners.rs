@@ -21,7 +21,7 @@ use crate::openapi::document;
 const OTHERS: [Caller; 3] = [EVE, GIL, ROOT];
 
 /// The tenants acme and globex, and `default`; `more` is the rest of the configuration.
-fn yaml(more: &str) -> String {
+pub(super) fn yaml(more: &str) -> String {
     let mut keys = String::new();
     for Caller { id, key, tenant, roles, .. } in [ADA, ANN, EVE, GIL, ROOT] {
         writeln!(keys, "    - {{id: {id}, key: {key}, tenant: {tenant}, roles: [{roles}]}}").unwrap();
@@ -39,19 +39,19 @@ async fn send(app: &TestApp, by: Caller, method: Method, path: &str, body: &Valu
     answer(if body.is_null() { request } else { request.json(body) }).await
 }
 
-async fn get(app: &TestApp, by: Caller, path: &str) -> (StatusCode, Value) {
+pub(super) async fn get(app: &TestApp, by: Caller, path: &str) -> (StatusCode, Value) {
     send(app, by, Method::GET, path, &Value::Null).await
 }
 
-async fn post(app: &TestApp, by: Caller, path: &str, body: Value) -> (StatusCode, Value) {
+pub(super) async fn post(app: &TestApp, by: Caller, path: &str, body: Value) -> (StatusCode, Value) {
     send(app, by, Method::POST, path, &body).await
 }
 
-async fn remove(app: &TestApp, by: Caller, path: &str) -> (StatusCode, Value) {
+pub(super) async fn remove(app: &TestApp, by: Caller, path: &str) -> (StatusCode, Value) {
     send(app, by, Method::DELETE, path, &Value::Null).await
 }
 
-async fn call(app: &TestApp, by: Caller, tool: &str, arguments: Value) -> (StatusCode, Value) {
+pub(super) async fn call(app: &TestApp, by: Caller, tool: &str, arguments: Value) -> (StatusCode, Value) {
     post(app, by, &format!("/tools/{tool}/execute"), json!({"arguments": arguments})).await
 }
 
