@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::{Grants, Reason, Request, programs};
 
 /// A program in one of these files needs the files beside it.
-const SCRIPTS: [&str; 16] =
-    ["js", "mjs", "cjs", "ts", "mts", "tsx", "py", "pyz", "rb", "php", "pl", "sh", "jar", "lua", "r", "wasm"];
+const SCRIPTS: [&str; 17] =
+    ["js", "mjs", "cjs", "ts", "mts", "tsx", "py", "pyz", "rb", "php", "pl", "sh", "jar", "java", "lua", "r", "wasm"];
 
 /// A database in one of these files writes others beside it, and loses data if it cannot.
 const DATABASES: [&str; 7] = ["db", "db3", "sqlite", "sqlite3", "sqlitedb", "duckdb", "kuzu"];
@@ -67,7 +67,13 @@ fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<Pat
         return None;
     }
     let base = request.cwd.map(Path::to_owned).or_else(|| std::env::current_dir().ok())?;
-    let found = base.join(path).canonicalize().ok()?;
+    let named = base.join(path);
+    let may_be_made = || (text.contains('/') || is_database(path)) && path.extension().is_some();
+    let found = match named.canonicalize() {
+        Ok(found) => found,
+        Err(_) if may_be_made() => named.parent()?.canonicalize().ok()?.join(named.file_name()?),
+        Err(_) => return None,
+    };
     grants.cwd.get_or_insert(base);
     Some(found)
 }
@@ -82,8 +88,7 @@ fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Re
         grants.try_add(request, path, true, reason.clone());
         return;
     }
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
-    if SCRIPTS.contains(&&*extension) || programs::is_executable(path) {
+    if SCRIPTS.contains(&&*extension_of(path)) || programs::is_executable(path) {
         // Its own file is read-only: a server may not change its program.
         grants.try_add(request, path, false, reason.clone());
         programs::add_script(grants, request, path);
@@ -91,9 +96,17 @@ fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Re
     }
     let folder = path.parent().filter(|folder| super::refusal(request, folder).is_none());
     match folder {
-        Some(folder) if DATABASES.contains(&&*extension) => {
+        Some(folder) if is_database(path) => {
             grants.try_add(request, folder, true, reason.clone());
         }
         _ => grants.try_add(request, path, true, reason.clone()),
     }
+}
+
+fn is_database(path: &Path) -> bool {
+    DATABASES.contains(&&*extension_of(path))
+}
+
+fn extension_of(path: &Path) -> String {
+    path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase()
 }

@@ -124,6 +124,29 @@ fn what_an_entry_names_is_granted_and_nothing_that_holds_the_home_or_the_state()
     );
 }
 
+/// Relative to the folder in which the program starts.
+#[test]
+fn relative_paths_are_of_the_working_folder() {
+    let machine = Machine::new();
+    let (home, cwd) = (machine.path("home"), machine.path("data"));
+    let granted = |argument: &str| {
+        let request = Request { program: "own", args: vec![argument], home: Some(&home), ..Request::default() };
+        let grants = Grants::of(&Request { cwd: Some(&cwd), ..request });
+        let granted = grants.granted.into_iter().filter(|grant| grant.reason != Reason::Downloaded);
+        granted.map(|grant| (grant.path, grant.reason)).collect::<Vec<_>>()
+    };
+    let folder = (cwd.clone(), Reason::WorkingFolder);
+    assert_eq!(granted("./a.sqlite"), std::slice::from_ref(&folder));
+    assert_eq!(granted("new.db"), std::slice::from_ref(&folder));
+    let docs = [folder.clone(), (machine.path("home/docs"), Reason::Argument)];
+    for named in ["../home/docs", "../home/docs/new.txt"] {
+        assert_eq!(granted(named), docs, "{named}");
+    }
+    for word in ["script", "gpt-4.1", "https://example.com/a.json", "@scope/name"] {
+        assert_eq!(granted(word), std::slice::from_ref(&folder), "{word}");
+    }
+}
+
 #[test]
 fn a_link_to_something_private_is_refused() {
     let machine = Machine::new();
