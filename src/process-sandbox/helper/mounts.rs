@@ -104,8 +104,9 @@ fn below(root: &str, path: &Path) -> PathBuf {
 fn mount_memory(at: &Path, size: u64, mode: &str) -> Result<(), String> {
     let flags =
         MountFlags::NOSUID | MountFlags::NODEV | if size == 0 { MountFlags::RDONLY } else { MountFlags::empty() };
-    // Zero would be no limit.
-    let options = format!("size={},mode={mode}\0", size.max(4_096));
+    // Zero would be no limit. Each file takes memory of the kernel, also an empty one.
+    let (size, files) = (size.max(4_096), (size / 4_096).max(1));
+    let options = format!("size={size},nr_inodes={files},mode={mode}\0");
     let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).map_err(|error| error.to_string())?;
     mount("tmpfs", at, "tmpfs", flags, options).map_err(|error| format!("a tmpfs at {}: {error}", at.display()))
 }

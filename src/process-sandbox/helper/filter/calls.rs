@@ -10,12 +10,14 @@ use seccompiler::{BackendError, SeccompCmpOp, SeccompCondition, SeccompRule};
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Programs try these and go on without. `clone3` has its flags in memory, where a filter cannot see them; libraries fall back to `clone`.
-const UNKNOWN: [c_long; 5] = [
+const UNKNOWN: [c_long; 6] = [
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
+    // Its mode is in memory, too.
+    libc::SYS_openat2,
 ];
 
 const FORBIDDEN: &[c_long] = &[
@@ -99,6 +101,27 @@ const TERMINAL_INPUT: [u64; 2] = [libc::TIOCSTI, 0x541C];
 
 const PERSONALITY_IS_ASKED_FOR: u64 = 0xffff_ffff;
 
+/// Of `chmod` and its kin, each with the argument that is the mode. A file with these bits in a granted folder would have rights of its
+/// owner on the machine.
+const MODES: [(c_long, u8); 4] = [
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    // `fchmodat2`.
+    (452, 2),
+    (libc::SYS_mknodat, 2),
+];
+#[cfg(target_arch = "x86_64")]
+const MODES_HERE: &[(c_long, u8)] = &[(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_creat, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MODES_HERE: &[(c_long, u8)] = &[];
+
+/// Of `open`, which has a mode where it makes a file: the argument with the flags, before the mode.
+const OPENS: &[(c_long, u8)] = &[(libc::SYS_openat, 2)];
+#[cfg(target_arch = "x86_64")]
+const OPENS_HERE: &[(c_long, u8)] = &[(libc::SYS_open, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENS_HERE: &[(c_long, u8)] = &[];
+
 pub(super) fn unknown() -> Rules {
     UNKNOWN.into_iter().map(|call| (call, Vec::new())).collect()
 }
@@ -119,6 +142,24 @@ pub(super) fn forbidden() -> Result<Rules, BackendError> {
         SeccompRule::new(vec![is(0, number(family))?, has_bits(1, SOCKET_TYPES, number(libc::SOCK_RAW))?])
     };
     rules.insert(libc::SYS_socket, vec![raw(libc::AF_INET)?, raw(libc::AF_INET6)?]);
+    rules.extend(modes()?);
+    Ok(rules)
+}
+
+/// No file gets the bits by which others have the rights of its owner or group.
+fn modes() -> Result<Rules, BackendError> {
+    let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
+    let mut rules = Rules::new();
+    for (call, mode) in MODES.iter().chain(MODES_HERE) {
+        let with = bits.map(|bit| SeccompRule::new(vec![has_bits(*mode, bit, bit)?]));
+        rules.insert(*call, with.into_iter().collect::<Result<_, _>>()?);
+    }
+    let makes = number(libc::O_CREAT);
+    for (call, flags) in OPENS.iter().chain(OPENS_HERE) {
+        let with =
+            bits.map(|bit| SeccompRule::new(vec![has_bits(*flags, makes, makes)?, has_bits(*flags + 1, bit, bit)?]));
+        rules.insert(*call, with.into_iter().collect::<Result<_, _>>()?);
+    }
     Ok(rules)
 }
 

@@ -46,6 +46,7 @@ pub(super) fn mount_proc(profile: &Profile, applied: &mut Applied) -> Result<(),
     let Err(error) = mount("proc", &proc, "proc", flags, c"hidepid=2") else {
         applied.record(Layer::Processes, Ok(()));
         applied.record(Layer::ProcessLimit, limit_processes(&proc, profile.limits.processes));
+        limit_shared(&proc, profile.limits.memory_bytes);
         for name in tree::HIDDEN_IN_PROC {
             let at = proc.join(name);
             if at.exists() {
@@ -61,8 +62,12 @@ pub(super) fn mount_proc(profile: &Profile, applied: &mut Applied) -> Result<(),
     Ok(())
 }
 
-/// By the namespace, since Linux 6.14; before, by `RLIMIT_NPROC`, which does not hold root.
+/// By the namespace, since Linux 6.14; before, by `RLIMIT_NPROC`, which does not hold root. Before, the setting is the machine's, and root's
+/// user may change it without a capability.
 fn limit_processes(proc: &Path, most: u64) -> Result<(), String> {
+    if !is_at_least(&rustix::system::uname().release().to_string_lossy(), (6, 14)) {
+        return limit_of_user();
+    }
     let file = proc.join("sys/kernel/pid_max");
     let most = most.max(MIN_PROCESSES).to_string();
     let limited = fs::write(&file, &most).and_then(|()| fs::read_to_string(&file));
@@ -70,6 +75,24 @@ fn limit_processes(proc: &Path, most: u64) -> Result<(), String> {
         Ok(limit) if limit.trim() == most => Ok(()),
         _ => limit_of_user(),
     }
+}
+
+/// Limits of resources that all programs of one user share otherwise, where the kernel has the setting for a namespace.
+fn limit_shared(proc: &Path, memory: u64) {
+    // Of the IPC namespace, in pages.
+    _ = fs::write(proc.join("sys/kernel/shmall"), (memory / 4_096).to_string());
+    // In another user namespace these settings are the machine's.
+    let map = fs::read_to_string(proc.join("self/uid_map")).unwrap_or_default();
+    if map.split_whitespace().nth(2) == Some("1") {
+        for (setting, most) in [("max_inotify_instances", "64"), ("max_user_namespaces", "0")] {
+            _ = fs::write(proc.join("sys/user").join(setting), most);
+        }
+    }
+}
+
+fn is_at_least(release: &str, (major, minor): (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
 fn limit_of_user() -> Result<(), String> {
@@ -107,4 +130,23 @@ pub(super) fn make_etc(profile: &Profile) -> io::Result<()> {
         false => fs::read_to_string("/old/etc/resolv.conf").unwrap_or_default(),
     };
     fs::write(etc.join("resolv.conf"), resolver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        for (release, expected) in [
+            ("6.14.0-1-generic", true),
+            ("6.18.44-fc", true),
+            ("7.0", true),
+            ("6.9.1", false),
+            ("5.15.0", false),
+            ("unknown", false),
+        ] {
+            assert_eq!(is_at_least(release, (6, 14)), expected, "{release}");
+        }
+    }
 }

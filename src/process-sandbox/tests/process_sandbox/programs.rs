@@ -93,6 +93,23 @@ async fn granted_folders_are_readable_or_writable_through_their_links() {
     assert_eq!(fs::read_to_string(path("write/new")).unwrap(), "new\n");
 }
 
+/// On the machine, such a file would have the rights of the gateway's user.
+#[tokio::test]
+async fn no_file_gets_the_rights_of_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "import os, sys; os.chdir(sys.argv[1]); open('a', 'w').close(); os.chmod('a', 0o755)\n\
+                  for mode in (0o4755, 0o2755):\n\
+                  \tfor make in (lambda: os.chmod('a', mode), lambda: os.open('b', os.O_CREAT, mode), \
+                  lambda: os.fchmod(os.open('a', 0), mode), lambda: os.mknod('c', mode)):\n\
+                  \t\ttry: make(); print('made')\n\
+                  \t\texcept PermissionError: pass\n\
+                  print(oct(os.stat('a').st_mode))";
+    let mut profile = profile("python3", &["-c", script, folder.path().to_str().unwrap()]);
+    profile.folders.push(Folder { path: folder.path().to_owned(), write: true });
+    let ended = run(&profile).await;
+    assert_eq!((&*ended.output, &*ended.errors), ("0o100755\n", ""));
+}
+
 #[tokio::test]
 async fn a_kept_home_is_there_at_the_next_start_and_another_is_not() {
     let kept = tempfile::tempdir().unwrap();
