@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::process::{Resource, getrlimit};
 use tokio::task::AbortHandle;
 
 use super::calls::{Calls, Connecting, Handled};
@@ -20,7 +21,10 @@ use super::notification::{Answer, Listener};
 use super::{Connections, Handover, resolver, socket_options};
 
 /// Calls of a program that wait for their connection at once. A program beyond it is told to try again.
-const MAX_CONNECTING: usize = 1_024;
+const MAX_CONNECTING: u64 = 1_024;
+
+/// The part of the gateway's descriptors that the waiting calls of one program may have.
+const DESCRIPTORS_SHARE: u64 = 16;
 
 /// For an answer of the helper in the sandbox, which takes microseconds.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,12 +87,19 @@ impl Drop for Supervisor {
 const CALLS: u64 = 0;
 const STOP: u64 = 1;
 
+fn max_connecting() -> usize {
+    let share =
+        getrlimit(Resource::Nofile).maximum.map_or(MAX_CONNECTING, |descriptors| descriptors / DESCRIPTORS_SHARE);
+    share.min(MAX_CONNECTING).try_into().unwrap_or(usize::MAX)
+}
+
 struct Service {
     calls: Calls,
     /// Open until the end: epoll forgets closed descriptors.
     _stop: OwnedFd,
     epoll: OwnedFd,
     connecting: HashMap<u64, Connecting>,
+    max_connecting: usize,
     /// The key of the next one in `connecting`.
     next: u64,
     swept: Instant,
@@ -99,7 +110,8 @@ impl Service {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &calls.listener, EventData::new_u64(CALLS), EventFlags::IN)?;
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        Ok(Self { calls, _stop: stop, epoll, connecting: HashMap::new(), next: STOP + 1, swept: Instant::now() })
+        let (connecting, max_connecting, swept) = (HashMap::new(), max_connecting(), Instant::now());
+        Ok(Self { calls, _stop: stop, epoll, connecting, max_connecting, next: STOP + 1, swept })
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -145,7 +157,7 @@ impl Service {
     }
 
     fn wait_for(&mut self, connecting: Connecting) -> Result<(), Errno> {
-        if self.connecting.len() >= MAX_CONNECTING {
+        if self.connecting.len() >= self.max_connecting {
             return Err(Errno::AGAIN);
         }
         let key = self.next;
