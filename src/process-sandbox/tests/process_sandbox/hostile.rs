@@ -1,109 +1,167 @@
 //! Programs that try to leave their sandbox, or to reach something else. Each prints its successes.
 
-use std::fs;
-use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod neighbour;
+mod outside;
 
-use super::common::{self, Ended, profile, run};
-use sekisho_process_sandbox::{Folder, Layer, Limits, Profile};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-const PROGRAMS: &str = include_str!("hostile_programs.txt");
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::neighbour::Neighbour;
+use self::outside::{Outside, SECRET};
+use super::common;
+use sekisho_process_sandbox::network::Supervisor;
+use sekisho_process_sandbox::{Applied, Layer, Profile, Started, start};
+
+/// Programs in Python. The line before each is `## NAME: EXPECTED`.
+const TABLE: [&str; 5] = [
+    include_str!("hostile_servers/files.txt"),
+    include_str!("hostile_servers/kernel.txt"),
+    include_str!("hostile_servers/life.txt"),
+    include_str!("hostile_servers/network.txt"),
+    include_str!("hostile_servers/resources.txt"),
+];
 const PRELUDE: &str = include_str!("prelude.py");
-const SECRET: &str = "the-content-of-the-secret";
 
-/// The world outside of the sandbox, which must stay unchanged.
-struct Outside {
-    folder: tempfile::TempDir,
-    port: std::net::TcpListener,
-    listeners: Vec<UnixListener>,
-    process: Child,
-    _inherited: fs::File,
+/// The time of one program.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A program that writes without end is read to its end, as the gateway does, and this much is kept.
+const KEPT_OUTPUT: usize = 1 << 20;
+
+/// The observation of a program's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// The kernel, the sandbox or the gateway says no.
+    Refused,
+    /// There is nothing that could be reached.
+    Empty,
+    /// It gets something up to a limit.
+    Bounded,
+    /// It goes on until it is ended from outside.
+    Ended,
 }
 
-impl Outside {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::write(path("secret"), SECRET).unwrap();
-        fs::create_dir(path("program")).unwrap();
-        fs::write(path("program/tool"), "#!/bin/sh\n").unwrap();
-        let abstract_name = SocketAddr::from_abstract_name(folder.path().to_str().unwrap()).unwrap();
-        let listeners =
-            vec![UnixListener::bind(path("gateway.sock")).unwrap(), UnixListener::bind_addr(&abstract_name).unwrap()];
-        listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        port.set_nonblocking(true).unwrap();
-        let process = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
-        let inherited = fs::File::open(path("secret")).unwrap();
-        clear_close_on_exec(&inherited);
-        Self { folder, port, listeners, process, _inherited: inherited }
-    }
+struct HostileProgram {
+    name: &'static str,
+    expected: Expected,
+    script: String,
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
+fn programs() -> impl Iterator<Item = HostileProgram> {
+    TABLE.iter().flat_map(|text| text.split("## ").filter(|part| !part.is_empty())).map(|part| {
+        let (line, script) = part.split_once('\n').unwrap();
+        let (name, expected) = line.rsplit_once(": ").unwrap();
+        let expected = match expected {
+            "refused" => Expected::Refused,
+            "empty" => Expected::Empty,
+            "bounded" => Expected::Bounded,
+            "ended" => Expected::Ended,
+            other => panic!("{name}: {other}"),
+        };
+        let script = format!("{PRELUDE}{script}\nprint('done', flush=True)\nos._exit(0)\n");
+        HostileProgram { name, expected, script }
+    })
+}
 
-    fn profile(&self, script: &str) -> Profile {
-        let mut profile = profile("python3", &["-c", script]);
-        profile.folders.push(Folder { path: self.path("program"), write: false });
-        profile.limits =
-            Limits { processes: 200, memory_bytes: 1 << 30, temporary_bytes: 16 << 20, ..Limits::default() };
-        let text = |path: &Path| path.to_str().unwrap().to_owned();
-        profile.env.extend([
-            ("SECRET".to_owned(), text(&self.path("secret"))),
-            ("FOLDER".to_owned(), text(self.folder.path())),
-            ("SOCKET".to_owned(), text(&self.path("gateway.sock"))),
-            ("ABSTRACT".to_owned(), text(self.folder.path())),
-            ("PORT".to_owned(), self.port.local_addr().unwrap().port().to_string()),
-            ("PROCESS".to_owned(), self.process.id().to_string()),
-            ("PROGRAM".to_owned(), text(&self.path("program/tool"))),
-        ]);
-        profile
-    }
+/// The traces of one program.
+struct Observed {
+    output: String,
+    errors: String,
+    applied: Applied,
+    /// It was ended from outside.
+    went_on: bool,
+    left_behind: Vec<String>,
+}
 
-    /// Changes and connections that a program made.
-    fn changes(&mut self) -> Vec<&'static str> {
-        let mut changes = Vec::new();
-        let mut check = |is_unchanged: bool, what| (!is_unchanged).then(|| changes.push(what));
-        check(self.process.try_wait().unwrap().is_none(), "the process was ended");
-        check(fs::read_to_string(self.path("program/tool")).unwrap() == "#!/bin/sh\n", "the program was written");
-        check(fs::read_dir(self.path("program")).unwrap().count() == 1, "a file was written beside the program");
-        check(self.port.accept().is_err(), "the port was connected to");
-        check(self.listeners.iter().all(|listener| listener.accept().is_err()), "a Unix socket was connected to");
-        changes
+/// Reads a stream to its end.
+fn drain(mut stream: impl AsyncRead + Send + Unpin + 'static) -> (watch::Receiver<String>, JoinHandle<()>) {
+    let (sender, receiver) = watch::channel(String::new());
+    let reading = tokio::spawn(async move {
+        let mut part = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = stream.read(&mut part).await {
+            sender.send_modify(|text| {
+                if text.len() < KEPT_OUTPUT {
+                    text.push_str(&String::from_utf8_lossy(&part[..length]));
+                }
+            });
+        }
+    });
+    (receiver, reading)
+}
+
+/// Runs a program to its end, or ends it when its neighbour was served.
+async fn observe(
+    program: &HostileProgram,
+    profile: &Profile,
+    outside: &Outside,
+    neighbour: &mut Neighbour,
+) -> Observed {
+    let Started { mut child, applied, handover, .. } = start(profile, false).await.unwrap();
+    let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::clone(&outside.policy) as _).unwrap());
+    let namespace = std::fs::read_link(format!("/proc/{}/ns/pid_for_children", child.id().unwrap())).ok();
+    let (mut output, reading_output) = drain(child.stdout.take().unwrap());
+    let (errors, reading_errors) = drain(child.stderr.take().unwrap());
+    let went_on = program.expected == Expected::Ended;
+    if went_on {
+        let begins = output.wait_for(|text| text.contains("ready\n"));
+        let begun = tokio::time::timeout(TIMEOUT, begins).await.is_ok_and(|text| text.is_ok());
+        assert!(begun, "{}: it does not begin: {}", program.name, errors.borrow().as_str());
+        neighbour.ask(program.name).await;
+        child.start_kill().unwrap();
+    } else {
+        drop(child.stdin.take());
+    }
+    let ends = tokio::time::timeout(TIMEOUT, async {
+        child.wait().await.unwrap();
+        reading_output.await.unwrap();
+        reading_errors.await.unwrap();
+    });
+    assert!(ends.await.is_ok(), "{}: it does not end: {}", program.name, output.borrow().as_str());
+    drop(supervisor);
+    let left_behind = left_behind(outside, namespace.as_ref()).await;
+    let (output, errors) = (output.borrow().clone(), errors.borrow().clone());
+    Observed { output, errors, applied, went_on, left_behind }
+}
+
+/// Processes that there are after the end of a sandbox. The kernel takes a moment to end them.
+async fn left_behind(outside: &Outside, namespace: Option<&PathBuf>) -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut left = common::running_with(outside.path("").to_str().unwrap());
+        left.retain(|process| !outside.is_neighbour(process));
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let is_in = |process: &std::fs::DirEntry| {
+            namespace.is_some() && std::fs::read_link(process.path().join("ns/pid")).ok().as_ref() == namespace
+        };
+        left.extend(processes.filter(is_in).map(|process| process.path().display().to_string()));
+        if left.is_empty() || Instant::now() > until {
+            return left;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-impl Drop for Outside {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
-}
-
-#[expect(unsafe_code, reason = "the standard library closes all its files on exec")]
-fn clear_close_on_exec(file: &fs::File) {
-    // SAFETY: the descriptor is open.
-    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) }, 0);
-}
-
-fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
-    PROGRAMS.split("\n## ").skip(1).map(|program| program.split_once('\n').unwrap())
-}
-
-/// The successes of a hostile program.
-fn faults(script_ended: &Ended, outside: &mut Outside) -> Vec<String> {
-    let Ended { output, errors, applied, .. } = script_ended;
+/// What is wrong with the end of a hostile program.
+fn faults(program: &HostileProgram, observed: &Observed, outside: &mut Outside) -> Vec<String> {
+    let Observed { output, errors, applied, went_on, left_behind } = observed;
     let mut faults: Vec<_> = outside.changes().into_iter().map(str::to_owned).collect();
     faults.extend(output.lines().filter(|line| line.contains("REACHED")).map(str::to_owned));
+    faults.extend(left_behind.iter().map(|process| format!("left behind: {process}")));
     if format!("{output}{errors}").contains(SECRET) {
         faults.push("the secret was read".to_owned());
     }
-    if !output.ends_with("done\n") {
-        faults.push(format!("it did not come to its end: {errors}"));
+    if output.ends_with("done\n") == *went_on {
+        faults.push(format!("its end is another: {output} {errors}"));
+    }
+    let says_no = output.lines().any(|line| line.starts_with("refused "));
+    if matches!(program.expected, Expected::Refused | Expected::Bounded) && !says_no {
+        faults.push(format!("nothing was refused: {output} {errors}"));
     }
     // The tests are run on machines that have all of them.
     let missing = applied.missing.iter().filter(|missing| missing.layer != Layer::ProcessLimit);
@@ -113,30 +171,40 @@ fn faults(script_ended: &Ended, outside: &mut Outside) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_programs_reach_nothing() {
-    assert!(programs().count() >= 35);
+    assert!(programs().count() >= 95);
+    let chosen = std::env::var("HOSTILE").unwrap_or_default();
     let mut found = Vec::new();
     let mut outside = Outside::new();
-    for (name, program) in programs() {
-        let script = format!("{PRELUDE}{program}\nprint('done', flush=True)\nos._exit(0)\n");
-        let ended = run(&outside.profile(&script)).await;
-        found.extend(faults(&ended, &mut outside).into_iter().map(|fault| format!("{name}: {fault}")));
-        let left = common::running_with(outside.folder.path().to_str().unwrap());
-        found.extend(left.into_iter().map(|process| format!("{name}: left behind: {process}")));
+    let mut neighbour = Neighbour::start(&outside).await;
+    outside.neighbours.push(neighbour.processes());
+    for program in programs().filter(|program| program.name.contains(&chosen)) {
+        let profile = outside.profile(&program.script, neighbour.port);
+        let begun = Instant::now();
+        let observed = observe(&program, &profile, &outside, &mut neighbour).await;
+        println!("{}: {:?} after {:?}", program.name, program.expected, begun.elapsed());
+        neighbour.ask(program.name).await;
+        let faults = faults(&program, &observed, &mut outside);
+        found.extend(faults.into_iter().map(|fault| format!("{}: {fault}", program.name)));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The test above can fail: without the sandbox the same programs have successes.
+/// The test above can fail: without the sandbox the same programs reach what they try.
 #[test]
 fn without_a_sandbox_the_programs_reach_what_they_try() {
     let outside = Outside::new();
-    for name in
-        ["secret by its path", "socket of the gateway", "ports of the machine", "environments of other processes"]
-    {
-        let (_, program) = programs().find(|(own, _)| *own == name).unwrap();
-        let profile = outside.profile("");
+    for name in [
+        "secret by its path",
+        "secret by a link in a folder that it may write",
+        "socket of the gateway",
+        "ports of the machine",
+        "environments of other processes",
+        "home of another server",
+    ] {
+        let program = programs().find(|program| program.name == name).unwrap();
+        let profile = outside.profile("", 0);
         let mut command = Command::new("python3");
-        let output = command.args(["-c", &format!("{PRELUDE}{program}")]).envs(profile.env).output().unwrap();
+        let output = command.args(["-c", &program.script]).envs(profile.env).output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
         assert!(output.contains("REACHED"), "{name}: {output}");
     }

@@ -40,10 +40,22 @@ def refuse():
 def attempt(what, action):
     try:
         result = action()
-    except (OSError, MemoryError, ValueError, IndexError, OverflowError, subprocess.SubprocessError) as error:
+    except (OSError, MemoryError, ValueError, IndexError, OverflowError, RuntimeError, subprocess.SubprocessError) as error:
         print("refused", what, type(error).__name__, error, flush=True)
     else:
         print("REACHED", what, result, flush=True)
+
+
+def checked(answer):
+    """The answer of a function of C."""
+    if answer == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
+
+
+def fill(path, mebibytes):
+    with open(path, "wb") as file:
+        for n in range(mebibytes): file.write(bytes(1 << 20))
 
 
 def home(name):
