@@ -4,6 +4,7 @@ mod named;
 mod programs;
 
 use std::fmt;
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -72,9 +73,11 @@ pub struct Grants {
     pub cwd: Option<PathBuf>,
 }
 
-/// Downloaded programs in the home, which are large and contain no credentials.
-const DOWNLOADED: [&str; 4] =
-    [".cache/ms-playwright", ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+/// Folders in the home with downloaded programs, each in a folder of its own.
+const DOWNLOADED: [&str; 4] = [BROWSERS, ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+
+/// Has folders such as `chromium-1187`; others are profiles with cookies (`mcp-chrome-…`) and lists that Playwright writes.
+const BROWSERS: &str = ".cache/ms-playwright";
 
 impl Grants {
     /// Reads the file system; changes nothing.
@@ -89,9 +92,7 @@ impl Grants {
         }
         named::add(&mut grants, request);
         programs::add(&mut grants, request);
-        for downloaded in request.home.iter().flat_map(|home| DOWNLOADED.map(|name| home.join(name))) {
-            grants.add_program(request, &downloaded, Reason::Downloaded);
-        }
+        grants.add_downloaded(request);
         grants.granted.sort();
         grants
     }
@@ -135,6 +136,22 @@ impl Grants {
         }
     }
 
+    /// Not the folders themselves: installers write into them.
+    fn add_downloaded(&mut self, request: &Request<'_>) {
+        for folder in DOWNLOADED {
+            let entries = request.home.and_then(|home| fs::read_dir(home.join(folder)).ok());
+            for entry in entries.into_iter().flatten().filter_map(Result::ok) {
+                let is_program = entry.file_name().to_str().is_some_and(|name| match folder {
+                    BROWSERS => is_browser(name),
+                    _ => !name.starts_with('.'),
+                });
+                if is_program {
+                    self.add_program(request, &entry.path(), Reason::Downloaded);
+                }
+            }
+        }
+    }
+
     fn insert(&mut self, path: &Path, write: bool, reason: Reason) {
         match self.granted.iter_mut().find(|grant| grant.path == path) {
             // The configured grant says how it is used.
@@ -143,6 +160,12 @@ impl Grants {
             None => self.granted.push(Grant { path: path.to_owned(), write, reason }),
         }
     }
+}
+
+/// A name with a version.
+fn is_browser(name: &str) -> bool {
+    let version = name.rsplit_once('-').map(|(_, version)| version.parse::<u32>());
+    matches!(version, Some(Ok(_))) && !name.starts_with("mcp-")
 }
 
 /// Why a path cannot be granted: also where a link leads there.

@@ -168,3 +168,28 @@ fn a_program_has_the_folders_that_it_is_made_of() {
     assert_eq!(granted("@/home/.local/bin/tool"), tool);
     assert_eq!(granted("missing"), [""; 0]);
 }
+
+/// Profiles of browsers are beside the browsers.
+#[test]
+fn downloaded_programs_are_granted_one_by_one() {
+    let machine = Machine::new();
+    let folders = ["chromium-1187", "chromium_headless_shell-1187", "mcp-chrome-1234567", "mcp-chrome-profile", "b"];
+    for folder in folders.map(|name| format!("home/.cache/ms-playwright/{name}")) {
+        fs::create_dir_all(machine.path(&folder)).unwrap();
+    }
+    for folder in ["home/.cache/puppeteer/chrome", "home/.local/share/uv/tools/.tmp"] {
+        fs::create_dir_all(machine.path(folder)).unwrap();
+    }
+    let home = machine.path("home");
+    let grants = Grants::of(&Request { program: "sh", path: "/bin", home: Some(&home), ..Request::default() });
+    let downloaded = grants.granted.iter().filter(|grant| grant.reason == Reason::Downloaded);
+    let downloaded = downloaded.map(|grant| grant.path.strip_prefix(&home).unwrap().to_str().unwrap());
+    let expected = [
+        ".cache/ms-playwright/chromium-1187",
+        ".cache/ms-playwright/chromium_headless_shell-1187",
+        ".cache/puppeteer/chrome",
+        ".local/share/uv/python/cpython",
+        ".local/share/uv/tools/tool",
+    ];
+    assert_eq!(downloaded.collect::<Vec<_>>(), expected);
+}
