@@ -5,21 +5,28 @@ pub(crate) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
 
 /// Of `/etc`: what libraries read. No keys, no passwords, no configuration of services.
-pub(super) const ETC: [&str; 50] = [
+pub(super) const ETC: [&str; 61] = [
     "ImageMagick-6",
     "ImageMagick-7",
+    "R",
     "alternatives",
     "bash.bashrc",
     "bindresvport.blacklist",
     "ca-certificates",
     "ca-certificates.conf",
+    "chromium",
+    "chromium-browser",
+    "chromium.d",
     "crypto-policies",
     "debian_version",
     "default/locale",
     "environment",
     "ethertypes",
+    "firefox",
+    "firefox-esr",
     "fonts",
     "gai.conf",
+    "ghostscript",
     "host.conf",
     "hosts",
     "inputrc",
@@ -31,6 +38,7 @@ pub(super) const ETC: [&str; 50] = [
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
+    "libreoffice",
     "locale.alias",
     "locale.conf",
     "localtime",
@@ -39,7 +47,9 @@ pub(super) const ETC: [&str; 50] = [
     "mime.types",
     "nsswitch.conf",
     "odbcinst.ini",
+    "opt/chrome",
     "os-release",
+    "perl",
     "pip.conf",
     "pki/ca-trust",
     "pki/java",
@@ -55,6 +65,7 @@ pub(super) const ETC: [&str; 50] = [
     "ssl/certs",
     "ssl/openssl.cnf",
     "terminfo",
+    "texmf",
     "timezone",
 ];
 
