@@ -1,5 +1,6 @@
 //! Runs a program in a sandbox, with its streams passed through: `in_sandbox ENTRY`. The entry is JSON with the members that an MCP
-//! server's has: `command`, `args`, `env`, `cwd` and `sandbox`. The program may connect to the machine's ports that `ports` lists.
+//! server's has: `command`, `args`, `env` and `cwd`, and what its `sandbox` has. The program may connect to the machine's ports that
+//! `ports` lists.
 
 use std::error::Error;
 use std::io;
@@ -34,6 +35,9 @@ struct Entry {
     private: Vec<PathBuf>,
     #[serde(default)]
     ports: Vec<u16>,
+    /// Says which layers there are, and begins with less than all.
+    #[serde(default)]
+    layers: bool,
 }
 
 /// Allows public addresses of the hosts.
@@ -91,7 +95,13 @@ async fn run(entry: Entry) -> Result<ExitCode, Box<dyn Error>> {
         },
         ports: entry.ports.clone(),
     };
-    let Started { mut child, handover, .. } = start(&profile(entry)?, true).await?;
+    let says_layers = entry.layers;
+    let Started { mut child, applied, handover } = start(&profile(entry)?, !says_layers).await?;
+    if says_layers {
+        let layers: Vec<_> = applied.layers.iter().map(|layer| layer.name()).collect();
+        let text = format!("layers: {}\nmissing: {}\n", layers.join(", "), applied.missing_text());
+        tokio::io::stderr().write_all(text.as_bytes()).await?;
+    }
     let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::new(policy))).transpose()?;
     let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
