@@ -109,7 +109,8 @@ async fn run(entry: Entry) -> Result<ExitCode, Box<dyn Error>> {
     };
     tokio::spawn(pass_on(tokio::io::stdin(), input));
     let (output, errors) = tokio::join!(pass_on(output, tokio::io::stdout()), pass_on(errors, tokio::io::stderr()));
-    (output?, errors?);
+    output?;
+    errors?;
     let status = child.wait().await?;
     drop(supervisor);
     let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());

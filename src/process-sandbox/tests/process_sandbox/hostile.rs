@@ -47,6 +47,13 @@ enum Expected {
     Ended,
 }
 
+const OBSERVATIONS: [(&str, Expected); 4] = [
+    ("refused", Expected::Refused),
+    ("empty", Expected::Empty),
+    ("bounded", Expected::Bounded),
+    ("ended", Expected::Ended),
+];
+
 struct HostileProgram {
     name: &'static str,
     expected: Expected,
@@ -57,13 +64,7 @@ fn programs() -> impl Iterator<Item = HostileProgram> {
     TABLE.iter().flat_map(|text| text.split("## ").filter(|part| !part.is_empty())).map(|part| {
         let (line, script) = part.split_once('\n').unwrap();
         let (name, expected) = line.rsplit_once(": ").unwrap();
-        let expected = match expected {
-            "refused" => Expected::Refused,
-            "empty" => Expected::Empty,
-            "bounded" => Expected::Bounded,
-            "ended" => Expected::Ended,
-            other => panic!("{name}: {other}"),
-        };
+        let (_, expected) = OBSERVATIONS.into_iter().find(|(word, _)| *word == expected).unwrap();
         let script = format!("{PRELUDE}{script}\nprint('done', flush=True)\nos._exit(0)\n");
         HostileProgram { name, expected, script }
     })

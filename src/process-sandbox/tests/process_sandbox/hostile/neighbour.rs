@@ -57,7 +57,7 @@ impl Neighbour {
     pub(super) async fn ask(&mut self, beside: &str) {
         self.input.write_all(b"question\n").await.unwrap();
         let answer = tokio::time::timeout(TIMEOUT, self.lines.next_line()).await;
-        let answer = answer.unwrap_or_else(|_| panic!("the neighbour does not answer beside `{beside}`"));
-        assert_eq!(answer.unwrap().as_deref(), Some("question"), "{beside}");
+        assert!(answer.is_ok(), "the neighbour does not answer beside `{beside}`");
+        assert_eq!(answer.unwrap().unwrap().as_deref(), Some("question"), "{beside}");
     }
 }
