@@ -23,6 +23,7 @@ use rustix::net::{
 use super::address::{self, Address, MAX_ADDRESS, is_own};
 use super::helper::{socket_inside, watch_inside};
 use super::notification::{Answer, Call, Listener};
+use super::target::SharedSocket;
 use super::{Connections, socket_options, target};
 
 /// The program's calls, and what answers them.
@@ -48,7 +49,7 @@ pub(super) enum Handled {
 /// A call of `connect` on a socket that waits.
 pub(super) struct Connecting {
     pub(super) id: u64,
-    pub(super) socket: OwnedFd,
+    pub(super) socket: SharedSocket,
     address: SocketAddr,
     /// The program's limit for the wait (`SO_SNDTIMEO`).
     pub(super) until: Option<Instant>,
@@ -166,8 +167,8 @@ impl Calls {
     }
 
     /// A duplicate of the call's first argument.
-    fn socket_of(&self, call: &Call) -> Result<(OwnedFd, Kind), Errno> {
-        let socket = target::duplicate(call, call.int(0))?;
+    fn socket_of(&self, call: &Call) -> Result<(SharedSocket, Kind), Errno> {
+        let socket = SharedSocket::new(target::duplicate(call, call.int(0))?);
         self.still_waits(call)?;
         let kind = match socket_domain(&socket)? {
             AddressFamily::INET | AddressFamily::INET6 if socket_type(&socket)? == SocketType::STREAM => Kind::Tcp,
@@ -191,7 +192,7 @@ impl Calls {
     }
 
     /// The socket, or one of the program's namespace in its place. A socket with a connection stays.
-    fn inside(&self, call: &Call, socket: OwnedFd, connected: Errno) -> Result<OwnedFd, Errno> {
+    fn inside(&self, call: &Call, socket: SharedSocket, connected: Errno) -> Result<SharedSocket, Errno> {
         if socket_options::namespace(socket.as_fd())? != self.outside {
             return Ok(socket);
         }
@@ -208,7 +209,7 @@ impl Calls {
 
     /// The socket, or one of the gateway's namespace in its place. It is of the program's when it was bound before, or
     /// connected to loopback.
-    fn outside(&self, call: &Call, socket: OwnedFd) -> Result<OwnedFd, Errno> {
+    fn outside(&self, call: &Call, socket: SharedSocket) -> Result<SharedSocket, Errno> {
         if socket_options::namespace(socket.as_fd())? == self.outside {
             return Ok(socket);
         }
@@ -220,7 +221,8 @@ impl Calls {
 
     /// Puts a socket in the place of another, with its options, at all its descriptors and in every `epoll` of the
     /// program's process.
-    fn replace(&self, call: &Call, old: &OwnedFd, new: OwnedFd) -> Result<OwnedFd, Errno> {
+    fn replace(&self, call: &Call, old: &SharedSocket, new: OwnedFd) -> Result<SharedSocket, Errno> {
+        let new = SharedSocket::new(new);
         socket_options::copy(old.as_fd(), new.as_fd());
         fcntl_setfl(&new, fcntl_getfl(old)?)?;
         let uses = target::uses_of(call, fstat(old)?.st_ino);
@@ -244,7 +246,7 @@ fn socket_outside(family: AddressFamily) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn begin(call: &Call, socket: OwnedFd, address: SocketAddr) -> Result<Handled, Errno> {
+fn begin(call: &Call, socket: SharedSocket, address: SocketAddr) -> Result<Handled, Errno> {
     let waits = !fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
     match connect_without_waiting(&socket, address) {
         Err(Errno::INPROGRESS | Errno::ALREADY) if waits => {
@@ -257,7 +259,7 @@ fn begin(call: &Call, socket: OwnedFd, address: SocketAddr) -> Result<Handled, E
 }
 
 /// The flag belongs to the socket, which the program shares; it has it for the time of one call.
-fn connect_without_waiting(socket: &OwnedFd, address: SocketAddr) -> Result<(), Errno> {
+fn connect_without_waiting(socket: &SharedSocket, address: SocketAddr) -> Result<(), Errno> {
     let flags = fcntl_getfl(socket)?;
     if flags.contains(OFlags::NONBLOCK) {
         return connect(socket, &address);

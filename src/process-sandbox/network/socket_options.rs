@@ -66,6 +66,19 @@ fn differing(from: BorrowedFd<'_>, to: BorrowedFd<'_>, level: i32, option: i32) 
     (get(to, level, option).ok()? != value).then_some(value)
 }
 
+/// Maximum time for which a close of the socket waits for its peer, in seconds.
+const MAX_LINGER: i32 = 1;
+
+/// Shortens the time for which a close of the socket waits.
+pub(super) fn shorten_linger(socket: BorrowedFd<'_>) {
+    let Ok(value) = get(socket, SOL_SOCKET, libc::SO_LINGER) else { return };
+    let Ok([a, b, c, d, seconds @ ..]) = <[u8; 8]>::try_from(value) else { return };
+    let is_on = i32::from_ne_bytes([a, b, c, d]) != 0;
+    if is_on && i32::from_ne_bytes(seconds) > MAX_LINGER {
+        _ = set(socket, SOL_SOCKET, libc::SO_LINGER, &[1_i32.to_ne_bytes(), MAX_LINGER.to_ne_bytes()].concat());
+    }
+}
+
 /// The number of the socket's network namespace, by which it is compared with others.
 ///
 /// # Errors

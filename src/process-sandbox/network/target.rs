@@ -2,16 +2,40 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::notification::Call;
+use super::socket_options;
 
 /// `PIDFD_THREAD`, since Linux 6.9: a descriptor for a thread that is not the first of its process.
 const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.unsigned_abs());
+
+/// A socket that the program may have, too. The last one who closes it waits where it has `SO_LINGER`: as long as the program and
+/// its peer like, also after the program has ended.
+#[derive(Debug)]
+pub(super) struct SharedSocket(OwnedFd);
+
+impl SharedSocket {
+    pub(super) const fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl Drop for SharedSocket {
+    fn drop(&mut self) {
+        socket_options::shorten_linger(self.as_fd());
+    }
+}
+
+impl AsFd for SharedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// A descriptor of this process for the same file as the program's descriptor `fd`: a socket with all its state.
 ///
@@ -120,7 +144,26 @@ fn watch(epoll: RawFd, line: &str, inode: u64) -> Option<Watch> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use rustix::net::sockopt::set_socket_linger;
+
     use super::*;
+
+    #[test]
+    fn the_close_of_a_socket_waits_for_no_peer() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _reads_nothing = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 65_536]).is_ok() {}
+        set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
+        let begun = Instant::now();
+        drop(SharedSocket::new(socket.into()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    }
 
     #[test]
     fn a_registration_is_read_from_the_kernels_text() {
