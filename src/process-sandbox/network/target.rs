@@ -1,7 +1,7 @@
 //! Descriptors and memory of the program that a waiting call refers to. The gateway takes copies of them.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
@@ -13,6 +13,12 @@ use super::socket_options;
 
 /// `PIDFD_THREAD`, since Linux 6.9: a descriptor for a thread that is not the first of its process.
 const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.unsigned_abs());
+
+/// Bytes of the registrations with one `epoll` that are read: some 10 000.
+const MAX_REGISTRATIONS_TEXT: u64 = 1 << 20;
+
+/// Registrations of one socket that move to the socket in its place.
+const MAX_WATCHES: usize = 1_024;
 
 /// A socket that the program may have, too. The last one who closes it waits where it has `SO_LINGER`: as long as the program and
 /// its peer like, also after the program has ended.
@@ -124,11 +130,22 @@ pub(super) fn uses_of(call: &Call, inode: u64) -> Uses {
             uses.descriptors.push(descriptor);
         } else if link.as_os_str() == "anon_inode:[eventpoll]" {
             let path = format!("/proc/{}/fdinfo/{descriptor}", call.thread);
-            let information = fs::read_to_string(path).unwrap_or_default();
+            let information = start_of(&path);
             uses.watches.extend(information.lines().filter_map(|line| watch(descriptor, line, inode)));
+            uses.watches.truncate(MAX_WATCHES);
         }
     }
     uses
+}
+
+/// The start of a file. A program can have millions of registrations.
+fn start_of(path: &str) -> String {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_REGISTRATIONS_TEXT).read_to_string(&mut text));
+    if read.is_err() {
+        text.clear();
+    }
+    text
 }
 
 /// Reads a line such as `tfd: 5 events: 19 data: 5  pos:0 ino:61ef sdev:1`.
@@ -163,6 +180,14 @@ mod tests {
         let begun = Instant::now();
         drop(SharedSocket::new(socket.into()));
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn only_the_start_of_many_registrations_is_read() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![b'x'; 3 << 20]).unwrap();
+        assert_eq!(start_of(file.path().to_str().unwrap()).len(), 1 << 20);
+        assert_eq!(start_of("/proc/self/none"), "");
     }
 
     #[test]
