@@ -217,7 +217,8 @@ fn setsockopt() -> Vec<Step> {
 /// Requests about the interfaces of a socket's namespace.
 fn ioctl(about_interfaces: Action) -> Vec<Step> {
     const FIRST: u32 = 0x8910;
-    const AFTER: u32 = 0x8a00;
+    // With those about radio interfaces, from 0x8b00 on.
+    const AFTER: u32 = 0x8c00;
     vec![
         argument(1),
         WhenAtLeast(AFTER, vec![Return(ALLOW)]),
@@ -328,7 +329,8 @@ mod tests {
             (libc::SYS_setsockopt, [3, libc::SOL_SOCKET, libc::IP_OPTIONS, 0], ALLOW),
             (libc::SYS_ioctl, [3, 0x5401, 0, 0], ALLOW),
             (libc::SYS_ioctl, [3, 0x8912, 0, 0], NOTIFY),
-            (libc::SYS_ioctl, [3, 0x8a00, 0, 0], ALLOW),
+            (libc::SYS_ioctl, [3, 0x8b1b, 0, 0], NOTIFY),
+            (libc::SYS_ioctl, [3, 0x8c00, 0, 0], ALLOW),
             (libc::SYS_io_uring_setup, [1, 0, 0, 0], refuse(libc::ENOSYS)),
         ] {
             let found = answer(&program, NATIVE, call, args.map(argument_of));
