@@ -22,6 +22,9 @@ const RATE: u32 = 50;
 /// Look-ups at once after a pause.
 const BURST: u32 = 500;
 
+/// After an error of the socket.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Answers look-ups until it is aborted.
 pub(super) fn start(socket: OwnedFd, connections: Arc<dyn Connections>) -> io::Result<AbortHandle> {
     let socket = std::net::UdpSocket::from(socket);
@@ -37,8 +40,11 @@ async fn serve(socket: Arc<UdpSocket>, connections: Arc<dyn Connections>) {
     loop {
         let received = socket.recv_from(&mut message).await;
         while lookups.try_join_next().is_some() {}
-        // The error is of a program that has closed its socket.
-        let Ok((length, asker)) = received else { continue };
+        let Ok((length, asker)) = received else {
+            // None is expected, and the next call would have it at once.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
         let Some(question) = message.get(..length).and_then(Question::parse) else { continue };
         if lookups.len() < MAX_LOOKUPS {
             let may_ask = allowance.take();
