@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use super::address::{self, Address, MAX_ADDRESS, is_own};
-use super::helper::{socket_inside, watch_inside};
+use super::helper::Helper;
 use super::notification::{Answer, Call, Listener};
 use super::target::SharedSocket;
 use super::{Connections, socket_options, target};
@@ -30,7 +30,7 @@ use super::{Connections, socket_options, target};
 pub(super) struct Calls {
     pub(super) listener: Listener,
     /// Where sockets of the program's namespace are asked for.
-    pub(super) sockets: OwnedFd,
+    pub(super) helper: Helper,
     pub(super) tcp_forbidden: bool,
     /// The gateway's network namespace.
     pub(super) outside: u64,
@@ -199,7 +199,7 @@ impl Calls {
         if getpeername(&socket).is_ok() {
             return Err(connected);
         }
-        let inside = socket_inside(self.sockets.as_fd(), socket_domain(&socket)?)?;
+        let inside = self.helper.socket(socket_domain(&socket)?)?;
         // A program that got hold of the helper's channel could give one of the gateway's namespace.
         if socket_options::namespace(inside.as_fd())? == self.outside {
             return Err(Errno::NOBUFS);
@@ -233,7 +233,7 @@ impl Calls {
         for watch in uses.watches {
             let epoll = target::duplicate(call, watch.epoll)?;
             self.still_waits(call)?;
-            watch_inside(self.sockets.as_fd(), epoll.as_fd(), new.as_fd(), &watch)?;
+            self.helper.watch(epoll.as_fd(), new.as_fd(), &watch)?;
         }
         Ok(new)
     }

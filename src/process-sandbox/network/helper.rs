@@ -3,6 +3,7 @@
 //! A socket belongs to the namespace of the process that made it, and a registration with `epoll` to the number of a
 //! descriptor. The gateway cannot make either: it has no right to enter the namespace, and other files under these numbers.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -19,7 +20,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use super::namespace::Inside;
 use super::target::Watch;
 
-/// The length of a request to watch a socket. One for a socket is a byte: its family.
+/// The length of a request to watch a socket, after its number. One for a socket is a byte: its family.
 const WATCH: usize = 16;
 
 /// Answers the requests of the gateway, until the gateway closes its end. For a thread of the first process in the sandbox,
@@ -36,19 +37,20 @@ pub fn serve_sockets(inside: Inside) -> Result<(), Errno> {
     let Inside(mut channel) = inside;
     close_others(channel.as_raw_fd())?;
     loop {
-        let mut request = [0; WATCH];
-        let (length, descriptors) = match receive(channel.as_fd(), &mut request) {
+        let mut message = [0; 1 + WATCH];
+        let (length, descriptors) = match receive(channel.as_fd(), &mut message) {
             Err(Errno::INTR) => continue,
             Ok((0, _)) => return Ok(()),
             received => received?,
         };
-        let answer = match (length, <[OwnedFd; 2]>::try_from(descriptors)) {
+        let [number, request @ ..] = message;
+        let answer = match (length - 1, <[OwnedFd; 2]>::try_from(descriptors)) {
             (1, _) => socket_with(family(request[0]), SocketType::STREAM, SocketFlags::CLOEXEC, None).map(Some),
             (WATCH, Ok([epoll, socket])) => watch(&mut channel, &request, &epoll, &socket).map(|()| None),
             _ => Err(Errno::INVAL),
         };
         let socket = answer.as_ref().ok().and_then(Option::as_ref).map(AsFd::as_fd);
-        send(channel.as_fd(), &[answer.is_err().into()], socket.as_slice())?;
+        send(channel.as_fd(), &[number, answer.is_err().into()], socket.as_slice())?;
     }
 }
 
@@ -123,35 +125,80 @@ fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Vec<Owne
     Ok((length, descriptors.collect()))
 }
 
-/// Asks for a socket of the program's namespace.
-///
-/// # Errors
-/// `NOBUFS` when there is none: it has no such family, or the sandbox ended.
-pub(super) fn socket_inside(sockets: BorrowedFd<'_>, family: AddressFamily) -> Result<OwnedFd, Errno> {
-    let number = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
-    ask(sockets, &[number], &[])?.ok_or(Errno::NOBUFS)
+/// The helper, as the gateway asks it.
+#[derive(Debug)]
+pub(super) struct Helper {
+    channel: OwnedFd,
+    /// The number of the last request. An answer has its request's: one that came too late is not taken for the next one's.
+    last: Cell<u8>,
 }
 
-/// Asks that a socket is registered with `epoll` as the one was in whose place it is.
-///
-/// # Errors
-/// `NOBUFS` when it was not.
-pub(super) fn watch_inside(
-    sockets: BorrowedFd<'_>,
-    epoll: BorrowedFd<'_>,
-    socket: BorrowedFd<'_>,
-    watch: &Watch,
-) -> Result<(), Errno> {
-    let request =
-        [&watch.descriptor.to_ne_bytes()[..], &watch.events.to_ne_bytes(), &watch.data.to_ne_bytes()].concat();
-    ask(sockets, &request, &[epoll, socket]).map(drop)
+impl Helper {
+    pub(super) const fn new(channel: OwnedFd) -> Self {
+        Self { channel, last: Cell::new(0) }
+    }
+
+    /// Asks for a socket of the program's namespace.
+    ///
+    /// # Errors
+    /// `NOBUFS` when there is none: it has no such family, or the sandbox ended.
+    pub(super) fn socket(&self, family: AddressFamily) -> Result<OwnedFd, Errno> {
+        let family = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
+        self.ask(&[family], &[])?.ok_or(Errno::NOBUFS)
+    }
+
+    /// Asks that a socket is registered with `epoll` as the one was in whose place it is.
+    ///
+    /// # Errors
+    /// `NOBUFS` when it was not.
+    pub(super) fn watch(&self, epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, watch: &Watch) -> Result<(), Errno> {
+        let request =
+            [&watch.descriptor.to_ne_bytes()[..], &watch.events.to_ne_bytes(), &watch.data.to_ne_bytes()].concat();
+        self.ask(&request, &[epoll, socket]).map(drop)
+    }
+
+    fn ask(&self, request: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Option<OwnedFd>, Errno> {
+        let number = self.last.get().wrapping_add(1);
+        self.last.set(number);
+        send(self.channel.as_fd(), &[&[number], request].concat(), descriptors).map_err(|_| Errno::NOBUFS)?;
+        loop {
+            let mut answer = [0, 1];
+            match receive(self.channel.as_fd(), &mut answer) {
+                Ok((2, _)) if answer[0] != number => {}
+                Ok((2, mut received)) if answer[1] == 0 => return Ok(received.pop()),
+                _ => return Err(Errno::NOBUFS),
+            }
+        }
+    }
 }
 
-fn ask(sockets: BorrowedFd<'_>, request: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Option<OwnedFd>, Errno> {
-    let mut failed = [1];
-    let asked = send(sockets, request, descriptors).and_then(|()| receive(sockets, &mut failed));
-    match asked {
-        Ok((1, mut received)) if failed == [0] => Ok(received.pop()),
-        _ => Err(Errno::NOBUFS),
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::net::{socketpair, sockopt};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
+        let (gateway, sandbox) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let helper = Helper::new(gateway);
+        sockopt::set_socket_timeout(&helper.channel, sockopt::Timeout::Recv, Some(std::time::Duration::from_millis(1)))
+            .unwrap();
+        assert_eq!(helper.socket(AddressFamily::INET6).unwrap_err(), Errno::NOBUFS, "no answer in time");
+        sockopt::set_socket_timeout(&helper.channel, sockopt::Timeout::Recv, None).unwrap();
+        let answers = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut request = [0; 2];
+                assert_eq!(receive(sandbox.as_fd(), &mut request).unwrap().0, 2);
+                let socket = socket_with(family(request[1]), SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+                send(sandbox.as_fd(), &[request[0], 0], &[socket.as_fd()]).unwrap();
+            }
+        });
+        let socket = helper.socket(AddressFamily::UNIX).unwrap();
+        assert!(UnixStream::from(socket).local_addr().is_ok(), "the late one is of another family");
+        answers.join().unwrap();
     }
 }

@@ -17,6 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::task::AbortHandle;
 
 use super::calls::{Calls, Connecting, Handled};
+use super::helper::Helper;
 use super::notification::{Answer, Listener};
 use super::{Connections, Handover, resolver, socket_options};
 
@@ -52,7 +53,7 @@ impl Supervisor {
         set_socket_timeout(&sockets, Timeout::Recv, Some(HELPER_TIMEOUT))?;
         let calls = Calls {
             listener: Listener(listener),
-            sockets,
+            helper: Helper::new(sockets),
             tcp_forbidden,
             outside,
             connections: Arc::clone(&connections),
