@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::own::local_address;
+use super::own::{is_of_this_machine, local_address};
 use super::resolver::LookUpError;
 use super::{Dialing, Outbound};
 use sekisho_core::call::{Deadline, OnBehalf, SentFlag};
@@ -22,6 +22,8 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 pub enum RefusedConnection {
     #[error("{address} is not public; `{key}: [\"{address}\"]` allows it")]
     NotPublic { address: IpAddr, key: Arc<str> },
+    #[error("{address} is an address of this machine; `{key}: [\"{address}\"]` allows it")]
+    Machine { address: IpAddr, key: Arc<str> },
     #[error("{0} is an address of this gateway")]
     Own(SocketAddr),
 }
@@ -45,16 +47,21 @@ impl Outbound {
         Ok(addresses)
     }
 
-    /// Whether this source may connect to the address, which is not the gateway's.
+    /// Whether this source may connect to the address. Services of this machine are often open to it and to nobody else,
+    /// also at an address of the machine that is public.
     ///
     /// # Errors
     /// Why not.
     pub fn may_connect(&self, address: SocketAddr) -> Result<(), RefusedConnection> {
-        if !self.guard.permits(address.ip()) {
-            let key = Arc::clone(self.guard.key());
-            return Err(RefusedConnection::NotPublic { address: address.ip(), key });
+        let (ip, key) = (address.ip(), || Arc::clone(self.guard.key()));
+        if !self.guard.permits(ip) {
+            return Err(RefusedConnection::NotPublic { address: ip, key: key() });
         }
-        self.is_elsewhere(address)
+        self.is_elsewhere(address)?;
+        if !self.guard.lists(ip) && is_of_this_machine(address) {
+            return Err(RefusedConnection::Machine { address: ip, key: key() });
+        }
+        Ok(())
     }
 
     /// Whether the address is not the gateway's, wherever else it is.

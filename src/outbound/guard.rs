@@ -90,8 +90,13 @@ impl AddressGuard {
 
     /// Whether a tool may connect to `address`.
     pub fn permits(&self, address: IpAddr) -> bool {
+        is_public(real_target(address)) || self.lists(address)
+    }
+
+    /// Whether the operator allowed `address`, be it public or not.
+    pub fn lists(&self, address: IpAddr) -> bool {
         let address = real_target(address);
-        is_public(address) || self.allowed.iter().any(|network| network.contains(&address))
+        self.allowed.iter().any(|network| network.contains(&address))
     }
 }
 

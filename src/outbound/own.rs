@@ -35,20 +35,37 @@ impl OwnListeners {
         }
         match local_address(peer) {
             Ok(local) => self.contain(local, peer),
-            // Without a route there is no connection.
-            Err(error) => !matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable),
+            Err(error) => may_have_route(&error),
         }
     }
 
     /// Whether a connection from `local` to `peer` ended at one of the listeners.
     fn contain(&self, local: SocketAddr, peer: SocketAddr) -> bool {
-        let (local, to) = (local.ip().to_canonical(), peer.ip().to_canonical());
-        // A connection to an address of the same machine comes from that address, or from loopback to loopback.
-        let stays_here = to == local || to.is_loopback();
+        let to = peer.ip().to_canonical();
         let takes = |address: IpAddr| address.is_unspecified() || address == to;
         let listener = |own: &SocketAddr| own.port() == peer.port() && takes(own.ip().to_canonical());
-        stays_here && self.0.get().is_some_and(|listeners| listeners.iter().any(listener))
+        stays_here(local, peer) && self.0.get().is_some_and(|listeners| listeners.iter().any(listener))
     }
+}
+
+/// Whether a connection to `peer` would end at this machine; assumed, where that cannot be told.
+pub(super) fn is_of_this_machine(peer: SocketAddr) -> bool {
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    match local_address(peer) {
+        Ok(local) => stays_here(local, peer),
+        Err(error) => may_have_route(&error),
+    }
+}
+
+/// A connection to an address of the same machine comes from that address, or from loopback to loopback.
+fn stays_here(local: SocketAddr, peer: SocketAddr) -> bool {
+    let (local, to) = (local.ip().to_canonical(), peer.ip().to_canonical());
+    to == local || to.is_loopback()
+}
+
+/// Without a route there is no connection.
+fn may_have_route(error: &io::Error) -> bool {
+    !matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable)
 }
 
 /// The address from which this machine would connect to `peer`. Sends nothing.
@@ -115,6 +132,19 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_known() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for own in ["127.0.0.1:80", "127.9.9.9:80", "[::ffff:127.0.0.1]:80"] {
+            assert!(is_of_this_machine(address(own)), "{own}");
+        }
+        assert!(!is_of_this_machine(address("8.8.8.8:80")));
+        // One that has a route has an address, by which the machine reaches itself.
+        if let Ok(own) = local_address(address("8.8.8.8:80")) {
+            assert!(is_of_this_machine(SocketAddr::new(own.ip(), 80)), "{own}");
+        }
+    }
 
     #[test]
     fn a_listener_is_known_by_every_address_it_takes() {
