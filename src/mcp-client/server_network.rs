@@ -152,14 +152,16 @@ impl ServerNetwork {
 
     /// The addresses that the program may learn: no private ones, unless its entry names the host.
     fn answer(&self, host: &str, mut addresses: Vec<IpAddr>) -> Resolved {
-        let refusal = |address: &IpAddr| self.outbound.may_connect(SocketAddr::new(*address, 0)).err();
-        if !self.has_name(host) {
-            let refused = addresses.iter().find_map(refusal);
-            addresses.retain(|address| refusal(address).is_none());
-            if let (true, Some(reason)) = (addresses.is_empty(), refused) {
-                self.refuse(host, host, &reason.to_string());
-                return Resolved::NoSuchName;
-            }
+        let is_named = self.has_name(host);
+        let refusal = |address: &IpAddr| match is_named {
+            true => self.outbound.may_have_name(*address).err(),
+            false => self.outbound.may_connect(SocketAddr::new(*address, 0)).err(),
+        };
+        let refused = addresses.iter().find_map(refusal);
+        addresses.retain(|address| refusal(address).is_none());
+        if let (true, Some(reason)) = (addresses.is_empty(), refused) {
+            self.refuse(host, host, &reason.to_string());
+            return Resolved::NoSuchName;
         }
         self.remember(host, &addresses);
         Resolved::Addresses(addresses)
@@ -272,6 +274,15 @@ mod tests {
         assert_eq!(network.answer("b.test", vec![private]), Resolved::NoSuchName);
         assert_eq!(network.answer("nas.test", vec![private]), Resolved::Addresses(vec![private]));
         assert_eq!(reached(&network, &["10.0.0.1:80", "10.0.0.1:22"]), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_named_host_is_never_at_an_address_with_metadata() {
+        let network = network(McpSandboxNetwork::Public, &["http://api.test/"], &[]);
+        let [private, metadata] = ["10.0.0.1", "169.254.169.254"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(network.answer("api.test", vec![metadata]), Resolved::NoSuchName);
+        assert_eq!(network.answer("api.test", vec![metadata, private]), Resolved::Addresses(vec![private]));
+        assert_eq!(reached(&network, &["10.0.0.1:80", "169.254.169.254:80"]), [true, false]);
     }
 
     #[tokio::test(start_paused = true)]
