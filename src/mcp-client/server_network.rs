@@ -23,6 +23,9 @@ use sekisho_process_sandbox::network::{Connections, Refused, Resolved};
 /// Addresses of which the name is known. The one looked up longest ago is forgotten first.
 const MAX_ADDRESSES: usize = 1_024;
 
+/// Names that are known for an address, the last ones.
+const MAX_NAMES: usize = 8;
+
 /// A program may connect to an address of a listed host for this time after it looked the host up.
 const KNOWN_FOR: Duration = Duration::from_secs(3_600);
 
@@ -47,7 +50,8 @@ pub(crate) struct ServerNetwork {
 
 #[derive(Debug)]
 struct Seen {
-    names: BoundedMap<IpAddr, Name>,
+    /// The last name first.
+    names: BoundedMap<IpAddr, Vec<Name>>,
     counted: BoundedMap<String, ()>,
     logged: BoundedMap<String, ()>,
 }
@@ -97,37 +101,40 @@ impl ServerNetwork {
         self.hosts.as_ref().is_none_or(|hosts| hosts.allows_host(host))
     }
 
-    /// The host that was looked up for the address.
-    fn host_of(&self, address: IpAddr) -> Option<Arc<str>> {
+    /// The hosts that were looked up and have the address, the last one first.
+    fn hosts_of(&self, address: IpAddr) -> Vec<Arc<str>> {
         let seen = self.seen.lock();
-        let name = seen.names.get(&address).filter(|name| name.looked_up.elapsed() < KNOWN_FOR)?;
-        Some(Arc::clone(&name.host))
+        let names = seen.names.get(&address.to_canonical()).into_iter().flatten();
+        names.filter(|name| name.looked_up.elapsed() < KNOWN_FOR).map(|name| Arc::clone(&name.host)).collect()
     }
 
     fn remember(&self, host: &str, addresses: &[IpAddr]) {
         let (host, looked_up) = (Arc::<str>::from(host), Instant::now());
         let mut seen = self.seen.lock();
         for address in addresses.iter().map(IpAddr::to_canonical) {
-            seen.names.evict_for(&address, |_, name| Some(name.looked_up));
+            seen.names.evict_for(&address, |_, names| names.first().map(|name| name.looked_up));
             // There is room now.
-            _ = seen.names.try_insert(address, Name { host: Arc::clone(&host), looked_up });
+            let Some(names) = seen.names.get_or_try_insert_with(address, Vec::new) else { continue };
+            names.retain(|name| name.host != host);
+            names.insert(0, Name { host: Arc::clone(&host), looked_up });
+            names.truncate(MAX_NAMES);
         }
     }
 
-    /// Whether the entry names this service: by its address, or by the name that was looked up.
-    fn names(&self, address: SocketAddr, host: Option<&str>) -> bool {
-        self.named.iter().any(|service| service.is_at(address, host))
+    /// Whether the entry names this service: by its address, or by a name that was looked up.
+    fn names(&self, address: SocketAddr, hosts: &[Arc<str>]) -> bool {
+        let is_at = |host| self.named.iter().any(|service| service.is_at(address, host));
+        is_at(None) || hosts.iter().any(|host| is_at(Some(&**host)))
     }
 
     /// Why the program may not connect, with the line of the configuration that allows it.
-    fn refusal(&self, address: SocketAddr, host: Option<&str>) -> Option<String> {
-        if self.names(address, host) {
+    fn refusal(&self, address: SocketAddr, hosts: &[Arc<str>]) -> Option<String> {
+        if self.names(address, hosts) {
             return self.outbound.is_elsewhere(address).err().map(|reason| reason.to_string());
         }
-        let is_listed = |host: &str| self.lists(&Host::Domain(host));
-        if !self.lists(&literal(address.ip())) && !host.is_some_and(is_listed) {
-            let host = host.map_or_else(|| address.ip().to_string(), ToOwned::to_owned);
-            return Some(self.not_listed(&host));
+        let is_listed = |host: &Arc<str>| self.lists(&Host::Domain(&**host));
+        if !self.lists(&literal(address.ip())) && !hosts.iter().any(is_listed) {
+            return Some(self.not_listed(&label(address, hosts)));
         }
         self.outbound.may_connect(address).err().map(|reason| reason.to_string())
     }
@@ -192,21 +199,24 @@ impl Connections for ServerNetwork {
     }
 
     fn may_connect(&self, address: SocketAddr) -> Result<(), Refused> {
-        let host = self.host_of(address.ip().to_canonical());
-        let Some(reason) = self.refusal(address, host.as_deref()) else { return Ok(()) };
-        let label = host.map_or_else(|| address.ip().to_string(), |host| host.to_string());
-        self.refuse(&address.to_string(), &label, &reason);
+        let hosts = self.hosts_of(address.ip());
+        let Some(reason) = self.refusal(address, &hosts) else { return Ok(()) };
+        self.refuse(&address.to_string(), &label(address, &hosts), &reason);
         Err(Refused)
     }
 
     fn is_of_machine(&self, loopback: SocketAddr) -> bool {
-        self.names(loopback, None) && self.outbound.is_elsewhere(loopback).is_ok()
+        self.names(loopback, &[]) && self.outbound.is_elsewhere(loopback).is_ok()
     }
 
     fn opened(&self, address: SocketAddr) {
-        let host = self.host_of(address.ip().to_canonical());
-        self.count(&host.map_or_else(|| address.ip().to_string(), |host| host.to_string()), true);
+        self.count(&label(address, &self.hosts_of(address.ip())), true);
     }
+}
+
+/// The host in metrics and logs: the last name that was looked up, or the address.
+fn label(address: SocketAddr, hosts: &[Arc<str>]) -> String {
+    hosts.first().map_or_else(|| address.ip().to_string(), ToString::to_string)
 }
 
 fn literal(address: IpAddr) -> Host<&'static str> {
@@ -274,6 +284,23 @@ mod tests {
         assert_eq!(network.answer("b.test", vec![private]), Resolved::NoSuchName);
         assert_eq!(network.answer("nas.test", vec![private]), Resolved::Addresses(vec![private]));
         assert_eq!(reached(&network, &["10.0.0.1:80", "10.0.0.1:22"]), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn hosts_at_one_address_are_all_known_in_any_order() {
+        let network = network(McpSandboxNetwork::Public, &["postgres://db.test/", "redis://cache.test"], &[]);
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        for _ in 0..2 {
+            for host in ["db.test", "cache.test"] {
+                assert_eq!(network.answer(host, vec![address]), Resolved::Addresses(vec![address]));
+            }
+        }
+        assert_eq!(reached(&network, &["10.0.0.1:5432", "10.0.0.1:6379", "10.0.0.1:22"]), [true, true, false]);
+        assert_eq!(network.hosts_of(address), ["cache.test", "db.test"].map(Arc::<str>::from));
+        for number in 0..2 * MAX_NAMES {
+            network.remember(&format!("{number}.test"), &[address]);
+        }
+        assert_eq!(network.hosts_of(address).len(), MAX_NAMES);
     }
 
     #[tokio::test]
