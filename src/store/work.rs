@@ -99,6 +99,8 @@ impl WorkStore {
 
 impl WorkKind {
     /// The condition that nobody has the thing of a row of its table, by leases: a table, or its name in the statement.
+    /// On PostgreSQL, a change on this condition waits for a holder that takes the thing at the same time only because that holder
+    /// writes the former columns, in the same row; of a kind without them, the change must take the thing itself.
     pub(super) fn is_free(self, engine: Engine, row: &str) -> String {
         let (Self { name, key, .. }, now) = (self, engine.now_expression());
         let former = self.former.map(|_| FormerColumns::are_free(engine, row)).unwrap_or_default();
