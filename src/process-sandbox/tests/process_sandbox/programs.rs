@@ -183,7 +183,7 @@ async fn streams_end_with_those_of_the_program() {
     assert_eq!(child.wait().await.unwrap().code(), Some(4));
 }
 
-/// Without namespaces, as in most containers: Landlock, seccomp and the limits are left, and `required` refuses.
+/// Without namespaces, as in containers that refuse them: Landlock, seccomp and the limits are left, and `required` refuses.
 #[tokio::test]
 async fn without_namespaces_the_other_layers_hold() {
     // `/tmp` is the machine's.
