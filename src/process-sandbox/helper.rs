@@ -187,7 +187,7 @@ fn first_process(profile: &Profile, gateway: &Gateway, status: PipeWriter) -> Re
     rustix::process::setsid().map_err(failed("setsid"))?;
     let mut applied = Applied::default();
     applied.record(Layer::Namespaces, Ok(()));
-    mounts::build(profile, &mut applied).map_err(Report::NoNamespaces)?;
+    mounts::build(profile, &mut applied)?;
     let network = OwnNetwork::of(profile, &mut applied)?;
     let (ours, of_program) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(failed("socketpair"))?;

@@ -1,20 +1,23 @@
 //! The files of a sandbox: a new root in memory, in which folders of the machine are mounted.
 
 mod plan;
+mod point;
 mod special;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
+    open_tree, unmount,
 };
 use rustix::process::{chdir, pivot_root};
 
 use self::plan::Plan;
-use super::tree;
+use super::{Report, tree};
 use crate::applied::{Applied, Layer};
 use crate::profile::Profile;
 
@@ -31,21 +34,26 @@ const ROOT_BYTES: u64 = 16 << 20;
 /// Replaces the root of this namespace.
 ///
 /// # Errors
-/// What could not be mounted. The process cannot go on then.
-pub(super) fn build(profile: &Profile, applied: &mut Applied) -> Result<(), String> {
-    enter_base()?;
+/// What could not be mounted. The process cannot go on then. Only a machine that refuses mounts has the gateway try again without them: what
+/// the program can bring about, such as a file where a folder is to be mounted, must not give it a weaker sandbox.
+pub(super) fn build(profile: &Profile, applied: &mut Applied) -> Result<(), Report> {
+    enter_base().map_err(Report::NoNamespaces)?;
+    special::make_devices().map_err(Report::NoNamespaces)?;
+    special::mount_proc(profile, applied).map_err(Report::NoNamespaces)?;
+    mount_files(profile).map_err(Report::Failed)?;
+    leave_base().map_err(Report::Failed)
+}
+
+fn mount_files(profile: &Profile) -> Result<(), String> {
     let plan = Plan::of(profile)?;
     plan.mount()?;
-    special::make_devices()?;
-    special::mount_proc(profile, applied)?;
     special::make_etc(profile).map_err(|error| format!("/etc: {error}"))?;
     plan.make_links()?;
     let cwd = in_new(&profile.cwd);
     if !cwd.is_dir() {
-        fs::create_dir_all(&cwd).map_err(|error| format!("{}: {error}", profile.cwd.display()))?;
+        point::make(&cwd, true).map_err(|error| format!("{}: {error}", profile.cwd.display()))?;
     }
-    hide(&profile.private)?;
-    leave_base()
+    hide(&profile.private)
 }
 
 /// From then on the files of the machine are below [`OLD`].
@@ -71,13 +79,14 @@ fn leave_base() -> Result<(), String> {
     pivot_root(".", ".").map_err(failed)?;
     unmount(".", UnmountFlags::DETACH).map_err(failed)?;
     chdir("/").map_err(failed)?;
-    set_attributes(Path::new("/"), libc::MOUNT_ATTR_RDONLY, false).map_err(|error| format!("the new root: {error}"))
+    set_attributes_at(Path::new("/"), libc::MOUNT_ATTR_RDONLY, false).map_err(|error| format!("the new root: {error}"))
 }
 
 /// Covers what must not be seen and is in a folder that is.
 fn hide(private: &[PathBuf]) -> Result<(), String> {
-    for path in private {
-        let at = in_new(path);
+    // Only the file itself is hidden: a link to it leads there.
+    for path in private.iter().filter_map(|path| plan::resolve(path, |_, _| ()).ok()) {
+        let at = in_new(&path);
         let covered = match at.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => mount_memory(&at, 0, "0000"),
             Ok(metadata) if metadata.is_file() => bind(Path::new("/old/dev/null"), &at, libc::MOUNT_ATTR_RDONLY),
@@ -111,43 +120,46 @@ fn mount_memory(at: &Path, size: u64, mode: &str) -> Result<(), String> {
     mount("tmpfs", at, "tmpfs", flags, options).map_err(|error| format!("a tmpfs at {}: {error}", at.display()))
 }
 
-/// Mounts a file or a folder with all mounts below it; the point is made.
+/// Mounts a file or a folder with all mounts below it; the point is made. It has its attributes before others can reach it.
 fn bind(source: &Path, at: &Path, attributes: u64) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", at.display());
-    make_point(source, at).map_err(failed)?;
-    mount_bind_recursive(source, at).map_err(|error| failed(error.into()))?;
-    set_attributes(at, attributes | libc::MOUNT_ATTR_NOSUID, true).map_err(failed)
+    let tree = copy_of(source).map_err(failed)?;
+    set_attributes(tree.as_fd(), attributes | libc::MOUNT_ATTR_NOSUID, true).map_err(failed)?;
+    let point = point::make(at, source.is_dir()).map_err(failed)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&tree, "", &point, "", flags).map_err(|error| failed(error.into()))
 }
 
-fn make_point(source: &Path, at: &Path) -> io::Result<()> {
-    if at.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    if source.is_dir() {
-        return fs::create_dir_all(at);
-    }
-    if let Some(parent) = at.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    File::create_new(at).map(drop)
+/// The mounts of a path without links: one that was replaced by a link is not followed.
+fn copy_of(source: &Path) -> io::Result<OwnedFd> {
+    let opened = openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(open_tree(&opened, "", flags)?)
 }
 
 /// Adds attributes to a mount, and where asked for to all mounts below it.
-fn set_attributes(at: &Path, attributes: u64, is_recursive: bool) -> io::Result<()> {
-    let path = std::ffi::CString::new(at.as_os_str().as_bytes())?;
+fn set_attributes(of: BorrowedFd<'_>, attributes: u64, is_recursive: bool) -> io::Result<()> {
     let change = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    let flags = if is_recursive { libc::AT_RECURSIVE } else { 0 };
+    let flags = libc::AT_EMPTY_PATH | if is_recursive { libc::AT_RECURSIVE } else { 0 };
     #[expect(unsafe_code, reason = "there is no safe call for this")]
     // SAFETY: the path and the struct outlive the call, and the size is the struct's.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            path.as_ptr(),
+            of.as_raw_fd(),
+            c"".as_ptr(),
             flags,
             &raw const change,
             size_of::<libc::mount_attr>(),
         )
     };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_attributes_at(at: &Path, attributes: u64, is_recursive: bool) -> io::Result<()> {
+    let opened = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    set_attributes(opened.as_fd(), attributes, is_recursive)
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use super::{bind, in_new, in_old, mount_memory, tree};
+use rustix::fs::symlinkat;
+
+use super::{bind, in_new, in_old, mount_memory, point, tree};
 use crate::profile::Profile;
 
 /// The maximum of links in a path, as the kernel has it.
@@ -62,7 +63,7 @@ impl Plan {
 
     /// Has the machine's file or folder at its own path, and the links on the way to it.
     fn add(&mut self, path: &Path, write: bool) -> io::Result<()> {
-        let real = self.resolve(path)?;
+        let real = resolve(path, |link, target| _ = self.links.insert(link, target))?;
         match self.contents.get_mut(&real) {
             Some(Content::Machine { write: is_written }) => *is_written |= write,
             _ => {
@@ -70,37 +71,6 @@ impl Plan {
             }
         }
         Ok(())
-    }
-
-    /// The path without links, as the machine has it.
-    fn resolve(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let parts = |path: &Path| -> Vec<OsString> {
-            let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-            parts.map(|part| part.as_os_str().to_owned()).rev().collect()
-        };
-        let (mut at, mut left, mut links) = (PathBuf::from("/"), parts(path), 0);
-        while let Some(part) = left.pop() {
-            if part == ".." {
-                at.pop();
-                continue;
-            }
-            let next = at.join(part);
-            if !in_old(&next).symlink_metadata()?.is_symlink() {
-                at = next;
-                continue;
-            }
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(io::Error::from_raw_os_error(libc::ELOOP));
-            }
-            let target = fs::read_link(in_old(&next))?;
-            if target.is_absolute() {
-                at = "/".into();
-            }
-            left.extend(parts(&target));
-            self.links.insert(next, target);
-        }
-        Ok(at)
     }
 
     pub(super) fn mount(&self) -> Result<(), String> {
@@ -135,9 +105,44 @@ impl Plan {
             if at.symlink_metadata().is_ok() {
                 continue;
             }
-            let folder = at.parent().map_or(Ok(()), fs::create_dir_all);
-            folder.and_then(|()| symlink(target, &at)).map_err(|error| format!("{}: {error}", path.display()))?;
+            make_link(target, &at).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())
     }
+}
+
+fn make_link(target: &Path, at: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else { return Ok(()) };
+    Ok(symlinkat(target, point::make(folder, true)?, name)?)
+}
+
+/// The path without links, as the machine has it; `on_link` gets each link on the way with its target.
+pub(super) fn resolve(path: &Path, mut on_link: impl FnMut(PathBuf, PathBuf)) -> io::Result<PathBuf> {
+    let parts = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+        parts.map(|part| part.as_os_str().to_owned()).rev().collect()
+    };
+    let (mut at, mut left, mut links) = (PathBuf::from("/"), parts(path), 0);
+    while let Some(part) = left.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        if !in_old(&next).symlink_metadata()?.is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        let target = fs::read_link(in_old(&next))?;
+        if target.is_absolute() {
+            at = "/".into();
+        }
+        left.extend(parts(&target));
+        on_link(next, target);
+    }
+    Ok(at)
 }

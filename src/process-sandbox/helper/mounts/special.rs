@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{getgid, getuid};
 
-use super::{Applied, Layer, Profile, bind, in_new, mount_memory, set_attributes, tree};
+use super::{Applied, Layer, Profile, bind, in_new, mount_memory, set_attributes_at, tree};
 use crate::network;
 
 /// Memory that processes share: Chromium and Python's `multiprocessing` use it.
@@ -54,7 +54,7 @@ pub(super) fn mount_proc(profile: &Profile, applied: &mut Applied) -> Result<(),
             }
         }
         // As root's user, a process could write `/proc/sys` of the machine without any capability.
-        return set_attributes(&proc, libc::MOUNT_ATTR_RDONLY, true).map_err(failed);
+        return set_attributes_at(&proc, libc::MOUNT_ATTR_RDONLY, true).map_err(failed);
     };
     bind(Path::new("/old/proc"), &proc, libc::MOUNT_ATTR_RDONLY)?;
     applied.record(Layer::Processes, Err(format!("it cannot be mounted: {error}")));
@@ -123,13 +123,18 @@ pub(super) fn make_etc(profile: &Profile) -> io::Result<()> {
     if group != 65_534 {
         groups.push_str("nogroup:x:65534:\n");
     }
-    fs::write(etc.join("passwd"), passwd)?;
-    fs::write(etc.join("group"), groups)?;
+    write_missing(&etc.join("passwd"), &passwd)?;
+    write_missing(&etc.join("group"), &groups)?;
     let resolver = match super::super::namespaces::has_own_network(profile) {
         true => format!("nameserver {}\n", network::RESOLVER),
         false => fs::read_to_string("/old/etc/resolv.conf").unwrap_or_default(),
     };
-    fs::write(etc.join("resolv.conf"), resolver)
+    write_missing(&etc.join("resolv.conf"), &resolver)
+}
+
+/// An entry may name the machine's file, which is there then and cannot be written.
+fn write_missing(file: &Path, text: &str) -> io::Result<()> {
+    if file.symlink_metadata().is_ok() { Ok(()) } else { fs::write(file, text) }
 }
 
 #[cfg(test)]

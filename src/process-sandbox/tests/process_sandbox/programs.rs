@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -120,6 +121,28 @@ async fn a_kept_home_is_there_at_the_next_start_and_another_is_not() {
     with_home.home = Home { kept: Some(kept.path().to_owned()), ..with_home.home };
     for expected in ["", "seen\n"] {
         assert_eq!(run(&with_home).await.output, expected);
+    }
+}
+
+/// What a program leaves in its kept home neither leads out of the sandbox at the next start, nor gives it a weaker one.
+#[tokio::test]
+async fn a_kept_home_with_traps_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["home/docs/deep", "outside", "with_link", "with_file"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    // Where the machine's files are while the sandbox is built.
+    let outside = Path::new("/old").join(path("outside").strip_prefix("/").unwrap());
+    std::os::unix::fs::symlink(outside, path("with_link/docs")).unwrap();
+    fs::write(path("with_file/docs"), "").unwrap();
+    for kept in ["with_link", "with_file"] {
+        let mut profile = profile("true", &[]);
+        profile.folders.push(Folder { path: path("home/docs/deep"), write: false });
+        profile.home = Home { path: path("home"), kept: Some(path(kept)) };
+        let error = start(&profile, false).await.unwrap_err();
+        assert!(matches!(&error, StartError::Sandbox(why) if why.contains("docs/deep")), "{kept}: {error}");
+        assert_eq!(fs::read_dir(path("outside")).unwrap().count(), 0, "{kept}");
     }
 }
 
