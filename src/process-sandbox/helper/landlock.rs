@@ -14,7 +14,7 @@ use crate::profile::Profile;
 const VERSION: ABI = ABI::V6;
 
 /// Writable in every sandbox, where there is one.
-const WRITABLE: [&str; 3] = ["/dev", "/tmp", "/var/tmp"];
+const WRITABLE: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Readable without namespaces, beside the system's programs: with namespaces, all that is there is readable. A rule for a link holds for
 /// its target.
@@ -40,7 +40,12 @@ pub(super) fn restrict(profile: &Profile) -> Result<(), String> {
 fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreated, String> {
     if profile.without_namespaces.is_none() {
         ruleset = add(ruleset, Path::new("/"), false)?;
+        ruleset = add(ruleset, Path::new("/dev"), true)?;
     } else {
+        // Of the machine's devices, others are terminals and disks.
+        for name in tree::DEVICES.iter().chain(&["shm"]) {
+            ruleset = add(ruleset, &Path::new("/dev").join(name), true)?;
+        }
         for path in tree::SYSTEM.iter().chain(&OF_MACHINE) {
             ruleset = add(ruleset, Path::new(path), false)?;
         }
@@ -58,10 +63,17 @@ fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreate
     if profile.without_namespaces.is_none() || profile.home.kept.is_some() {
         ruleset = add(ruleset, home, true)?;
     }
-    for folder in &profile.folders {
+    for folder in profile.folders.iter().filter(|folder| is_granted(profile, &folder.path)) {
         ruleset = add(ruleset, &folder.path, folder.write)?;
     }
     Ok(ruleset)
+}
+
+/// Without mounts, nothing hides the gateway's files in a folder: it is not granted.
+fn is_granted(profile: &Profile, folder: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = real(folder);
+    profile.without_namespaces.is_none() || !profile.private.iter().any(|private| real(private).starts_with(&folder))
 }
 
 /// A path that does not exist needs no rule.

@@ -101,6 +101,7 @@ async fn no_file_gets_the_rights_of_its_owner() {
     let script = "import os, sys; os.chdir(sys.argv[1]); open('a', 'w').close(); os.chmod('a', 0o755)\n\
                   for mode in (0o4755, 0o2755):\n\
                   \tfor make in (lambda: os.chmod('a', mode), lambda: os.open('b', os.O_CREAT, mode), \
+                  lambda: os.open('.', os.O_TMPFILE | os.O_RDWR, mode), \
                   lambda: os.fchmod(os.open('a', 0), mode), lambda: os.mknod('c', mode)):\n\
                   \t\ttry: make(); print('made')\n\
                   \t\texcept PermissionError: pass\n\
@@ -210,9 +211,18 @@ async fn streams_end_with_those_of_the_program() {
 #[tokio::test]
 async fn without_namespaces_the_other_layers_hold() {
     // `/tmp` is the machine's.
-    let script = format!("cat /etc/hostname; getent hosts localhost; kill -0 {}; echo end", std::process::id());
+    let installed = tempfile::tempdir_in("/var").unwrap();
+    let config = installed.path().join("config");
+    fs::write(&config, "secret").unwrap();
+    let script = format!(
+        "cat /etc/hostname {}; (: < /dev/ptmx) && echo terminal; : > /dev/null; getent hosts localhost; kill -0 {}; echo end",
+        config.display(),
+        std::process::id()
+    );
     let mut profile = profile("sh", &["-c", &script]);
     profile.folders.retain(|folder| !folder.path.starts_with("/tmp"));
+    profile.folders.push(Folder { path: installed.path().to_owned(), write: true });
+    profile.private = vec![config];
     profile.without_namespaces = Some("as a test".to_owned());
     profile.cwd = "/".into();
     let ended = run(&profile).await;
