@@ -122,6 +122,9 @@ const OPENS_HERE: &[(c_long, u8)] = &[(libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPENS_HERE: &[(c_long, u8)] = &[];
 
+/// Flags of `open` with which it makes a file; the second is one without a name, which a link gives it.
+const MAKE_FILES: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
 pub(super) fn unknown() -> Rules {
     UNKNOWN.into_iter().map(|call| (call, Vec::new())).collect()
 }
@@ -154,11 +157,12 @@ fn modes() -> Result<Rules, BackendError> {
         let with = bits.map(|bit| SeccompRule::new(vec![has_bits(*mode, bit, bit)?]));
         rules.insert(*call, with.into_iter().collect::<Result<_, _>>()?);
     }
-    let makes = number(libc::O_CREAT);
     for (call, flags) in OPENS.iter().chain(OPENS_HERE) {
-        let with =
-            bits.map(|bit| SeccompRule::new(vec![has_bits(*flags, makes, makes)?, has_bits(*flags + 1, bit, bit)?]));
-        rules.insert(*call, with.into_iter().collect::<Result<_, _>>()?);
+        let with = MAKE_FILES.into_iter().flat_map(|makes| bits.map(|bit| (number(makes), bit)));
+        let with = with.map(|(makes, bit)| {
+            SeccompRule::new(vec![has_bits(*flags, makes, makes)?, has_bits(*flags + 1, bit, bit)?])
+        });
+        rules.insert(*call, with.collect::<Result<_, _>>()?);
     }
     Ok(rules)
 }
