@@ -253,6 +253,8 @@ fn supervise(
             _ => Vec::new(),
         };
         let tcp_forbidden = listener.is_some_and(|listener| listener.tcp_forbidden);
+        // The program does not begin before the report.
+        rights::hide_from_program().map_err(failed("dumpable"))?;
         gateway.report(&Report::Ready { applied, tcp_forbidden }, &descriptors);
     }
     gateway.forget();

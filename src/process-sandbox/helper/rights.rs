@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, set_parent_process_death_signal,
+    setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities,
@@ -46,6 +49,12 @@ pub(super) fn close_control(control: &OwnedFd, null: &File) {
 
 pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// The program has the same user: by `/proc/1` it could read the profile in this process's memory, write code there, which no filter holds,
+/// and open the gateway's own file.
+pub(super) fn hide_from_program() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Drops every capability, also those that a later exec could regain.
