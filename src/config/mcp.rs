@@ -129,13 +129,18 @@ impl McpConfig {
         for file in files {
             // Whoever unpacks an archive and works in it did not choose its programs, nor the servers that get secrets.
             let is_chosen = !self.files.is_empty() || file != Path::new(FOUND_FILE);
+            // Of `sekisho mcp add`. Others write the files of other programs, such as those of a project that is updated.
+            let is_own = self.files.is_empty() && file != Path::new(FOUND_FILE);
             match file::read(file, environment) {
                 Ok(servers) if !is_chosen && file::read(file, &Environment::default()).as_ref() != Ok(&servers) => {
                     let error = ConfigError::of_file(file, "it reads variables of the environment".to_owned());
                     errors.push(error.advise("name the file in `mcp.files`, if you trust it"));
                 }
                 Ok(servers) => {
-                    for (name, settings) in servers {
+                    for (name, mut settings) in servers {
+                        if !is_own {
+                            settings.keep_sandbox();
+                        }
                         if settings.command.is_some() && !is_chosen {
                             let error = ConfigError::of_file(file, format!("{name:?} starts a program"));
                             errors.push(error.advise("name the file in `mcp.files`, if you trust it"));

@@ -269,6 +269,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_program_ends_no_sandbox() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp.json");
+        fs::write(&file, r#"{"mcpServers": {"a": {"command": "x", "sandbox": "off"}}}"#).unwrap();
+        let read = |files: &[&Path]| {
+            let files = files.iter().map(|file| (*file).to_owned()).collect();
+            let mut config = McpConfig { files, ..McpConfig::default() };
+            let errors = config.read_files(std::slice::from_ref(&file), &Environment::default());
+            assert!(errors.is_empty(), "{errors:?}");
+            config
+        };
+        let named = read(&[&file]);
+        assert_eq!(named.servers["a"].sandbox, McpSandbox::default());
+        let notes: Vec<_> = named.notes().collect();
+        assert!(
+            notes.len() == 1 && notes[0].1.contains("not read: `sandbox`; only an entry in `mcp.servers`"),
+            "{notes:?}"
+        );
+        // The gateway's own.
+        assert_eq!(read(&[]).servers["a"].sandbox, McpSandbox::Off);
+    }
+
+    #[test]
     fn the_list_of_streamable_servers_is_read() {
         let servers = parsed(
             r#"{"httpStreamableServers": {"met-data": {"url": "https://met.example.com/mcp", "requiresAuth": true},

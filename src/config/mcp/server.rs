@@ -247,9 +247,22 @@ impl McpServerSettings {
         let unread: Vec<_> = self.unread.iter().map(|member| format!("`{member}`")).collect();
         let nested =
             if self.unread.contains("options") { "; write `cwd` and `env` of `options` beside `command`" } else { "" };
+        let open = match self.unread.contains("sandbox") {
+            true => "; only an entry in `mcp.servers` or of `sekisho mcp add` has no sandbox",
+            false => "",
+        };
         (!unread.is_empty()).then(|| {
-            format!("members of its entry in the `mcpServers` file that are not read: {}{nested}", unread.join(", "))
+            let unread = unread.join(", ");
+            format!("members of its entry in the `mcpServers` file that are not read: {unread}{nested}{open}")
         })
+    }
+
+    /// For an entry in a file of another program: it does not end the sandbox.
+    pub(super) fn keep_sandbox(&mut self) {
+        if self.sandbox == McpSandbox::Off {
+            self.sandbox = McpSandbox::default();
+            self.unread.insert("sandbox".to_owned());
+        }
     }
 
     /// A note about members that are empty, since the variable that they name is not set.

@@ -200,7 +200,7 @@ fn refuse_service(program: &str, grants: &Grants) -> Result<(), String> {
     match files.into_iter().flatten().any(asks) {
         true => Err(format!(
             "{program} has a service of this machine start other programs, and a sandbox does not reach it; set `sandbox: off` in \
-             the server's entry, or start the program itself"
+             the server's entry in `mcp.servers`, or start the program itself"
         )),
         false => Ok(()),
     }
