@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::links;
 use crate::profile::Folder;
 
 /// Never granted: they are of the sandbox itself, or of the machine.
@@ -57,6 +58,8 @@ pub enum Reason {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
     pub path: PathBuf,
+    /// Without links.
+    pub real: PathBuf,
     pub write: bool,
     pub reason: Reason,
 }
@@ -71,18 +74,20 @@ pub struct Grants {
     pub refused: Vec<(PathBuf, &'static str)>,
     /// Its arguments name files relative to this folder.
     pub cwd: Option<PathBuf>,
+    /// Folders that the program may write, now or when it ran before, without links.
+    written: Vec<PathBuf>,
 }
 
-/// Folders in the home with downloaded programs, each in a folder of its own.
-const DOWNLOADED: [&str; 4] = [BROWSERS, ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+const LEADS_OUT: &str = "a link leads there that the program may have made: name its target in `sandbox.folders`";
 
-/// Has folders such as `chromium-1187`; others are profiles with cookies (`mcp-chrome-…`) and lists that Playwright writes.
-const BROWSERS: &str = ".cache/ms-playwright";
+/// Downloaded programs in the home, which are large and contain no credentials.
+const DOWNLOADED: [&str; 4] =
+    [".cache/ms-playwright", ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
 
 impl Grants {
     /// Reads the file system; changes nothing.
     pub fn of(request: &Request<'_>) -> Self {
-        let mut grants = Self::default();
+        let mut grants = Self { written: written(request), ..Self::default() };
         for folder in &request.folders {
             grants.try_add(request, &folder.path, folder.write, Reason::Configured);
         }
@@ -99,7 +104,8 @@ impl Grants {
 
     /// The folders for the profile.
     pub fn folders(&self) -> Vec<Folder> {
-        self.granted.iter().map(|grant| Folder { path: grant.path.clone(), write: grant.write }).collect()
+        let folder = |grant: &Grant| Folder { path: grant.path.clone(), real: grant.real.clone(), write: grant.write };
+        self.granted.iter().map(folder).collect()
     }
 
     /// Adds what an operator named, or why it is refused.
@@ -111,18 +117,22 @@ impl Grants {
             return;
         };
         let kind = metadata.file_type();
+        // Examined once: a program that runs could change a link between two looks.
+        let real = links::resolve_within(path, &self.written).unwrap_or_default();
         let refused = match () {
             () if !kind.is_file() && !kind.is_dir() => Some(match kind.is_socket() {
                 true => "it is a Unix socket",
                 false => "it is a device",
             }),
-            () => refusal(request, path),
+            () => refusal(request, path).or_else(|| refusal(request, real.as_ref()?)),
         };
-        match refused {
-            Some(why) => self.refused.push((path.to_owned(), why)),
-            None => {
-                let is_system = || SYSTEM.iter().chain(&CONFIGURATION).any(|system| path.starts_with(system));
-                self.insert(path, write && !is_system(), reason);
+        match (refused, real) {
+            (Some(why), _) => self.refused.push((path.to_owned(), why)),
+            (None, None) => self.refused.push((path.to_owned(), LEADS_OUT)),
+            (None, Some(real)) => {
+                let mut system = SYSTEM.iter().chain(&CONFIGURATION);
+                let is_system = system.any(|system| path.starts_with(system) || real.starts_with(system));
+                self.insert(path, real, write && !is_system, reason);
             }
         }
     }
@@ -131,41 +141,32 @@ impl Grants {
     fn add_program(&mut self, request: &Request<'_>, path: &Path, reason: Reason) {
         let is_granted = self.granted.iter().any(|grant| path.starts_with(&grant.path));
         let is_system = SYSTEM.iter().any(|system| path.starts_with(system));
-        if !is_granted && !is_system && path.exists() && refusal(request, path).is_none() {
-            self.insert(path, false, reason);
+        if is_granted || is_system || !path.exists() || refusal(request, path).is_some() {
+            return;
+        }
+        if let Ok(Some(real)) = links::resolve_within(path, &self.written)
+            && refusal(request, &real).is_none()
+        {
+            self.insert(path, real, false, reason);
         }
     }
 
-    /// Not the folders themselves: installers write into them.
-    fn add_downloaded(&mut self, request: &Request<'_>) {
-        for folder in DOWNLOADED {
-            let entries = request.home.and_then(|home| fs::read_dir(home.join(folder)).ok());
-            for entry in entries.into_iter().flatten().filter_map(Result::ok) {
-                let is_program = entry.file_name().to_str().is_some_and(|name| match folder {
-                    BROWSERS => is_browser(name),
-                    _ => !name.starts_with('.'),
-                });
-                if is_program {
-                    self.add_program(request, &entry.path(), Reason::Downloaded);
-                }
-            }
-        }
-    }
-
-    fn insert(&mut self, path: &Path, write: bool, reason: Reason) {
+    fn insert(&mut self, path: &Path, real: PathBuf, write: bool, reason: Reason) {
         match self.granted.iter_mut().find(|grant| grant.path == path) {
             // The configured grant says how it is used.
             Some(grant) if grant.reason == Reason::Configured => {}
             Some(grant) => grant.write |= write,
-            None => self.granted.push(Grant { path: path.to_owned(), write, reason }),
+            None => self.granted.push(Grant { path: path.to_owned(), real, write, reason }),
         }
     }
 }
 
-/// A name with a version.
-fn is_browser(name: &str) -> bool {
-    let version = name.rsplit_once('-').map(|(_, version)| version.parse::<u32>());
-    matches!(version, Some(Ok(_))) && !name.starts_with("mcp-")
+/// Folders that the entry gives the program to write. What they contain, a link for example, may be of the program itself.
+fn written(request: &Request<'_>) -> Vec<PathBuf> {
+    let configured = request.folders.iter().filter(|folder| folder.write).map(|folder| folder.path.clone());
+    let folders = configured.chain(request.cwd.map(Path::to_owned)).chain(named::written(request));
+    let folders = folders.filter(|folder| folder.is_dir() && refusal(request, folder).is_none());
+    folders.filter_map(|folder| folder.canonicalize().ok()).collect()
 }
 
 /// Why a path cannot be granted: also where a link leads there.
@@ -180,6 +181,7 @@ fn refusal(request: &Request<'_>, path: &Path) -> Option<&'static str> {
         };
         match () {
             () if path == Path::new("/") => Some("it is the root of all files"),
+            () if path == Path::new("/etc") => Some("it has the keys of the machine: name a file or folder in it"),
             () if SPECIAL.iter().any(|special| is_in(Path::new(special))) => Some("it belongs to the machine"),
             () if request.private.iter().any(|one| both(one).iter().any(|one| is_in(one) || contains(one))) => {
                 Some("it belongs to the gateway, or contains its files")

@@ -11,6 +11,7 @@
 mod applied;
 mod grants;
 mod helper;
+mod links;
 pub mod network;
 mod profile;
 mod start;

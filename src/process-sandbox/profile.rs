@@ -58,7 +58,18 @@ pub struct Home {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Folder {
     pub path: PathBuf,
+    /// The path without links that it had when it was granted: nothing else is mounted.
+    pub real: PathBuf,
     pub write: bool,
+}
+
+impl Folder {
+    /// As the path is now.
+    #[must_use]
+    pub fn new(path: PathBuf, write: bool) -> Self {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        Self { path, real, write }
+    }
 }
 
 /// Addresses that a program may reach.

@@ -180,7 +180,7 @@ fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettin
         Some(path) => path.expose().to_owned(),
         None => std::env::var("PATH").unwrap_or_default(),
     };
-    let folders = wanted.folders.iter().map(|folder| Folder { path: folder.path.clone(), write: folder.write });
+    let folders = wanted.folders.iter().map(|folder| Folder::new(folder.path.clone(), folder.write));
     Grants::of(&Request {
         program,
         args: settings.args.iter().map(String::as_str).collect(),

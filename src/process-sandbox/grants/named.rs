@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Grants, Reason, Request, programs};
+use crate::links;
 
 /// A program in one of these files needs the files beside it.
 const SCRIPTS: [&str; 17] =
@@ -13,19 +14,21 @@ const SCRIPTS: [&str; 17] =
 const DATABASES: [&str; 7] = ["db", "db3", "sqlite", "sqlite3", "sqlitedb", "duckdb", "kuzu"];
 
 pub(super) fn add(grants: &mut Grants, request: &Request<'_>) {
-    for argument in &request.args {
-        add_text(grants, request, argument, &Reason::Argument);
+    for (text, reason) in texts(request) {
+        add_text(grants, request, text, &reason);
     }
-    for (name, value) in &request.env {
-        // The program is looked up there.
-        if *name == "PATH" {
-            continue;
-        }
-        let reason = Reason::Variable((*name).to_owned());
-        for part in value.split(':').filter(|part| part.starts_with('/')).chain([*value]) {
-            add_text(grants, request, part, &reason);
-        }
-    }
+}
+
+/// The texts that may name something.
+fn texts<'a>(request: &'a Request<'_>) -> impl Iterator<Item = (&'a str, Reason)> {
+    let arguments = request.args.iter().map(|argument| (*argument, Reason::Argument));
+    // In `PATH`, the program is looked up.
+    let variables = request.env.iter().filter(|(name, _)| *name != "PATH");
+    let variables = variables.flat_map(|(name, value)| {
+        let parts = value.split(':').filter(|part| part.starts_with('/')).chain([*value]);
+        parts.map(|part| (part, Reason::Variable((*name).to_owned())))
+    });
+    arguments.chain(variables)
 }
 
 fn add_text(grants: &mut Grants, request: &Request<'_>, text: &str, reason: &Reason) {
@@ -49,33 +52,62 @@ fn candidates(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The existing path that a text names. A relative one is in the folder where the program starts: a word without a slash or a dot names
-/// no file, although one may have that name.
-fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<PathBuf> {
+/// The path that a text names, whether it exists or not. A relative one is in the folder where the program starts: a word without a slash
+/// or a dot names no file, although one may have that name.
+fn named(request: &Request<'_>, text: &str) -> Option<PathBuf> {
     if text.is_empty() || text.contains('\0') || text.len() > 4_096 {
         return None;
     }
     if let Some(rest) = text.strip_prefix("~/") {
-        return request.home.map(|home| home.join(rest)).filter(|path| path.exists());
+        return request.home.map(|home| home.join(rest));
     }
-    let path = Path::new(text);
-    if path.is_absolute() {
-        let may_be_made = || path.extension().is_some() && path.parent().is_some_and(Path::is_dir);
-        return (path.exists() || may_be_made()).then(|| path.to_owned());
+    if Path::new(text).is_absolute() {
+        return Some(text.into());
     }
     if !text.contains(['/', '.']) || text.starts_with('-') {
         return None;
     }
-    let base = request.cwd.map(Path::to_owned).or_else(|| std::env::current_dir().ok())?;
-    let named = base.join(path);
-    let may_be_made = || (text.contains('/') || is_database(path)) && path.extension().is_some();
-    let found = match named.canonicalize() {
+    Some(base(request)?.join(text))
+}
+
+fn base(request: &Request<'_>) -> Option<PathBuf> {
+    request.cwd.map(Path::to_owned).or_else(|| std::env::current_dir().ok())
+}
+
+/// The path that a text names, if it exists or may be made.
+fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<PathBuf> {
+    let path = named(request, text)?;
+    if text.starts_with("~/") {
+        return path.exists().then_some(path);
+    }
+    if Path::new(text).is_absolute() {
+        let may_be_made = || path.extension().is_some() && path.parent().is_some_and(Path::is_dir);
+        return (path.exists() || may_be_made()).then_some(path);
+    }
+    let may_be_made = || (text.contains('/') || is_database(&path)) && path.extension().is_some();
+    let found = match path.canonicalize() {
+        // The link is examined.
+        Ok(_) if links::lead_out(&path, &grants.written) => path,
         Ok(found) => found,
-        Err(_) if may_be_made() => named.parent()?.canonicalize().ok()?.join(named.file_name()?),
+        Err(_) if may_be_made() => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
         Err(_) => return None,
     };
-    grants.cwd.get_or_insert(base);
+    if grants.cwd.is_none() {
+        grants.cwd = base(request);
+    }
     Some(found)
+}
+
+/// Folders that the entry names, and those of its files that the program may make.
+pub(super) fn written(request: &Request<'_>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for path in texts(request).flat_map(|(text, _)| candidates(text)).filter_map(|text| named(request, text)) {
+        if path.extension().is_some() && !SCRIPTS.contains(&&*extension_of(&path)) {
+            folders.extend(path.parent().map(Path::to_owned));
+        }
+        folders.push(path);
+    }
+    folders
 }
 
 fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Reason) {
@@ -89,9 +121,15 @@ fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Re
         return;
     }
     if SCRIPTS.contains(&&*extension_of(path)) || programs::is_executable(path) {
+        if links::lead_out(path, &grants.written) && programs::is_of_programs(path) {
+            // A virtual environment's interpreter.
+            return;
+        }
         // Its own file is read-only: a server may not change its program.
         grants.try_add(request, path, false, reason.clone());
-        programs::add_script(grants, request, path);
+        if !links::lead_out(path, &grants.written) {
+            programs::add_script(grants, request, path);
+        }
         return;
     }
     let folder = path.parent().filter(|folder| super::refusal(request, folder).is_none());

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Grants, Reason, Request};
+use crate::links;
 
 /// Names of folders of programs; the libraries are beside them.
 const PROGRAM_FOLDERS: [&str; 5] = ["bin", "sbin", "shims", ".bin", "Scripts"];
@@ -54,7 +55,8 @@ const MAX_STEPS: usize = 16;
 pub(super) fn add(grants: &mut Grants, request: &Request<'_>) {
     let folders: Vec<_> = request.path.split(':').map(Path::new).filter(|folder| folder.is_absolute()).collect();
     grants.program = find(request, &folders);
-    if let Some(program) = grants.program.clone() {
+    let may_be = |program: &PathBuf| !links::lead_out(program, &grants.written) || is_of_programs(program);
+    if let Some(program) = grants.program.clone().filter(may_be) {
         for file in files_of(&program) {
             add_tree(grants, request, file.parent().unwrap_or(&file), Reason::Program);
             grants.add_program(request, &file, Reason::Program);
@@ -62,7 +64,9 @@ pub(super) fn add(grants: &mut Grants, request: &Request<'_>) {
     }
     for folder in folders {
         add_tree(grants, request, folder, Reason::SearchPath);
-        if let Ok(real) = folder.canonicalize() {
+        if let Ok(real) = folder.canonicalize()
+            && !links::lead_out(folder, &grants.written)
+        {
             add_tree(grants, request, &real, Reason::SearchPath);
         }
     }
@@ -92,6 +96,16 @@ pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
+fn is_in_program_folder(path: &Path) -> bool {
+    let name = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    name.is_some_and(|name| PROGRAM_FOLDERS.contains(&name))
+}
+
+/// Whether it is, or a link leads to, a program in a folder of programs.
+pub(super) fn is_of_programs(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|real| is_executable(&real) && is_in_program_folder(&real))
+}
+
 /// The file, those that links lead to, and the interpreter of a script with its own.
 fn files_of(program: &Path) -> Vec<PathBuf> {
     let mut files = vec![program.to_owned()];
@@ -114,7 +128,8 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     let length = File::open(script).ok()?.read(&mut begin).ok()?;
     let line = begin.get(..length)?.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let name = std::str::from_utf8(line).ok()?.split_whitespace().next()?;
-    Some(PathBuf::from(name)).filter(|path| path.is_absolute())
+    // The program may have written the line: it names no folder but one of programs.
+    Some(PathBuf::from(name)).filter(|path| path.is_absolute() && is_in_program_folder(path) && is_executable(path))
 }
 
 /// Adds the folder of programs with their libraries: the folder above, or an installer's in the home.
@@ -138,9 +153,9 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 fn add_prefix(grants: &mut Grants, request: &Request<'_>, folder: &Path, reason: Reason) {
-    let is_of_programs =
+    let is_program_folder =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| PROGRAM_FOLDERS.contains(&name));
-    let above = folder.parent().filter(|above| is_of_programs && super::refusal(request, above).is_none());
+    let above = folder.parent().filter(|above| is_program_folder && super::refusal(request, above).is_none());
     // `/opt/bin` does not grant all of `/opt`.
     let above = above.filter(|above| above.components().count() > 2);
     grants.add_program(request, above.unwrap_or(folder), reason);

@@ -155,6 +155,57 @@ fn a_link_to_something_private_is_refused() {
     assert_eq!(refused, (Vec::new(), vec!["/home/docs/link".to_owned()]));
 }
 
+/// What a program left in folders that it may write, when it ran before: links, and the first line of a script.
+#[test]
+fn a_program_grants_itself_nothing() {
+    let machine = Machine::new();
+    let (home, cwd, data) = (machine.path("home"), machine.path("home/project"), machine.path("data"));
+    fs::create_dir(machine.path("home/project/bin")).unwrap();
+    for name in ["link", "new.db", "data.log", "server.py", "bin/python"] {
+        symlink(machine.path("home/.ssh"), cwd.join(name)).unwrap();
+    }
+    symlink(machine.path("home/.ssh/id"), cwd.join("key.py")).unwrap();
+    symlink(machine.path("home/.ssh"), data.join("own.db")).unwrap();
+    machine.program("home/project/run", &format!("#!{}\n", machine.path("home/.ssh/id").display()));
+    let granted = |program: &str, argument: &str, cwd: Option<&Path>, folders: Vec<Folder>| {
+        let args = vec![argument];
+        let request =
+            Request { program, args, home: Some(&home), cwd, folders, path: "/usr/bin", ..Request::default() };
+        let grants = Grants::of(&request);
+        let is_secret = |grant: &&Grant| grant.real.starts_with(home.join(".ssh"));
+        (grants.granted.iter().filter(is_secret).count(), !grants.refused.is_empty())
+    };
+    for argument in ["./link", "link/", "new.db", "--log=./data.log", "./server.py", "./key.py", "bin/python"] {
+        assert_eq!(granted("own", argument, Some(&cwd), Vec::new()), (0, true), "{argument}");
+    }
+    let database = machine.text("sqlite:///@/data/own.db");
+    assert_eq!(granted("own", &database, None, Vec::new()), (0, true));
+    let folders = || vec![Folder::new(cwd.clone(), true), Folder::new(cwd.join("link"), false)];
+    assert_eq!(granted("own", "", None, folders()), (0, true));
+    for program in ["./run", "./key.py", "bin/python/id"] {
+        assert_eq!(granted(program, "", Some(&cwd), Vec::new()).0, 0, "{program}");
+    }
+    // A link of somebody else.
+    symlink(machine.path("home/docs"), machine.path("opt/docs")).unwrap();
+    let (granted, refused) = machine.granted("own-program", &["@/opt/docs"], &[]);
+    assert_eq!((granted, refused.len()), (vec!["=/opt/docs".to_owned()], 0));
+}
+
+#[test]
+fn a_virtual_environment_has_its_interpreter() {
+    let machine = Machine::new();
+    let (home, cwd) = (machine.path("home"), machine.path("home/project"));
+    fs::create_dir_all(cwd.join(".venv/bin")).unwrap();
+    let python = machine.path("home/.local/share/uv/python/cpython/bin/python3");
+    symlink(&python, cwd.join(".venv/bin/python")).unwrap();
+    for (program, args) in [(".venv/bin/python", vec!["server.py"]), ("env", vec![".venv/bin/python"])] {
+        let request = Request { program, args, home: Some(&home), path: "/usr/bin", ..Request::default() };
+        let grants = Grants::of(&Request { cwd: Some(&cwd), ..request });
+        assert!(grants.granted.iter().any(|grant| python.starts_with(&grant.path)), "{:?}", grants.granted);
+        assert_eq!(grants.refused, [], "{program}");
+    }
+}
+
 #[test]
 fn a_program_has_the_folders_that_it_is_made_of() {
     let machine = Machine::new();

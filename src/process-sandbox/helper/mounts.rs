@@ -19,6 +19,7 @@ use rustix::process::{chdir, pivot_root};
 use self::plan::Plan;
 use super::{Report, tree};
 use crate::applied::{Applied, Layer};
+use crate::links::resolve;
 use crate::profile::Profile;
 
 /// The roots while the sandbox is built: the machine's, and the new one.
@@ -85,7 +86,7 @@ fn leave_base() -> Result<(), String> {
 /// Covers what must not be seen and is in a folder that is.
 fn hide(private: &[PathBuf]) -> Result<(), String> {
     // Only the file itself is hidden: a link to it leads there.
-    for path in private.iter().filter_map(|path| plan::resolve(path, |_, _| ()).ok()) {
+    for path in private.iter().filter_map(|path| resolve(Path::new(OLD), path, |_, _| ()).ok()) {
         let at = in_new(&path);
         let covered = match at.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => mount_memory(&at, 0, "0000"),

@@ -1,18 +1,15 @@
 //! Which folder of the machine is mounted where, in the order of their depth.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::symlinkat;
 
-use super::{bind, in_new, in_old, mount_memory, point, tree};
+use super::{OLD, bind, in_new, in_old, mount_memory, point, tree};
+use crate::links::resolve;
 use crate::profile::Profile;
-
-/// The maximum of links in a path, as the kernel has it.
-const MAX_LINKS: usize = 40;
 
 /// The content of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,21 +53,26 @@ impl Plan {
             _ = plan.add(&Path::new("/etc").join(name), false);
         }
         for folder in &profile.folders {
-            plan.add(&folder.path, folder.write).map_err(|error| format!("{}: {error}", folder.path.display()))?;
+            let real = plan.add(&folder.path, folder.write);
+            let real = real.map_err(|error| format!("{}: {error}", folder.path.display()))?;
+            if real != folder.real {
+                // Another program of the same server may have changed a link since.
+                return Err(format!("{} is another folder than it was when it was granted", folder.path.display()));
+            }
         }
         Ok(plan)
     }
 
     /// Has the machine's file or folder at its own path, and the links on the way to it.
-    fn add(&mut self, path: &Path, write: bool) -> io::Result<()> {
-        let real = resolve(path, |link, target| _ = self.links.insert(link, target))?;
+    fn add(&mut self, path: &Path, write: bool) -> io::Result<PathBuf> {
+        let real = resolve(Path::new(OLD), path, |link, target| _ = self.links.insert(link, target))?;
         match self.contents.get_mut(&real) {
             Some(Content::Machine { write: is_written }) => *is_written |= write,
             _ => {
-                self.contents.insert(real, Content::Machine { write });
+                self.contents.insert(real.clone(), Content::Machine { write });
             }
         }
-        Ok(())
+        Ok(real)
     }
 
     pub(super) fn mount(&self) -> Result<(), String> {
@@ -114,35 +116,4 @@ impl Plan {
 fn make_link(target: &Path, at: &Path) -> io::Result<()> {
     let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else { return Ok(()) };
     Ok(symlinkat(target, point::make(folder, true)?, name)?)
-}
-
-/// The path without links, as the machine has it; `on_link` gets each link on the way with its target.
-pub(super) fn resolve(path: &Path, mut on_link: impl FnMut(PathBuf, PathBuf)) -> io::Result<PathBuf> {
-    let parts = |path: &Path| -> Vec<OsString> {
-        let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-        parts.map(|part| part.as_os_str().to_owned()).rev().collect()
-    };
-    let (mut at, mut left, mut links) = (PathBuf::from("/"), parts(path), 0);
-    while let Some(part) = left.pop() {
-        if part == ".." {
-            at.pop();
-            continue;
-        }
-        let next = at.join(part);
-        if !in_old(&next).symlink_metadata()?.is_symlink() {
-            at = next;
-            continue;
-        }
-        links += 1;
-        if links > MAX_LINKS {
-            return Err(io::Error::from_raw_os_error(libc::ELOOP));
-        }
-        let target = fs::read_link(in_old(&next))?;
-        if target.is_absolute() {
-            at = "/".into();
-        }
-        left.extend(parts(&target));
-        on_link(next, target);
-    }
-    Ok(at)
 }

@@ -65,7 +65,7 @@ async fn a_program_that_is_not_there_or_not_executable_is_the_error_of_exec() {
     fs::write(&file, "text").unwrap();
     for (program, expected) in [(folder.path().join("missing"), libc::ENOENT), (file, libc::EACCES)] {
         let mut profile = profile("sh", &[]);
-        profile.folders.push(Folder { path: folder.path().to_owned(), write: false });
+        profile.folders.push(Folder::new(folder.path().to_owned(), false));
         profile.program = program;
         let error = start(&profile, false).await.unwrap_err();
         let StartError::Program(error) = error else { panic!("{error}") };
@@ -87,8 +87,8 @@ async fn granted_folders_are_readable_or_writable_through_their_links() {
         folder.path().display()
     );
     let mut profile = profile("sh", &["-c", &script]);
-    profile.folders.push(Folder { path: path("read"), write: false });
-    profile.folders.push(Folder { path: path("link"), write: true });
+    profile.folders.push(Folder::new(path("read"), false));
+    profile.folders.push(Folder::new(path("link"), true));
     let ended = run(&profile).await;
     assert_eq!((&*ended.output, &*ended.errors), ("readwriterefused\nlink\nread\nwrite\n", ""));
     assert_eq!(fs::read_to_string(path("write/new")).unwrap(), "new\n");
@@ -107,7 +107,7 @@ async fn no_file_gets_the_rights_of_its_owner() {
                   \t\texcept PermissionError: pass\n\
                   print(oct(os.stat('a').st_mode))";
     let mut profile = profile("python3", &["-c", script, folder.path().to_str().unwrap()]);
-    profile.folders.push(Folder { path: folder.path().to_owned(), write: true });
+    profile.folders.push(Folder::new(folder.path().to_owned(), true));
     let ended = run(&profile).await;
     assert_eq!((&*ended.output, &*ended.errors), ("0o100755\n", ""));
 }
@@ -139,7 +139,7 @@ async fn a_kept_home_with_traps_is_an_error() {
     fs::write(path("with_file/docs"), "").unwrap();
     for kept in ["with_link", "with_file"] {
         let mut profile = profile("true", &[]);
-        profile.folders.push(Folder { path: path("home/docs/deep"), write: false });
+        profile.folders.push(Folder::new(path("home/docs/deep"), false));
         profile.home = Home { path: path("home"), kept: Some(path(kept)) };
         let error = start(&profile, false).await.unwrap_err();
         assert!(matches!(&error, StartError::Sandbox(why) if why.contains("docs/deep")), "{kept}: {error}");
@@ -157,7 +157,7 @@ async fn private_files_are_hidden_in_granted_folders() {
     fs::write(path("config"), "secret").unwrap();
     let script = format!("cd {}; ls; cat state/secret config; ls -A state", folder.path().display());
     let mut profile = profile("sh", &["-c", &script]);
-    profile.folders.push(Folder { path: folder.path().to_owned(), write: true });
+    profile.folders.push(Folder::new(folder.path().to_owned(), true));
     profile.private = vec![path("state"), path("config"), path("missing")];
     let ended = run(&profile).await;
     assert_eq!(ended.output, "config\nstate\n", "{}", ended.errors);
@@ -221,7 +221,7 @@ async fn without_namespaces_the_other_layers_hold() {
     );
     let mut profile = profile("sh", &["-c", &script]);
     profile.folders.retain(|folder| !folder.path.starts_with("/tmp"));
-    profile.folders.push(Folder { path: installed.path().to_owned(), write: true });
+    profile.folders.push(Folder::new(installed.path().to_owned(), true));
     profile.private = vec![config];
     profile.without_namespaces = Some("as a test".to_owned());
     profile.cwd = "/".into();
