@@ -111,6 +111,8 @@ impl Child {
         // Its own children may still run, even if the process has exited.
         self.signal(Signal::KILL);
         self.ended().await;
+        // Another process may have its number by now.
+        self.group = None;
     }
 
     fn signal(&self, signal: Signal) {
