@@ -36,6 +36,10 @@ pub struct Request<'a> {
     pub home: Option<&'a Path>,
     /// Nothing in them is granted, nor what contains one of them.
     pub private: Vec<&'a Path>,
+    /// Hidden in what contains them, and not granted themselves.
+    pub hidden: Vec<&'a Path>,
+    /// They say what programs may do. What contains one is read-only, unless the configuration has it writable.
+    pub governing: Vec<&'a Path>,
 }
 
 /// Why something is granted.
@@ -79,6 +83,8 @@ pub struct Grants {
 }
 
 const LEADS_OUT: &str = "a link leads there that the program may have made: name its target in `sandbox.folders`";
+
+const GOVERNS: &str = "for writing: it has the gateway's configuration; to have it written, list it in `sandbox.folders` with `write: true`";
 
 /// Downloaded programs in the home, which are large and contain no credentials.
 const DOWNLOADED: [&str; 4] =
@@ -132,7 +138,11 @@ impl Grants {
             (None, Some(real)) => {
                 let mut system = SYSTEM.iter().chain(&CONFIGURATION);
                 let is_system = system.any(|system| path.starts_with(system) || real.starts_with(system));
-                self.insert(path, real, write && !is_system, reason);
+                let governs = reason != Reason::Configured && contains_one(&real, &request.governing);
+                if write && governs {
+                    self.refused.push((path.to_owned(), GOVERNS));
+                }
+                self.insert(path, real, write && !is_system && !governs, reason);
             }
         }
     }
@@ -169,24 +179,33 @@ fn written(request: &Request<'_>) -> Vec<PathBuf> {
     folders.filter_map(|folder| folder.canonicalize().ok()).collect()
 }
 
+fn contains_one(folder: &Path, files: &[&Path]) -> bool {
+    files.iter().any(|file| with_real(file).iter().any(|file| file.starts_with(folder)))
+}
+
+/// A path, and the same without links.
+fn with_real(path: &Path) -> [PathBuf; 2] {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    [path.to_owned(), real]
+}
+
 /// Why a path cannot be granted: also where a link leads there.
 fn refusal(request: &Request<'_>, path: &Path) -> Option<&'static str> {
     let real = path.canonicalize().ok()?;
     [path, &real].into_iter().find_map(|path| {
         let is_in = |folder: &Path| path.starts_with(folder);
         let contains = |folder: &Path| folder.starts_with(path);
-        let both = |folder: &Path| {
-            let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-            [folder.to_owned(), real]
-        };
         match () {
             () if path == Path::new("/") => Some("it is the root of all files"),
             () if path == Path::new("/etc") => Some("it has the keys of the machine: name a file or folder in it"),
             () if SPECIAL.iter().any(|special| is_in(Path::new(special))) => Some("it belongs to the machine"),
-            () if request.private.iter().any(|one| both(one).iter().any(|one| is_in(one) || contains(one))) => {
+            () if request.private.iter().any(|one| with_real(one).iter().any(|one| is_in(one) || contains(one))) => {
                 Some("it belongs to the gateway, or contains its files")
             }
-            () if request.home.is_some_and(|home| both(home).iter().any(|home| contains(home))) => {
+            () if request.hidden.iter().any(|one| with_real(one).iter().any(|one| is_in(one))) => {
+                Some("it is a file of the gateway")
+            }
+            () if request.home.is_some_and(|home| with_real(home).iter().any(|home| contains(home))) => {
                 Some("it is the home of the gateway's user, or contains it")
             }
             () => None,

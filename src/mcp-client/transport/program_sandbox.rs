@@ -13,6 +13,7 @@ use tokio::process::Child;
 use super::child_process::PASSED_ON;
 use sekisho_config::{
     Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
+    dotenv_files,
 };
 use sekisho_process_sandbox::network::{Connections, Supervisor};
 use sekisho_process_sandbox::{
@@ -34,13 +35,34 @@ const ASK_A_SERVICE: [&str; 5] = ["docker", "podman", "nerdctl", "snap", "flatpa
 /// The sandbox of the programs of one server.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSandbox {
-    state_directory: PathBuf,
-    /// Files of the gateway, which are hidden in folders that are granted.
-    hidden: Vec<PathBuf>,
+    own: OwnFiles,
     /// Makes the connections of the programs. Without it, they have the machine's network.
     connections: Option<Arc<dyn Connections>>,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
+}
+
+/// Files of the gateway, by their absolute paths.
+#[derive(Debug, Default)]
+struct OwnFiles {
+    state_directory: PathBuf,
+    /// Hidden in folders that are granted.
+    hidden: Vec<PathBuf>,
+    /// They say what programs may do. A program that could change one would choose its own rights.
+    governing: Vec<PathBuf>,
+}
+
+impl OwnFiles {
+    fn of(config: &Config) -> Self {
+        let governing = config.file.iter().chain(&config.mcp.files).chain(&config.policy.directory);
+        let governing: Vec<_> = governing.map(|file| absolute(file)).collect();
+        let tls_key = config.server.tls.as_ref().map(|tls| tls.key.clone());
+        let files = [config.audit_file(), config.workspaces_directory(), config.lock_file()].into_iter().chain(tls_key);
+        let files = files.chain(config.mcp_files()).chain(dotenv_files(config.file.as_deref()));
+        let files = files.chain(config.references.files.iter().cloned()).map(|file| absolute(&file));
+        let hidden = files.chain(governing.iter().cloned()).collect();
+        Self { state_directory: absolute(&config.state_directory()), hidden, governing }
+    }
 }
 
 /// A program that was started in a sandbox.
@@ -52,10 +74,7 @@ pub(super) struct Sandboxed {
 
 impl ProgramSandbox {
     pub(crate) fn new(config: &Config, connections: Option<Arc<dyn Connections>>) -> Self {
-        let state_directory = absolute(&config.state_directory());
-        let files = [Some(config.audit_file()), Some(config.workspaces_directory()), config.file.clone()];
-        let hidden = files.into_iter().flatten().chain(config.mcp_files()).map(|file| absolute(&file)).collect();
-        Self { state_directory, hidden, connections, missing: Mutex::default() }
+        Self { own: OwnFiles::of(config), connections, missing: Mutex::default() }
     }
 
     /// Missing layers, and refused grants; `None` before a program was started.
@@ -81,7 +100,7 @@ impl ProgramSandbox {
             self.report(server, format!("programs run without a sandbox: {reason}"));
             return Ok(None);
         }
-        let grants = grants(program, settings, wanted, &self.state_directory);
+        let grants = grants(program, settings, wanted, &self.own);
         refuse_service(program, &grants).map_err(StartError::Sandbox)?;
         let profile = self.profile(server, settings, wanted, &grants)?;
         let started = start(&profile, is_required).await;
@@ -127,7 +146,7 @@ impl ProgramSandbox {
             env: variables(settings, &home.path),
             cwd,
             folders: grants.folders(),
-            private: [&self.state_directory].into_iter().chain(&self.hidden).cloned().collect(),
+            private: [&self.own.state_directory].into_iter().chain(&self.own.hidden).cloned().collect(),
             home,
             supervised: self.connections.is_some(),
             network,
@@ -138,10 +157,10 @@ impl ProgramSandbox {
 
     /// The folder that is kept as the home of a server's programs.
     fn kept_home(&self, server: &str, home: McpSandboxHome) -> Result<Option<PathBuf>, StartError> {
-        if home == McpSandboxHome::Discard || self.state_directory.as_os_str().is_empty() {
+        if home == McpSandboxHome::Discard || self.own.state_directory.as_os_str().is_empty() {
             return Ok(None);
         }
-        let folder = self.state_directory.join(HOMES).join(server);
+        let folder = self.own.state_directory.join(HOMES).join(server);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder).and_then(|()| folder.canonicalize());
         made.map(Some).map_err(|error| StartError::Sandbox(format!("{}: {error}", folder.display())))
     }
@@ -162,7 +181,7 @@ impl ProgramSandbox {
 /// Why the program cannot run in a sandbox.
 pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<String, String>> {
     let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return None };
-    let grants = grants(program, settings, wanted, &absolute(&config.state_directory()));
+    let grants = grants(program, settings, wanted, &OwnFiles::of(config));
     if let Err(reason) = refuse_service(program, &grants) {
         return Some(Err(reason));
     }
@@ -174,7 +193,7 @@ pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<S
     Some(Ok(granted.chain(refused).collect::<Vec<_>>().join("\n")))
 }
 
-fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettings, state_directory: &Path) -> Grants {
+fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettings, own: &OwnFiles) -> Grants {
     let home = std::env::home_dir();
     let path = match settings.env.get("PATH") {
         Some(path) => path.expose().to_owned(),
@@ -189,7 +208,9 @@ fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettin
         folders: folders.collect(),
         path: &path,
         home: home.as_deref(),
-        private: vec![state_directory],
+        private: vec![&own.state_directory],
+        hidden: own.hidden.iter().map(PathBuf::as_path).collect(),
+        governing: own.governing.iter().map(PathBuf::as_path).collect(),
     })
 }
 
@@ -296,6 +317,23 @@ mod tests {
                 lines.contains(&format!("{}: not granted, it belongs to the gateway", private.display())),
                 "{lines}"
             );
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_says_what_programs_may_do_is_not_writable_and_is_hidden() {
+        let folder = tempfile_folder("governed");
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("sekisho.yaml");
+        fs::write(&file, "server: {}").unwrap();
+        let config = Config { file: Some(file.clone()), ..Config::default() };
+        let lines = granted(&settings("sh", &[folder.to_str().unwrap()]), &config).unwrap().unwrap();
+        assert!(lines.contains(&format!("{}: readable", folder.display())), "{lines}");
+        assert!(lines.contains("`sandbox.folders` with `write: true`"), "{lines}");
+        let own = OwnFiles::of(&config);
+        for hidden in [file, folder.join(".env"), folder.join("tools.lock")] {
+            assert!(own.hidden.contains(&hidden), "{}", hidden.display());
         }
         fs::remove_dir_all(folder).unwrap();
     }

@@ -155,6 +155,23 @@ fn a_link_to_something_private_is_refused() {
     assert_eq!(refused, (Vec::new(), vec!["/home/docs/link".to_owned()]));
 }
 
+/// A program that could write it would choose its own rights.
+#[test]
+fn a_folder_with_the_configuration_is_read_only_unless_it_is_configured() {
+    let machine = Machine::new();
+    let (folder, file) = (machine.path("home/project"), machine.path("home/project/dist/server.js"));
+    let granted = |folders: Vec<Folder>| {
+        let request = Request { program: "own", cwd: Some(&folder), folders, path: "/usr/bin", ..Request::default() };
+        let grants = Grants::of(&Request { governing: vec![&file], ..request });
+        (grants.folders().first().map(|folder| folder.write), grants.refused.len())
+    };
+    assert_eq!(granted(Vec::new()), (Some(false), 1));
+    assert_eq!(granted(vec![Folder::new(folder.clone(), true)]).0, Some(true));
+    let request = Request { program: "own", args: vec!["dist/server.js"], cwd: Some(&folder), ..Request::default() };
+    let refused = Grants::of(&Request { hidden: vec![&file], ..request }).refused;
+    assert_eq!(refused, [(file, "it is a file of the gateway")]);
+}
+
 /// What a program left in folders that it may write, when it ran before: links, and the first line of a script.
 #[test]
 fn a_program_grants_itself_nothing() {

@@ -92,6 +92,11 @@ async fn granted_folders_are_readable_or_writable_through_their_links() {
     let ended = run(&profile).await;
     assert_eq!((&*ended.output, &*ended.errors), ("readwriterefused\nlink\nread\nwrite\n", ""));
     assert_eq!(fs::read_to_string(path("write/new")).unwrap(), "new\n");
+    // The link leads elsewhere than when it was examined.
+    fs::remove_file(path("link")).unwrap();
+    std::os::unix::fs::symlink("read", path("link")).unwrap();
+    let error = start(&profile, false).await.unwrap_err();
+    assert!(error.to_string().contains("link is another folder"), "{error}");
 }
 
 /// On the machine, such a file would have the rights of the gateway's user.
