@@ -13,6 +13,30 @@ const SCRIPTS: [&str; 17] =
 /// A database in one of these files writes others beside it, and loses data if it cannot.
 const DATABASES: [&str; 7] = ["db", "db3", "sqlite", "sqlite3", "sqlitedb", "duckdb", "kuzu"];
 
+/// Certificates and keys.
+const TRUST: [&str; 7] = ["pem", "crt", "cer", "key", "p12", "pfx", "pub"];
+
+/// Folders, and files, with what other programs of the user execute or trust: a new command in a kubeconfig would run outside of the sandbox.
+const OF_OTHERS: [&str; 17] = [
+    ".aws",
+    ".azure",
+    ".bash_profile",
+    ".bashrc",
+    ".docker",
+    ".env",
+    ".git-credentials",
+    ".gitconfig",
+    ".gnupg",
+    ".kube",
+    ".netrc",
+    ".npmrc",
+    ".profile",
+    ".pypirc",
+    ".ssh",
+    ".zprofile",
+    ".zshrc",
+];
+
 pub(super) fn add(grants: &mut Grants, request: &Request<'_>) {
     for (text, reason) in texts(request) {
         add_text(grants, request, text, &reason);
@@ -137,8 +161,13 @@ fn add_path(grants: &mut Grants, request: &Request<'_>, path: &Path, reason: &Re
         Some(folder) if is_database(path) => {
             grants.try_add(request, folder, true, reason.clone());
         }
-        _ => grants.try_add(request, path, true, reason.clone()),
+        _ => grants.try_add(request, path, !is_of_others(path), reason.clone()),
     }
+}
+
+fn is_of_others(path: &Path) -> bool {
+    let mut parts = path.components().filter_map(|part| part.as_os_str().to_str());
+    TRUST.contains(&&*extension_of(path)) || parts.any(|part| OF_OTHERS.contains(&part))
 }
 
 fn is_database(path: &Path) -> bool {

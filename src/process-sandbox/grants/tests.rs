@@ -32,6 +32,7 @@ impl Machine {
             ("home/project/dist/server.js", "code"),
             ("data/a.sqlite", "database"),
             ("data/script.py", "code"),
+            ("data/ca.pem", "certificate"),
         ] {
             fs::write(machine.path(file), text).unwrap();
         }
@@ -96,6 +97,8 @@ fn what_an_entry_names_is_granted_and_nothing_that_holds_the_home_or_the_state()
         (&["~/docs"], &["=/home/docs"], none),
         (&["file://@/home/docs"], &["=/home/docs"], none),
         (&["@/home/notes.txt"], &["=/home/notes.txt"], none),
+        // What other programs trust.
+        (&["@/home/.ssh/id", "@/data/ca.pem"], &["/data/ca.pem", "/home/.ssh/id"], none),
         // A database writes files beside itself; in the home itself it has only its own.
         (&["sqlite:///@/data/a.sqlite"], &["=/data"], none),
         (&["@/home/own.db"], &["=/home/own.db"], none),
