@@ -129,7 +129,7 @@ impl McpConfig {
         for file in files {
             // Whoever unpacks an archive and works in it did not choose its programs, nor the servers that get secrets.
             let is_chosen = !self.files.is_empty() || file != Path::new(FOUND_FILE);
-            // Of `sekisho mcp add`. Others write the files of other programs, such as those of a project that is updated.
+            // Of `sekisho mcp add`. Others write the files of other programs: an editor, or a project with its next update.
             let is_own = self.files.is_empty() && file != Path::new(FOUND_FILE);
             match file::read(file, environment) {
                 Ok(servers) if !is_chosen && file::read(file, &Environment::default()).as_ref() != Ok(&servers) => {

@@ -171,7 +171,7 @@ impl Grants {
     }
 }
 
-/// Folders that the entry gives the program to write. What they contain, a link for example, may be of the program itself.
+/// Folders that the entry gives the program to write. Their content, a link for example, may be made by the program itself.
 fn written(request: &Request<'_>) -> Vec<PathBuf> {
     let configured = request.folders.iter().filter(|folder| folder.write).map(|folder| folder.path.clone());
     let folders = configured.chain(request.cwd.map(Path::to_owned)).chain(named::written(request));

@@ -122,7 +122,7 @@ fn path_of(grants: &mut Grants, request: &Request<'_>, text: &str) -> Option<Pat
     Some(found)
 }
 
-/// Folders that the entry names, and those of its files that the program may make.
+/// Folders that the entry names, and the folders for its files that the program may make.
 pub(super) fn written(request: &Request<'_>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for path in texts(request).flat_map(|(text, _)| candidates(text)).filter_map(|text| named(request, text)) {

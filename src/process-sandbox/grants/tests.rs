@@ -175,7 +175,7 @@ fn a_folder_with_the_configuration_is_read_only_unless_it_is_configured() {
     assert_eq!(refused, [(file, "it is a file of the gateway")]);
 }
 
-/// What a program left in folders that it may write, when it ran before: links, and the first line of a script.
+/// Traps that a program left when it ran before, in folders that it may write: links, and the first line of a script.
 #[test]
 fn a_program_grants_itself_nothing() {
     let machine = Machine::new();

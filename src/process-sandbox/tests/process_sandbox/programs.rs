@@ -130,7 +130,7 @@ async fn a_kept_home_is_there_at_the_next_start_and_another_is_not() {
     }
 }
 
-/// What a program leaves in its kept home neither leads out of the sandbox at the next start, nor gives it a weaker one.
+/// Traps that a program leaves in its kept home neither lead out of the sandbox at the next start, nor give it a weaker one.
 #[tokio::test]
 async fn a_kept_home_with_traps_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
