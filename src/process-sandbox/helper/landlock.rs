@@ -1,6 +1,7 @@
 //! Landlock, the second wall around files: it holds where the mounts would not, and where there are none.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
@@ -12,6 +13,9 @@ use crate::profile::Profile;
 
 /// The newest version whose rights are asked for; an older kernel gets those that it knows.
 const VERSION: ABI = ABI::V6;
+
+/// Entries of a folder with something private that get a rule: each is opened for it.
+const MAX_ENTRIES: usize = 1_024;
 
 /// Writable in every sandbox, where there is one.
 const WRITABLE: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -63,17 +67,35 @@ fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreate
     if profile.without_namespaces.is_none() || profile.home.kept.is_some() {
         ruleset = add(ruleset, home, true)?;
     }
-    for folder in profile.folders.iter().filter(|folder| is_granted(profile, &folder.path)) {
-        ruleset = add(ruleset, &folder.path, folder.write)?;
+    // Without mounts, nothing else hides the gateway's files.
+    let private: Vec<_> = match profile.without_namespaces {
+        Some(_) => profile.private.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect(),
+        None => Vec::new(),
+    };
+    for folder in &profile.folders {
+        ruleset = add_without(ruleset, &folder.real, folder.write, &private)?;
     }
     Ok(ruleset)
 }
 
-/// Without mounts, nothing hides the gateway's files in a folder: it is not granted.
-fn is_granted(profile: &Profile, folder: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = real(folder);
-    profile.without_namespaces.is_none() || !profile.private.iter().any(|private| real(private).starts_with(&folder))
+/// Adds a folder; where something private is in it, each entry that is not. Links are left out: a rule for one holds for its target.
+fn add_without(
+    mut ruleset: RulesetCreated,
+    path: &Path,
+    write: bool,
+    private: &[PathBuf],
+) -> Result<RulesetCreated, String> {
+    if private.iter().any(|one| path.starts_with(one)) {
+        return Ok(ruleset);
+    }
+    if !private.iter().any(|one| one.starts_with(path)) {
+        return add(ruleset, path, write);
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok).take(MAX_ENTRIES);
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())) {
+        ruleset = add_without(ruleset, &entry.path(), write, private)?;
+    }
+    Ok(ruleset)
 }
 
 /// A path that does not exist needs no rule.

@@ -219,9 +219,11 @@ async fn without_namespaces_the_other_layers_hold() {
     let installed = tempfile::tempdir_in("/var").unwrap();
     let config = installed.path().join("config");
     fs::write(&config, "secret").unwrap();
+    fs::write(installed.path().join("file"), "file\n").unwrap();
+    std::os::unix::fs::symlink("config", installed.path().join("link")).unwrap();
     let script = format!(
-        "cat /etc/hostname {}; (: < /dev/ptmx) && echo terminal; : > /dev/null; getent hosts localhost; kill -0 {}; echo end",
-        config.display(),
+        "cd {}; cat /etc/hostname config link file; (: < /dev/ptmx) && echo terminal; : > /dev/null; getent hosts localhost; kill -0 {}; echo end",
+        installed.path().display(),
         std::process::id()
     );
     let mut profile = profile("sh", &["-c", &script]);
@@ -232,7 +234,8 @@ async fn without_namespaces_the_other_layers_hold() {
     profile.cwd = "/".into();
     let ended = run(&profile).await;
     let lines: Vec<_> = ended.output.lines().collect();
-    assert!(lines.len() == 2 && lines[0].contains("localhost") && lines[1] == "end", "{ended:?}");
+    let [file, host, end] = lines[..] else { panic!("{ended:?}") };
+    assert!(file == "file" && host.contains("localhost") && end == "end", "{ended:?}");
     assert!(ended.applied.layers.contains(&Layer::Landlock) && ended.applied.layers.contains(&Layer::Seccomp));
     let missing = ended.applied.missing_text();
     assert!(missing.contains("namespaces (as a test)"), "{missing}");
