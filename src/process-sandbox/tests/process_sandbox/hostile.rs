@@ -156,7 +156,7 @@ async fn left_behind(outside: &Outside, namespace: Option<&PathBuf>) -> Vec<Stri
     }
 }
 
-/// What is wrong with the end of a hostile program.
+/// The faults in the end of a hostile program.
 fn faults(program: &HostileProgram, observed: &Observed, outside: &mut Outside) -> Vec<String> {
     let Observed { output, errors, applied, went_on, left_behind } = observed;
     let mut faults: Vec<_> = outside.changes().into_iter().map(str::to_owned).collect();
@@ -198,7 +198,7 @@ async fn hostile_programs_reach_nothing() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The test above can fail: without the sandbox the same programs reach what they try.
+/// The test above can fail: without the sandbox the same programs reach their aims.
 #[test]
 fn without_a_sandbox_the_programs_reach_what_they_try() {
     let outside = Outside::new();

@@ -151,7 +151,7 @@ impl Outside {
         profile
     }
 
-    /// What a program changed or reached.
+    /// Changes that a program made, and places that it reached.
     pub(super) fn changes(&mut self) -> Vec<&'static str> {
         let mut changes = Vec::new();
         let mut check = |is_unchanged: bool, what| (!is_unchanged).then(|| changes.push(what));
