@@ -91,20 +91,20 @@ pub fn run_if_helper() {
     // SAFETY: the gateway gave these two to this process, and nothing else owns them.
     let (profile, control) = unsafe { (OwnedFd::from_raw_fd(profile), OwnedFd::from_raw_fd(control)) };
     let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { exit(2) };
-    let gateway = Gateway { control, null };
+    let gateway = GatewayConnection { control, null };
     let Err(report) = run(profile, &gateway);
     gateway.report(&report, &[]);
     exit(1);
 }
 
 /// The connection to the gateway.
-struct Gateway {
+struct GatewayConnection {
     control: OwnedFd,
     /// Takes its place in a process that only waits. Opened while there is one root: process 1 changes it for the helper, too.
     null: File,
 }
 
-impl Gateway {
+impl GatewayConnection {
     /// Where this fails, the gateway reads the end of the connection.
     fn report(&self, report: &Report, descriptors: &[OwnedFd]) {
         let Ok(text) = serde_json::to_vec(report) else { return };
@@ -140,7 +140,7 @@ impl Gateway {
 
 enum Never {}
 
-fn run(profile: OwnedFd, gateway: &Gateway) -> Result<Never, Report> {
+fn run(profile: OwnedFd, gateway: &GatewayConnection) -> Result<Never, Report> {
     rights::die_with_parent().map_err(failed("parent-death signal"))?;
     let mut text = Vec::new();
     let mut file = File::from(profile);
@@ -159,7 +159,7 @@ fn run(profile: OwnedFd, gateway: &Gateway) -> Result<Never, Report> {
     execute(&profile, gateway)
 }
 
-fn in_namespaces(profile: &Profile, gateway: &Gateway) -> Result<Never, Report> {
+fn in_namespaces(profile: &Profile, gateway: &GatewayConnection) -> Result<Never, Report> {
     namespaces::enter(profile).map_err(Report::NoNamespaces)?;
     let (status, status_of_program) = io::pipe().map_err(failed("pipe"))?;
     match fork().map_err(|error| Report::NoNamespaces(format!("fork: {error}")))? {
@@ -177,7 +177,7 @@ fn in_namespaces(profile: &Profile, gateway: &Gateway) -> Result<Never, Report> 
 }
 
 /// Process 1 of the namespace: all other processes end with it.
-fn first_process(profile: &Profile, gateway: &Gateway, status: PipeWriter) -> Result<Never, Report> {
+fn first_process(profile: &Profile, gateway: &GatewayConnection, status: PipeWriter) -> Result<Never, Report> {
     rights::die_with_parent().map_err(failed("parent-death signal"))?;
     if processes::reader_is_gone(&status) {
         // The helper ended before the signal was asked for.
@@ -233,7 +233,7 @@ impl OwnNetwork {
 /// gateway.
 fn supervise(
     program: Pid,
-    gateway: &Gateway,
+    gateway: &GatewayConnection,
     prepared: &OwnedFd,
     mut status: PipeWriter,
     network: OwnNetwork,
@@ -274,7 +274,12 @@ fn take_descriptor(program: Pid, number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// The process that becomes the program.
-fn program(profile: &Profile, gateway: &Gateway, first: &OwnedFd, mut applied: Applied) -> Result<Never, Report> {
+fn program(
+    profile: &Profile,
+    gateway: &GatewayConnection,
+    first: &OwnedFd,
+    mut applied: Applied,
+) -> Result<Never, Report> {
     rights::die_with_parent().map_err(failed("parent-death signal"))?;
     rustix::process::setsid().map_err(failed("setsid"))?;
     restrict(profile, &mut applied)?;
@@ -313,7 +318,7 @@ fn restrict(profile: &Profile, applied: &mut Applied) -> Result<(), Report> {
     Ok(())
 }
 
-fn execute(profile: &Profile, gateway: &Gateway) -> Result<Never, Report> {
+fn execute(profile: &Profile, gateway: &GatewayConnection) -> Result<Never, Report> {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(failed("an argument or variable has a zero byte"));
     let program = text(profile.program.as_os_str().as_bytes())?;
     let mut arguments = vec![program.clone()];
