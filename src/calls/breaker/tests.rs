@@ -263,7 +263,7 @@ async fn the_metrics_follow_each_change_count_each_failure_and_go_with_the_break
     let breakers = breakers(|_| {});
     let shown = || -> Vec<String> {
         let text = breakers.metrics.render();
-        text.lines().filter(|line| line.contains("base_url=")).map(str::to_owned).collect()
+        text.lines().filter(|line| line.starts_with("test_") && line.contains("base_url=")).map(str::to_owned).collect()
     };
     let lines = |state: u8, failures: u8| {
         let label = "{base_url=\"https://api.example.com:443\"}";

@@ -60,6 +60,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("mcp.servers.*.labels", TEXTS),
     ("mcp.servers.*.oauth.scopes", ELSEWHERE),
     ("mcp.servers.*.roles", None),
+    ("mcp.servers.*.sandbox.network", ADDRESSES),
     ("mcp.servers.*.sign_in.scopes", ELSEWHERE),
     ("openapi.adapters", DEFINES),
     ("openapi.adapters.*.defaults", VENDOR),
