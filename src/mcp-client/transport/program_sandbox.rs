@@ -26,6 +26,9 @@ const HOMES: &str = "mcp-homes";
 /// The home that a program sees where the gateway's user has none.
 const OTHER_HOME: &str = "/home/sandbox";
 
+/// Where programs are looked up without a `PATH`, as by execvp(3).
+const WITHOUT_PATH: &str = "/bin:/usr/bin";
+
 /// A home in one of these would cover files of the machine.
 const NOT_FOR_HOMES: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev"];
 
@@ -197,7 +200,7 @@ fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettin
     let home = std::env::home_dir();
     let path = match settings.env.get("PATH") {
         Some(path) => path.expose().to_owned(),
-        None => std::env::var("PATH").unwrap_or_default(),
+        None => std::env::var("PATH").unwrap_or_else(|_| WITHOUT_PATH.to_owned()),
     };
     let folders = wanted.folders.iter().map(|folder| Folder::new(folder.path.clone(), folder.write));
     Grants::of(&Request {
