@@ -82,7 +82,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
         let usable = sekisho_api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
-    findings.extend(check_agent_files(&config.agent));
+    findings.extend(agents::check_files(&config.agent));
     findings.extend(check_sandboxes(config));
     let policies = Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));

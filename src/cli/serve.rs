@@ -9,8 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present};
-use sekisho_agent::AgentService;
-use sekisho_api::{BoundListeners, LocalListener};
+use sekisho_api::{BoundListeners, LocalListener, Routes};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, LogFormat, TelemetryConfig, Watcher};
 use sekisho_gateway::Gateway;
 use sekisho_observe::{descriptors, telemetry};
@@ -49,8 +48,8 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         };
         let metrics = &gateway.pipeline.settlement.metrics;
         metrics.describe_build(build_info::COMMIT, build_info::DATE, build_info::TARGET);
-        let agents = match AgentService::new(&gateway) {
-            Ok(agents) => agents,
+        let routes = match routes_of_agents(&gateway) {
+            Ok(routes) => routes,
             Err(problem) => return misconfigured(&problem),
         };
         let tools = gateway.pipeline.registry.snapshot().tools().len();
@@ -154,8 +153,10 @@ pub(super) fn with_gateway(
 ) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
-        // Standard error is for messages of the command, not for states of a gateway that ends with it.
-        let quiet = TelemetryConfig { log: "error".into(), log_format: LogFormat::Pretty, ..config.telemetry.clone() };
+        // Standard error is for messages of the command, not for states of a gateway that ends with it. Damage of the audit
+        // trail is one of its messages: the command may be the first to see it.
+        let log = "error,sekisho_audit=warn".into();
+        let quiet = TelemetryConfig { log, log_format: LogFormat::Pretty, ..config.telemetry.clone() };
         let _telemetry = match telemetry::start(&quiet) {
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),

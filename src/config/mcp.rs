@@ -168,9 +168,11 @@ impl McpConfig {
     pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
         let note = |(name, settings): (&String, &McpServerSettings)| {
             let setting = format!("mcp.servers.{name}");
-            let unread = settings.unread_members().map(|note| (setting.clone(), note));
+            let notes = [settings.unread_members(), settings.unset_variables()];
+            let notes: Vec<_> = notes.into_iter().flatten().collect();
+            let notes = (!notes.is_empty()).then(|| (setting.clone(), notes.join("; ")));
             let open = settings.has_no_sandbox().map(|note| (format!("{setting}.sandbox"), note));
-            [unread, open]
+            [notes, open]
         };
         self.servers.iter().flat_map(note).flatten()
     }

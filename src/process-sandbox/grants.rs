@@ -86,9 +86,11 @@ const LEADS_OUT: &str = "a link leads there that the program may have made: name
 
 const GOVERNS: &str = "for writing: it has the gateway's configuration; to have it written, list it in `sandbox.folders` with `write: true`";
 
-/// Downloaded programs in the home, which are large and contain no credentials.
-const DOWNLOADED: [&str; 4] =
-    [".cache/ms-playwright", ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+/// Folders in the home with downloaded programs, each in a folder of its own.
+const DOWNLOADED: [&str; 4] = [BROWSERS, ".cache/puppeteer", ".local/share/uv/python", ".local/share/uv/tools"];
+
+/// Has folders such as `chromium-1187`; others are profiles with cookies (`mcp-chrome-…`) and lists that Playwright writes.
+const BROWSERS: &str = ".cache/ms-playwright";
 
 impl Grants {
     /// Reads the file system; changes nothing.
@@ -161,6 +163,22 @@ impl Grants {
         }
     }
 
+    /// Not the folders themselves: installers write into them.
+    fn add_downloaded(&mut self, request: &Request<'_>) {
+        for folder in DOWNLOADED {
+            let entries = request.home.and_then(|home| fs::read_dir(home.join(folder)).ok());
+            for entry in entries.into_iter().flatten().filter_map(Result::ok) {
+                let is_program = entry.file_name().to_str().is_some_and(|name| match folder {
+                    BROWSERS => is_browser(name),
+                    _ => !name.starts_with('.'),
+                });
+                if is_program {
+                    self.add_program(request, &entry.path(), Reason::Downloaded);
+                }
+            }
+        }
+    }
+
     fn insert(&mut self, path: &Path, real: PathBuf, write: bool, reason: Reason) {
         match self.granted.iter_mut().find(|grant| grant.path == path) {
             // The configured grant says how it is used.
@@ -187,6 +205,12 @@ fn contains_one(folder: &Path, files: &[&Path]) -> bool {
 fn with_real(path: &Path) -> [PathBuf; 2] {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     [path.to_owned(), real]
+}
+
+/// A name with a version.
+fn is_browser(name: &str) -> bool {
+    let version = name.rsplit_once('-').map(|(_, version)| version.parse::<u32>());
+    matches!(version, Some(Ok(_))) && !name.starts_with("mcp-")
 }
 
 /// Why a path cannot be granted: also where a link leads there.

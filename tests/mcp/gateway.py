@@ -5,11 +5,13 @@ KEY = "key-of-the-tests"
 
 
 class Gateway:
-    """A running sekisho with the servers of an `mcpServers` file, which needs no YAML."""
+    """A running sekisho with the servers of its `mcpServers` file, which needs no YAML."""
 
     def __init__(self, sekisho, folder, servers, path="", options=(), yaml="", keys=""):
-        file = folder / "mcp.json"
-        file.write_text(json.dumps({"mcpServers": servers}))
+        # The gateway's own: in another, `sandbox: off` would not count.
+        state = folder / "state"
+        state.mkdir(mode=0o700, exist_ok=True)
+        (state / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         # Only for a free port, a key with the role that destructive tools ask for, and servers on this machine.
         config = folder / "sekisho.yaml"
         config.write_text(
@@ -19,9 +21,9 @@ class Gateway:
             'openapi_allowed_domains: ["127.0.0.1"]}\n'
             f"{yaml}\n"
         )
-        env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "SEKISHO_STATE_DIRECTORY": str(folder / "state")}
+        env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "SEKISHO_STATE_DIRECTORY": str(state)}
         self.log = open(folder / "log", "w+")
-        command = [sekisho, "--config", config, "serve", "--mcp-config", file, *options]
+        command = [sekisho, "--config", config, "serve", *options]
         self.process = subprocess.Popen(command, env=env, stderr=self.log, stdout=self.log)
         # Other lines may name other addresses.
         self.port = self.until(lambda: self.find(r"(?m)^(?=.*is listening).*127\.0\.0\.1:([1-9]\d*)"), 60, "it listens")

@@ -25,7 +25,7 @@ struct Entry {
     env: Vec<(String, String)>,
     cwd: Option<PathBuf>,
     #[serde(default)]
-    folders: Vec<Folder>,
+    folders: Vec<NamedFolder>,
     #[serde(default)]
     network: Network,
     /// The folder that is kept as its home.
@@ -38,6 +38,12 @@ struct Entry {
     /// Says which layers there are, and begins with less than all.
     #[serde(default)]
     layers: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedFolder {
+    path: PathBuf,
+    write: bool,
 }
 
 /// Allows public addresses of the hosts.
@@ -133,10 +139,11 @@ fn profile(entry: Entry) -> Result<Profile, Box<dyn Error>> {
         args: entry.args.iter().map(String::as_str).collect(),
         env: entry.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         cwd: entry.cwd.as_deref(),
-        folders: entry.folders.clone(),
+        folders: entry.folders.iter().map(|folder| Folder::new(folder.path.clone(), folder.write)).collect(),
         path: &path,
         home: Some(&home),
         private: entry.private.iter().map(PathBuf::as_path).collect(),
+        ..Request::default()
     };
     let grants = Grants::of(&request);
     let inherited = [("PATH".to_owned(), path.clone()), ("HOME".to_owned(), home.display().to_string())];

@@ -60,23 +60,15 @@ struct HostileProgram {
     script: String,
 }
 
-    fn profile(&self, script: &str) -> Profile {
-        let mut profile = profile("python3", &["-c", script]);
-        profile.folders.push(Folder::new(self.path("program"), false));
-        profile.limits =
-            Limits { processes: 200, memory_bytes: 1 << 30, temporary_bytes: 16 << 20, ..Limits::default() };
-        let text = |path: &Path| path.to_str().unwrap().to_owned();
-        profile.env.extend([
-            ("SECRET".to_owned(), text(&self.path("secret"))),
-            ("FOLDER".to_owned(), text(self.folder.path())),
-            ("SOCKET".to_owned(), text(&self.path("gateway.sock"))),
-            ("ABSTRACT".to_owned(), text(self.folder.path())),
-            ("PORT".to_owned(), self.port.local_addr().unwrap().port().to_string()),
-            ("PROCESS".to_owned(), self.process.id().to_string()),
-            ("PROGRAM".to_owned(), text(&self.path("program/tool"))),
-        ]);
-        profile
-    }
+fn programs() -> impl Iterator<Item = HostileProgram> {
+    TABLE.iter().flat_map(|text| text.split("## ").filter(|part| !part.is_empty())).map(|part| {
+        let (line, script) = part.split_once('\n').unwrap();
+        let (name, expected) = line.rsplit_once(": ").unwrap();
+        let (_, expected) = OBSERVATIONS.into_iter().find(|(word, _)| *word == expected).unwrap();
+        let script = format!("{PRELUDE}{script}\nprint('done', flush=True)\nos._exit(0)\n");
+        HostileProgram { name, expected, script }
+    })
+}
 
 /// The traces of one program.
 struct Observed {

@@ -129,8 +129,8 @@ impl Outside {
     /// With the connections that a server has without configuration.
     pub(super) fn profile(&self, script: &str, neighbour: u16) -> Profile {
         let mut profile = profile("python3", &["-c", script]);
-        profile.folders.push(Folder { path: self.path("program"), write: false });
-        profile.folders.push(Folder { path: self.path("work"), write: true });
+        profile.folders.push(Folder::new(self.path("program"), false));
+        profile.folders.push(Folder::new(self.path("work"), true));
         profile.limits =
             Limits { processes: 200, memory_bytes: 1 << 30, temporary_bytes: 16 << 20, ..Limits::default() };
         (profile.network, profile.supervised) = (Network::Public, true);
