@@ -71,9 +71,9 @@ impl ConversationRuns {
             live: Default::default(),
             replica: agents.gateway().cluster().replica().map(|replica| Arc::clone(replica.id())),
         });
-        let (gateway, process) = (agents.gateway(), agents.plans().process());
+        let gateway = agents.gateway();
         let (store, budgets) = (gateway.store().clone(), Arc::clone(&gateway.pipeline.budget));
-        gateway.background().spawn_until_closing(recovery::keep_recovering(store, budgets, process));
+        gateway.background().spawn_until_closing(recovery::keep_recovering(store, budgets));
         gateway.background().each_minute(&runs, |runs| runs.logs.remove_expired());
         runs
     }

@@ -96,7 +96,7 @@ pub use self::location::StoreLocation;
 pub use self::managed_keys::{KeyStore, MAX_KEYS, NewManagedKey, StoredKey};
 pub use self::paused_runs::{PausedRun, PausedRunStore};
 pub use self::permits::{AskedPermits, PermitStore, StoredPermit};
-pub use self::plans::{PlanKey, PlanStore, PlanWish, StoredPlan};
+pub use self::plans::{PlanLease, PlanStore, PlanWish, StoredPlan};
 pub use self::program_runs::{
     NewProgramRun, ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoredProgramRun,
 };

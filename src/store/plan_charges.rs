@@ -4,8 +4,8 @@ use super::plans::{RUNNING, Row, text_of};
 use super::{DailyUsage, PlanStore, ReservedCharge, StoreError, StoredPlan, retried};
 
 impl PlanStore {
-    /// The interrupted plans for which money is reserved. `process`: this process.
-    pub async fn with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
+    /// The interrupted plans for which money is reserved.
+    pub async fn with_reservations(&self) -> Result<Vec<StoredPlan>, StoreError> {
         let columns = self.columns();
         let statement =
             format!("SELECT {columns} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
@@ -14,7 +14,7 @@ impl PlanStore {
             .fetch_all(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row, process)).collect::<Result<_, _>>()?;
+        let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row)).collect::<Result<_, _>>()?;
         Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
     }
 

@@ -1,19 +1,17 @@
-//! Plans of agents: the state of each after every node, and the process that runs it. Reports that a process still runs
-//! a plan go by the clock that all processes of the store share.
+//! Plans of agents: the state of each after every node. The run that has a plan, in whatever process, has it by a lease.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use sqlx::AssertSqlSafe;
+use sqlx::{AnyConnection, AssertSqlSafe};
+use tokio::time::Instant;
 
-use super::{DailyUsage, Engine, Store, StoreError, StoredCharge, retried};
+use super::work::{LockState, PLAN, WorkLease};
+use super::{DailyUsage, Store, StoreError, StoredCharge, retried};
 use sekisho_core::database_clock::DatabaseTime;
 
-/// How long after its last sign the process of a plan counts as alive, where several processes share a store.
-const ALIVE_MS: i64 = 15_000;
-
-/// The status of a plan that a process runs.
+/// The status of a plan that a run has.
 pub(super) const RUNNING: &str = "running";
 
 /// A plan as stored.
@@ -26,21 +24,25 @@ pub struct StoredPlan {
     /// The session of its tool calls.
     pub session: Option<String>,
     pub status: String,
-    /// Whether its process is gone while it ran.
+    /// Whether its run is gone without an end.
     pub is_interrupted: bool,
-    /// Whether the process that reads it is to run it.
-    pub is_held_here: bool,
     pub created: DatabaseTime,
     pub changed: DatabaseTime,
     /// JSON.
     pub state: String,
 }
 
-/// A plan, and the process that runs it.
-#[derive(Debug, Clone)]
-pub struct PlanKey {
-    pub id: Arc<str>,
-    pub holder: Arc<str>,
+/// The right to run a plan, only for its holder, until it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanLease {
+    pub(super) lease: WorkLease,
+}
+
+impl PlanLease {
+    /// The id of the plan.
+    pub fn plan(&self) -> &str {
+        self.lease.id()
+    }
 }
 
 /// The wish of a caller for a plan that runs.
@@ -54,7 +56,7 @@ pub enum PlanWish {
 }
 
 /// In the order of the columns.
-pub(super) type Row = (String, String, String, String, String, String, i64, String, String, String);
+pub(super) type Row = (String, String, String, String, String, i64, String, String, String);
 
 /// Plans of agents and their vectors: the tables `plans` and `plan_vectors`. It makes the charges of a plan, and removes its
 /// reservations from `reserved_charges`.
@@ -62,31 +64,35 @@ pub(super) type Row = (String, String, String, String, String, String, i64, Stri
 pub struct PlanStore(pub(super) Store);
 
 impl PlanStore {
-    /// Adds a plan that `holder` runs.
-    pub async fn add(&self, plan: &StoredPlan, holder: &str) -> Result<(), StoreError> {
-        let seen = self.now_in_millis();
-        let statement = format!(
+    /// Adds a plan for a run at `replica`, or at a process that is no replica. The run has it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn add(&self, plan: &StoredPlan, replica: Option<&str>) -> Result<PlanLease, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        sqlx::query(
             "INSERT INTO plans (id, caller_key, agent, session, status, wish, holder, seen, created, changed, state)
-             VALUES ($1, $2, $3, $4, $5, '', $6, {seen}, $7, $8, $9)"
-        );
-        sqlx::query(AssertSqlSafe(statement))
-            .bind(&*plan.id)
-            .bind(&*plan.caller_key)
-            .bind(&plan.agent)
-            .bind(plan.session.as_deref().unwrap_or_default())
-            .bind(&plan.status)
-            .bind(holder)
-            .bind(text_of(*plan.created))
-            .bind(text_of(*plan.changed))
-            .bind(&plan.state)
-            .execute(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
-        Ok(())
+             VALUES ($1, $2, $3, $4, $5, '', '', 0, $6, $7, $8)",
+        )
+        .bind(&*plan.id)
+        .bind(&*plan.caller_key)
+        .bind(&plan.agent)
+        .bind(plan.session.as_deref().unwrap_or_default())
+        .bind(&plan.status)
+        .bind(text_of(*plan.created))
+        .bind(text_of(*plan.changed))
+        .bind(&plan.state)
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| self.0.failed(error))?;
+        let lease = work.take_within(&mut transaction, (PLAN, &plan.id), replica).await?;
+        work.end(transaction, lease.is_some()).await?;
+        lease.map(|lease| PlanLease { lease }).ok_or_else(|| self.0.damaged(format!("the plan {} has a run", plan.id)))
     }
 
-    /// A plan of a caller. `process`: this process.
-    pub async fn get(&self, caller_key: &str, id: &str, process: &str) -> Result<Option<StoredPlan>, StoreError> {
+    /// A plan of a caller.
+    pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<StoredPlan>, StoreError> {
         let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.columns());
         let row: Option<Row> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(id)
@@ -94,7 +100,7 @@ impl PlanStore {
             .fetch_optional(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        row.map(|row| self.stored_plan(row, process)).transpose()
+        row.map(|row| self.stored_plan(row)).transpose()
     }
 
     /// The plans of a caller that were created before a moment, the latest first.
@@ -103,7 +109,6 @@ impl PlanStore {
         caller_key: &str,
         before: Timestamp,
         max: u32,
-        process: &str,
     ) -> Result<Vec<StoredPlan>, StoreError> {
         let statement = format!(
             "SELECT {} FROM plans WHERE caller_key = $1 AND created < $2 ORDER BY created DESC LIMIT $3",
@@ -116,122 +121,165 @@ impl PlanStore {
             .fetch_all(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        rows.into_iter().map(|row| self.stored_plan(row, process)).collect()
+        rows.into_iter().map(|row| self.stored_plan(row)).collect()
     }
 
-    /// Stores the state of a plan that this process runs, and the charges for its usage; returns the wish of its caller
-    /// and the new totals. `None`, and nothing is stored, if another process runs it.
+    /// Stores the state of a plan for its run, and the charges for its usage; returns the wish of its caller and the new totals.
+    /// With another status than `running` the run gives the plan back. `None`, and nothing is stored, if it has lost it.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
     pub async fn save(
         &self,
-        key: &PlanKey,
+        lease: &PlanLease,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
         now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
-        retried(|| self.try_save(key, (status, state), charges, now)).await
+        retried(|| self.try_save(lease, (status, state), charges, now)).await
     }
 
     async fn try_save(
         &self,
-        key: &PlanKey,
+        lease: &PlanLease,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
         now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let seen = self.now_in_millis();
-        let wish: Option<String> = sqlx::query_scalar(AssertSqlSafe(format!(
-            "UPDATE plans SET status = $1, state = $2, seen = {seen}, changed = $3
-             WHERE id = $4 AND holder = $5 AND status = $6 RETURNING wish"
-        )))
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_held = match status {
+            RUNNING => work.renew_within(&mut transaction, &lease.lease).await? != LockState::Lost,
+            _ => work.release_within(&mut transaction, &lease.lease).await?,
+        };
+        let wish: Option<String> = sqlx::query_scalar(
+            "UPDATE plans SET status = $1, state = $2, changed = $3 WHERE id = $4 AND status = $5 RETURNING wish",
+        )
         .bind(status)
         .bind(state)
         .bind(text_of(*now))
-        .bind(&*key.id)
-        .bind(&*key.holder)
+        .bind(lease.plan())
         .bind(RUNNING)
         .fetch_optional(&mut *transaction)
         .await
         .map_err(failed)?;
-        let Some(wish) = wish else {
-            transaction.rollback().await.map_err(failed)?;
+        let Some(wish) = wish.filter(|_| is_held) else {
+            work.end(transaction, false).await?;
             return Ok(None);
         };
         let totals = self.0.charges().add_within(&mut transaction, charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        work.end(transaction, true).await?;
         Ok(Some((PlanWish::of(&wish), totals)))
     }
 
-    /// Records that this process still runs a plan; returns the wish of its caller. `None` if another process runs it.
-    pub async fn beat(&self, key: &PlanKey) -> Result<Option<PlanWish>, StoreError> {
-        let seen = self.now_in_millis();
-        let statement = format!("UPDATE plans SET seen = {seen} WHERE id = $1 AND holder = $2 RETURNING wish");
-        let wish = sqlx::query_scalar(AssertSqlSafe(statement))
-            .bind(&*key.id)
-            .bind(&*key.holder)
-            .fetch_optional(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
-        Ok(wish.map(|wish: String| PlanWish::of(&wish)))
+    /// Holds a plan for longer, again and again: until its run has lost it, or its caller wants to cancel it. The lease was asked
+    /// for at that moment.
+    pub async fn keep_renewing(&self, lease: &PlanLease, asked: Instant) -> LockState {
+        self.0.work().keep_renewing(&lease.lease, asked).await
     }
 
-    /// Ends a plan that this process ran, and leaves its state.
-    pub async fn end(&self, key: &PlanKey, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
-        sqlx::query("UPDATE plans SET status = $1, changed = $2 WHERE id = $3 AND holder = $4 AND status = $5")
+    /// Ends a plan for its run, and leaves its state. Nothing is changed if the run has lost it.
+    pub async fn end(&self, lease: &PlanLease, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_held = work.release_within(&mut transaction, &lease.lease).await?;
+        sqlx::query("UPDATE plans SET status = $1, changed = $2 WHERE id = $3 AND status = $4")
             .bind(status)
             .bind(text_of(*now))
-            .bind(&*key.id)
-            .bind(&*key.holder)
+            .bind(lease.plan())
             .bind(RUNNING)
-            .execute(&self.0.pool)
+            .execute(&mut *transaction)
             .await
             .map_err(|error| self.0.failed(error))?;
-        Ok(())
+        work.end(transaction, is_held).await
     }
 
-    /// Tells the process of a running plan the wish of its caller; returns whether the plan runs.
+    /// Gives a plan back without an end: it is interrupted.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it is interrupted once its lease ends.
+    pub async fn give_up(&self, lease: &PlanLease) -> Result<(), StoreError> {
+        self.0.work().release(&lease.lease).await.map(drop)
+    }
+
+    /// Tells the run of a plan the wish of its caller; returns whether the plan runs.
     pub async fn set_wish(&self, id: &str, wish: PlanWish) -> Result<bool, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
         let changed = sqlx::query("UPDATE plans SET wish = $1 WHERE id = $2 AND status = $3")
             .bind(wish.as_str())
             .bind(id)
             .bind(RUNNING)
-            .execute(&self.0.pool)
+            .execute(&mut *transaction)
             .await
             .map_err(|error| self.0.failed(error))?;
-        Ok(changed.rows_affected() == 1)
+        let runs = changed.rows_affected() == 1;
+        if runs && wish == PlanWish::Cancel {
+            work.ask_to_stop_within(&mut transaction, (PLAN, id)).await?;
+        }
+        work.end(transaction, runs).await?;
+        Ok(runs)
     }
 
-    /// Replaces a plan that does not run, if it is still as it was `found`; returns whether it was. With the status
-    /// `running`, `process` runs it from now on.
+    /// Replaces a plan that does not run, if it is still as it was `found`; returns whether it was.
     pub async fn replace(
         &self,
         found: &StoredPlan,
-        status: &str,
-        state: &str,
-        process: &str,
+        (status, state): (&str, &str),
         now: DatabaseTime,
     ) -> Result<bool, StoreError> {
-        // An interrupted plan still says that it runs; nobody changes it, unless its process is alive after all.
-        let seen = self.now_in_millis();
-        let changed = sqlx::query(AssertSqlSafe(format!(
-            "UPDATE plans SET status = $1, state = $2, wish = '', holder = $3, seen = {seen}, changed = $4
-             WHERE id = $5 AND status = $6 AND changed = $7"
-        )))
-        .bind(status)
-        .bind(state)
-        .bind(process)
-        .bind(text_of(*now))
-        .bind(&*found.id)
-        .bind(&found.status)
-        .bind(text_of(*found.changed))
-        .execute(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
-        Ok(changed.rows_affected() == 1)
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_free = PLAN.is_free(self.0.engine, "plans");
+        let is_replaced = self.replace_within(&mut transaction, found, (status, state), now, &is_free).await;
+        let is_replaced = is_replaced.map_err(|error| self.0.failed(error))?;
+        work.end(transaction, is_replaced).await?;
+        Ok(is_replaced)
+    }
+
+    /// As [`replace`](Self::replace), with a plan that runs from now on, at `replica` or at a process that is no replica. `None`: it
+    /// was changed, or another run has it.
+    pub async fn resume(
+        &self,
+        found: &StoredPlan,
+        state: &str,
+        replica: Option<&str>,
+        now: DatabaseTime,
+    ) -> Result<Option<PlanLease>, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let Some(lease) = work.take_within(&mut transaction, (PLAN, &found.id), replica).await? else {
+            work.end(transaction, false).await?;
+            return Ok(None);
+        };
+        let is_resumed = self.replace_within(&mut transaction, found, (RUNNING, state), now, "1 = 1").await;
+        let is_resumed = is_resumed.map_err(|error| self.0.failed(error))?;
+        work.end(transaction, is_resumed).await?;
+        Ok(is_resumed.then_some(PlanLease { lease }))
+    }
+
+    /// Whether the plan was as it was `found`.
+    async fn replace_within(
+        &self,
+        connection: &mut AnyConnection,
+        found: &StoredPlan,
+        (status, state): (&str, &str),
+        now: DatabaseTime,
+        condition: &str,
+    ) -> sqlx::Result<bool> {
+        let statement = format!(
+            "UPDATE plans SET status = $1, state = $2, wish = '', changed = $3
+             WHERE id = $4 AND status = $5 AND changed = $6 AND {condition}"
+        );
+        let changed = sqlx::query(AssertSqlSafe(statement))
+            .bind(status)
+            .bind(state)
+            .bind(text_of(*now))
+            .bind(&*found.id)
+            .bind(&found.status)
+            .bind(text_of(*found.changed));
+        Ok(changed.execute(connection).await?.rows_affected() == 1)
     }
 
     /// Removes the oldest plans of a caller that do not run, so that `max` are left.
@@ -260,31 +308,25 @@ impl PlanStore {
         self.forget_vectors_without_plans().await
     }
 
-    /// The columns of a [`Row`]: instead of the moment when a process last said that it runs the plan, how long ago that was.
+    /// The columns of a [`Row`], with 1 for a plan that no run has.
     pub(super) fn columns(&self) -> String {
-        let now = self.now_in_millis();
-        format!("id, caller_key, agent, session, status, holder, {now} - seen, created, changed, state")
+        let is_free = PLAN.is_free(self.0.engine, "plans");
+        let is_free = format!("CASE WHEN {is_free} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END");
+        format!("id, caller_key, agent, session, status, {is_free}, created, changed, state")
     }
 
-    fn now_in_millis(&self) -> String {
-        format!("{} / 1000", self.0.engine.now_expression())
-    }
-
-    pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
-        let (id, caller_key, agent, session, status, holder, unseen_for, created, changed, state) = row;
+    pub(super) fn stored_plan(&self, row: Row) -> Result<StoredPlan, StoreError> {
+        let (id, caller_key, agent, session, status, is_free, created, changed, state) = row;
         let moment = |text: &str| {
             let moment = text.parse().map_err(|_| self.0.damaged(format!("a plan has the time {text:?}")));
             moment.map(DatabaseTime::of_database)
         };
-        // A SQLite file has one process, so that any other one is gone.
-        let is_alive = holder == process || self.0.engine == Engine::PostgreSql && unseen_for < ALIVE_MS;
         Ok(StoredPlan {
             id: id.into(),
             caller_key: caller_key.into(),
             agent,
             session: Some(session).filter(|session| !session.is_empty()),
-            is_interrupted: status == RUNNING && !is_alive,
-            is_held_here: status == RUNNING && holder == process,
+            is_interrupted: status == RUNNING && is_free == 1,
             status,
             created: moment(&created)?,
             changed: moment(&changed)?,
@@ -310,90 +352,4 @@ pub(super) fn text_of(moment: Timestamp) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_support::test_store;
-
-    fn moment(second: i64) -> DatabaseTime {
-        Timestamp::from_second(1_800_000_000 + second).unwrap().into()
-    }
-
-    fn plan(id: &str, caller_key: &str, created: i64) -> StoredPlan {
-        StoredPlan {
-            id: id.into(),
-            caller_key: caller_key.into(),
-            agent: "a".into(),
-            session: None,
-            status: RUNNING.into(),
-            is_interrupted: false,
-            is_held_here: true,
-            created: moment(created),
-            changed: moment(created),
-            state: "{}".into(),
-        }
-    }
-
-    fn key(holder: &str) -> PlanKey {
-        PlanKey { id: "1".into(), holder: holder.into() }
-    }
-
-    #[tokio::test]
-    async fn only_the_process_that_runs_a_plan_saves_it_and_learns_what_its_caller_wants() {
-        let store = test_store().await;
-        store.plans().add(&plan("1", "ann", 0), "p").await.unwrap();
-        let saved = store.plans().save(&key("p"), (RUNNING, "{\"a\":1}"), &[], moment(1)).await.unwrap();
-        assert_eq!(saved, Some((PlanWish::GoOn, Vec::new())));
-        assert!(store.plans().set_wish("1", PlanWish::Pause).await.unwrap());
-        assert_eq!(store.plans().beat(&key("p")).await.unwrap(), Some(PlanWish::Pause));
-        assert_eq!(store.plans().save(&key("q"), (RUNNING, "{}"), &[], moment(2)).await.unwrap(), None);
-        assert_eq!(store.plans().beat(&key("q")).await.unwrap(), None);
-        store.plans().save(&key("p"), ("paused", "{\"a\":2}"), &[], moment(3)).await.unwrap();
-        assert!(!store.plans().set_wish("1", PlanWish::Cancel).await.unwrap(), "it does not run");
-        assert_eq!(store.plans().save(&key("p"), (RUNNING, "{}"), &[], moment(4)).await.unwrap(), None);
-
-        let found = store.plans().get("ann", "1", "q").await.unwrap().unwrap();
-        assert_eq!((found.status.as_str(), found.state.as_str()), ("paused", "{\"a\":2}"));
-        assert!(store.plans().replace(&found, RUNNING, "{}", "q", moment(5)).await.unwrap());
-        assert!(!store.plans().replace(&found, RUNNING, "{}", "r", moment(5)).await.unwrap(), "it was taken");
-        assert!(store.plans().save(&key("q"), (RUNNING, "{}"), &[], moment(6)).await.unwrap().is_some());
-        store.plans().end(&key("q"), "cancelled", moment(7)).await.unwrap();
-        assert_eq!(store.plans().get("ann", "1", "q").await.unwrap().unwrap().status, "cancelled");
-    }
-
-    #[tokio::test]
-    async fn a_plan_whose_process_is_gone_is_interrupted() {
-        let store = test_store().await;
-        store.plans().add(&plan("1", "ann", 0), "p").await.unwrap();
-        store.plans().beat(&key("p")).await.unwrap();
-        let own = store.plans().get("ann", "1", "p").await.unwrap().unwrap();
-        assert!(!own.is_interrupted && own.is_held_here);
-        let of_another = store.plans().get("ann", "1", "q").await.unwrap().unwrap();
-        assert!(!of_another.is_held_here);
-        let of_another = of_another.is_interrupted;
-        assert_eq!(of_another, store.engine == Engine::Sqlite);
-        sqlx::query("UPDATE plans SET seen = seen - 15001").execute(&store.pool).await.unwrap();
-        assert!(store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted);
-        store.plans().beat(&key("p")).await.unwrap();
-        let again = store.plans().get("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
-        assert_eq!(again, store.engine == Engine::Sqlite, "it said by the store's clock that it runs the plan");
-    }
-
-    #[tokio::test]
-    async fn plans_are_listed_for_their_caller_until_they_are_old() {
-        let store = test_store().await;
-        for plan in [plan("1", "ann", 0), plan("2", "ann", 1), plan("3", "bob", 2)] {
-            store.plans().add(&plan, "p").await.unwrap();
-        }
-        let ids = async |caller: &str, before| {
-            let plans = store.plans().of_caller(caller, *moment(before), 10, "p").await.unwrap();
-            plans.iter().map(|plan| plan.id.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(ids("ann", 9).await, ["2", "1"]);
-        assert_eq!(ids("ann", 1).await, ["1"]);
-        assert!(store.plans().get("bob", "1", "p").await.unwrap().is_none());
-        store.plans().forget_surplus("ann", 1).await.unwrap();
-        assert_eq!(ids("ann", 9).await, ["2", "1"], "both run");
-        store.plans().forget_before(moment(1)).await.unwrap();
-        assert_eq!(ids("ann", 9).await, ["2"]);
-    }
-}
+mod tests;

@@ -163,11 +163,12 @@ pub async fn expire_workspace(store: &Store, name: &str) {
     }
 }
 
-/// As if no holder of a workspace or a conversation had renewed its lease for too long.
+/// As if no holder of a workspace, a conversation or a plan had renewed its lease for too long.
 pub async fn end_leases(store: &Store) {
     for table in ["work", "workspaces", "conversations"] {
         store.change_rows(&format!("UPDATE {table} SET held_until = 0")).await;
     }
+    store.change_rows("UPDATE plans SET seen = 0").await;
 }
 
 /// As if a caller's sign-in had been offered so much earlier.

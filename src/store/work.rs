@@ -37,7 +37,7 @@ pub struct WorkKind {
 }
 
 /// The kinds of things.
-const KINDS: [WorkKind; 2] = [WORKSPACE, CONVERSATION];
+const KINDS: [WorkKind; 3] = [WORKSPACE, CONVERSATION, PLAN];
 
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {
@@ -46,7 +46,7 @@ pub(super) const WORKSPACE: WorkKind = WorkKind {
     key: "name",
     lease: Duration::from_secs(30),
     ttl: Duration::from_secs(3_600),
-    former: Some(FormerColumns { has_last_use: true, has_stop_fence: false }),
+    former: Some(FormerColumns::Workspace),
 };
 
 /// Conversations while a run has them (C4–C6).
@@ -56,7 +56,17 @@ pub(super) const CONVERSATION: WorkKind = WorkKind {
     key: "id",
     lease: Duration::from_secs(15),
     ttl: Duration::from_secs(3_600),
-    former: Some(FormerColumns { has_last_use: false, has_stop_fence: true }),
+    former: Some(FormerColumns::Conversation),
+};
+
+/// Plans of agents while a run has them.
+pub(super) const PLAN: WorkKind = WorkKind {
+    name: "plan",
+    table: "plans",
+    key: "id",
+    lease: Duration::from_secs(15),
+    ttl: Duration::from_secs(3_600),
+    former: Some(FormerColumns::Plan),
 };
 
 /// The state of a lease when its holder renews it.
@@ -103,7 +113,7 @@ impl WorkKind {
     /// writes the former columns, in the same row; of a kind without them, the change must take the thing itself.
     pub(super) fn is_free(self, engine: Engine, row: &str) -> String {
         let (Self { name, key, .. }, now) = (self, engine.now_expression());
-        let former = self.former.map(|_| FormerColumns::are_free(engine, row)).unwrap_or_default();
+        let former = self.former.map(|former| format!("AND {}", former.are_free(engine, row))).unwrap_or_default();
         format!(
             "(NOT EXISTS (SELECT 1 FROM work AS w WHERE w.kind = '{name}' AND w.id = {row}.{key}
                   AND w.holder IS NOT NULL AND w.held_until > {now}) {former})"

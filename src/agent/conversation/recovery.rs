@@ -21,13 +21,13 @@ const MAX_RESERVATION: SignedDuration = SignedDuration::from_hours(24);
 /// Characters of stored messages that are read for the end of a run: its last turn has fewer.
 const READ_CHARACTERS: u64 = 16 << 20;
 
-pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process: Arc<str>) {
+pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>) {
     loop {
         match store.conversation_runs().interrupted().await {
             Ok(runs) => end_each(&store, &budgets, runs).await,
             Err(error) => tracing::warn!(%error, "the interrupted runs could not be read"),
         }
-        if let Err(error) = charge_plans(&store, &budgets, &process).await {
+        if let Err(error) = charge_plans(&store, &budgets).await {
             tracing::warn!(cause = error.cause(), "what interrupted plans had reserved could not be charged");
         }
         match store.charges().charge_reserved_before(store.now().earlier(MAX_RESERVATION)).await {
@@ -38,8 +38,8 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
     }
 }
 
-async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
-    for found in store.plans().with_reservations(process).await.map_err(CallError::from)? {
+async fn charge_plans(store: &Store, budgets: &Budgets) -> Result<(), CallError> {
+    for found in store.plans().with_reservations().await.map_err(CallError::from)? {
         plan::charge_interrupted(store, budgets, &found).await?;
     }
     Ok(())

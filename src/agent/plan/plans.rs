@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use jiff::Timestamp;
 use serde::Deserialize;
+use tokio::time::Instant;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use super::charges::charge_interrupted;
 use super::model_answers::MAX_INSTRUCTION;
@@ -22,9 +22,8 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{PlanWish, StoredPlan};
 
 /// The plans that this process runs.
+#[derive(Default)]
 pub struct Plans {
-    /// The name of this process in the rows of its plans.
-    pub(super) process: Arc<str>,
     pub(crate) logs: EventLogs,
     pub(super) running: Arc<RunningPlans>,
 }
@@ -63,26 +62,6 @@ pub struct StepChange {
     pub expected: String,
 }
 
-impl Default for Plans {
-    fn default() -> Self {
-        let process = Uuid::now_v7().to_string().into();
-        Self { process, logs: EventLogs::default(), running: Arc::default() }
-    }
-}
-
-impl Plans {
-    pub(crate) fn process(&self) -> Arc<str> {
-        Arc::clone(&self.process)
-    }
-
-    /// A plan as it was read. If the store could not take its end, it is interrupted: the store says that this process runs it,
-    /// and no run of it is here. `ran`: whether one was before it was read, and may have stored its end since.
-    fn checked(&self, mut plan: StoredPlan, ran: bool) -> StoredPlan {
-        plan.is_interrupted |= plan.is_held_here && !ran && !self.running.has(&plan.id);
-        plan
-    }
-}
-
 impl AgentService {
     /// Begins a plan whose events the client follows. Dropping the stream cancels it.
     ///
@@ -117,13 +96,8 @@ impl AgentService {
     /// # Errors
     /// `internal`: the store cannot be read.
     pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
-        let (process, running) = (&self.plans().process, self.plans().running.ids());
-        let plans = self.gateway().store().plans().of_caller(&caller.key, before, max, process).await;
-        let plans = plans.map_err(CallError::from)?.into_iter().map(|plan| {
-            let ran = running.contains(&plan.id);
-            self.plans().checked(plan, ran)
-        });
-        plans.map(|plan| Plan::of(&plan)).collect()
+        let plans = self.gateway().store().plans().of_caller(&caller.key, before, max).await;
+        plans.map_err(CallError::from)?.iter().map(Plan::of).collect()
     }
 
     /// Pauses a plan after the node that it is at.
@@ -193,8 +167,11 @@ impl AgentService {
         }
         plan.state.reason.clear();
         let running = self.plans().running.begin(&stored.id, &request.abort);
-        self.replace(&stored, PlanStatus::Running, &plan.state).await?;
-        self.run_alone(PlanRun { id: stored.id, request, state: plan.state, running }).await?;
+        let (store, asked) = (self.gateway().store(), Instant::now());
+        let text = serde_json::to_string(&plan.state).map_err(CallError::internal)?;
+        let resumed = store.plans().resume(&stored, &text, self.replica(), store.now()).await;
+        let lease = resumed.map_err(CallError::from)?.ok_or_else(changed_meanwhile)?;
+        self.run_alone(PlanRun { id: stored.id, lease, asked, request, state: plan.state, running }).await?;
         self.plan(&caller, id).await
     }
 
@@ -222,10 +199,13 @@ impl AgentService {
     }
 
     async fn plan_in_store(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
-        let ran = self.plans().running.has(id);
-        let plan = self.gateway().store().plans().get(&caller.key, id, &self.plans().process).await;
-        let plan = plan.map_err(CallError::from)?.ok_or_else(unknown)?;
-        Ok(self.plans().checked(plan, ran))
+        let plan = self.gateway().store().plans().get(&caller.key, id).await;
+        plan.map_err(CallError::from)?.ok_or_else(unknown)
+    }
+
+    /// The id of this gateway in leases, if it is a replica.
+    pub(super) fn replica(&self) -> Option<&str> {
+        self.gateway().cluster().replica_id()
     }
 
     async fn wish(&self, id: &str, wish: PlanWish) -> Result<bool, CallError> {
@@ -234,12 +214,9 @@ impl AgentService {
 
     async fn replace(&self, found: &StoredPlan, status: PlanStatus, state: &PlanState) -> Result<(), CallError> {
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
-        let (store, process) = (self.gateway().store(), &self.plans().process);
-        let replaced = store.plans().replace(found, status.as_str(), &text, process, store.now()).await;
-        if replaced.map_err(CallError::from)? {
-            return Ok(());
-        }
-        Err(invalid("the plan was changed at the same time; read it again"))
+        let store = self.gateway().store();
+        let replaced = store.plans().replace(found, (status.as_str(), &text), store.now()).await;
+        if replaced.map_err(CallError::from)? { Ok(()) } else { Err(changed_meanwhile()) }
     }
 }
 
@@ -302,6 +279,10 @@ impl PlanState {
     }
 }
 
+fn changed_meanwhile() -> CallError {
+    invalid("the plan was changed at the same time; read it again")
+}
+
 fn unknown() -> CallError {
     CallError::new(ErrorCode::NotFound, "there is no such plan; `GET /api/plans` lists yours")
 }
@@ -312,7 +293,7 @@ pub(super) fn invalid(message: impl Into<String>) -> CallError {
 
 impl fmt::Debug for Plans {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Plans").field("process", &self.process).finish_non_exhaustive()
+        formatter.debug_struct("Plans").finish_non_exhaustive()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use async_stream::stream;
 use futures_util::stream::Stream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::nodes;
 use super::running::RunningPlan;
@@ -16,10 +17,7 @@ use super::work::{Work, taken_over};
 use crate::message::{AssistantTurn, TurnPart};
 use crate::{AgentService, Event, FinishReason, Message, RunError};
 use sekisho_core::failpoint;
-use sekisho_store::{PlanKey, PlanWish, Store};
-
-/// How often a plan that is on says so in the store.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
+use sekisho_store::{LockState, PlanLease, PlanWish, Store};
 
 /// Events that wait for a slow client.
 const WAITING_EVENTS: usize = 64;
@@ -28,23 +26,23 @@ const WAITING_EVENTS: usize = 64;
 enum Ended {
     Status(PlanStatus),
     Failed(RunError),
-    /// Another process runs it.
+    /// Another run may have it.
     Lost,
 }
 
-/// Runs a plan whose row this process holds. The last two events are [`Event::Finished`] and [`Event::Usage`]. Dropping the
+/// Runs a plan that the run has in the store. The last two events are [`Event::Finished`] and [`Event::Usage`]. Dropping the
 /// stream cancels the plan.
 pub(super) fn run(agents: Arc<AgentService>, plan: PlanRun) -> impl Stream<Item = Event> + Send + 'static {
-    let PlanRun { id, request, mut state, running } = plan;
+    let PlanRun { id, lease, asked, request, mut state, running } = plan;
     let (sender, mut events) = mpsc::channel(WAITING_EVENTS);
-    let work = Work::new(agents, id, request, &state, sender);
+    let work = Work::new(agents, (id, lease), request, &state, sender);
     stream! {
         let mut guard = CancelOnDrop {
-            plan: Some((work.store().clone(), work.key())),
+            plan: Some((work.store().clone(), work.lease.clone())),
             agents: Arc::clone(&work.agents),
             running: Some(running),
         };
-        let mut driven = Box::pin(drive(&work, &mut state));
+        let mut driven = Box::pin(drive(&work, &mut state, asked));
         let ended = loop {
             tokio::select! {
                 biased;
@@ -65,10 +63,10 @@ pub(super) fn run(agents: Arc<AgentService>, plan: PlanRun) -> impl Stream<Item 
 }
 
 /// Visits nodes until the plan ends, waits or fails.
-async fn drive(work: &Work, state: &mut PlanState) -> Ended {
+async fn drive(work: &Work, state: &mut PlanState, asked: Instant) -> Ended {
     tokio::select! {
         ended = visit_all(work, state) => ended,
-        () = beat(work) => Ended::Lost,
+        () = until_lost(work, asked) => Ended::Lost,
     }
 }
 
@@ -103,17 +101,20 @@ async fn visit_all(work: &Work, state: &mut PlanState) -> Ended {
     }
 }
 
-/// Says in the store that the plan is on; ends when another process took it. A wish to cancel ends the node at once.
-async fn beat(work: &Work) {
-    let mut ticks = tokio::time::interval(HEARTBEAT);
-    loop {
-        ticks.tick().await;
-        match work.store().plans().beat(&work.key()).await {
-            Ok(Some(PlanWish::Cancel)) => work.abort.cancel(),
-            Ok(Some(_)) => {}
-            Ok(None) => return,
-            Err(error) => tracing::warn!(%error, plan = %work.id, "a plan cannot say in the store that it is on"),
+/// Renews the lease of the plan, which was asked for at that moment, until it is lost. A wish to cancel ends the node at once.
+async fn until_lost(work: &Work, asked: Instant) {
+    let (plans, lease, abort) = (work.store().plans(), work.lease.clone(), work.abort.clone());
+    // In a task of its own: this future is not polled while the client of the plan reads nothing.
+    let renewal = AbortOnDropHandle::new(tokio::spawn(async move {
+        let state = plans.keep_renewing(&lease, asked).await;
+        if state == LockState::AskedToStop {
+            abort.cancel();
         }
+        state
+    }));
+    if matches!(renewal.await, Ok(LockState::AskedToStop)) {
+        // The node ends, and its run stores the end within the rest of the lease.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -131,6 +132,9 @@ async fn close(work: &Work, state: &mut PlanState, ended: Ended) -> Vec<Event> {
     }
     if let Err(error) = work.save(state, status).await {
         tracing::warn!(%error, plan = %work.id, "the end of a plan could not be stored: the plan is paused");
+        if let Err(error) = work.give_up().await {
+            tracing::warn!(%error, plan = %work.id, "a plan could not be given back: it is paused once its lease ends");
+        }
     }
     let message = match (status, state.reason.as_str()) {
         (PlanStatus::WaitingForApproval, _) => "The plan waits for approval.".to_owned(),
@@ -161,18 +165,18 @@ fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Ve
 /// Marks a plan as cancelled whose client is gone.
 struct CancelOnDrop {
     /// `None` once its run has ended.
-    plan: Option<(Store, PlanKey)>,
+    plan: Option<(Store, PlanLease)>,
     agents: Arc<AgentService>,
     running: Option<RunningPlan>,
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Some((store, key)) = self.plan.take() else { return };
+        let Some((store, lease)) = self.plan.take() else { return };
         let running = self.running.take();
         self.agents.gateway().background().spawn_until_closing(async move {
-            if let Err(error) = store.plans().end(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
-                tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such, and is paused");
+            if let Err(error) = store.plans().end(&lease, PlanStatus::Cancelled.as_str(), store.now()).await {
+                tracing::warn!(%error, plan = lease.plan(), "a cancelled plan could not be stored as such, and is paused");
             }
             drop(running);
         });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::plans::{NewPlan, invalid};
@@ -13,7 +14,7 @@ use crate::event_log::EventLog;
 use crate::message::UserPart;
 use crate::{AgentRequest, AgentService, Event, Message};
 use sekisho_core::error::CallError;
-use sekisho_store::{PlanKey, StoredPlan};
+use sekisho_store::{PlanLease, StoredPlan};
 
 /// Maximum characters of a goal.
 const MAX_GOAL: usize = 32_000;
@@ -27,9 +28,12 @@ const UNCOUNTED_EVENTS: u64 = 100_000;
 /// Maximum characters of the messages before a goal.
 const MAX_CONTEXT: usize = 8_000;
 
-/// A plan that this process is about to run, as the store has it.
+/// A run of a plan that is about to begin, and has the plan in the store.
 pub(super) struct PlanRun {
     pub(super) id: Arc<str>,
+    pub(super) lease: PlanLease,
+    /// When the lease was asked for.
+    pub(super) asked: Instant,
     pub(super) request: AgentRequest,
     pub(super) state: PlanState,
     pub(super) running: RunningPlan,
@@ -53,20 +57,19 @@ impl AgentService {
             session: request.session.as_deref().map(str::to_owned),
             status: PlanStatus::Running.as_str().to_owned(),
             is_interrupted: false,
-            is_held_here: true,
             created: now,
             changed: now,
             state: serde_json::to_string(&state).map_err(CallError::internal)?,
         };
-        let (store, process) = (self.gateway().store(), &self.plans().process);
+        let (store, asked) = (self.gateway().store(), Instant::now());
         let running = self.plans().running.begin(&stored.id, &request.abort);
-        store.plans().add(&stored, process).await.map_err(CallError::from)?;
+        let lease = store.plans().add(&stored, self.replica()).await.map_err(CallError::from)?;
         store.plans().forget_surplus(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
-        let run = PlanRun { id: Arc::clone(&stored.id), request, state, running };
+        let run = PlanRun { id: Arc::clone(&stored.id), lease, asked, request, state, running };
         Ok((stored, run))
     }
 
-    /// Runs a plan that this process holds in the store.
+    /// Runs a plan that the run has in the store.
     pub(super) fn run_plan(self: &Arc<Self>, plan: PlanRun) -> impl Stream<Item = Event> + Send + 'static + use<> {
         run::run(Arc::clone(self), plan)
     }
@@ -81,10 +84,9 @@ impl AgentService {
         let log = match logs.open_after(&caller.owner, &caller.key, id, last) {
             Ok(log) => log,
             Err(error) => {
-                let key = PlanKey { id: Arc::clone(id), holder: self.plans().process() };
                 let paused = PlanStatus::Paused.as_str();
                 let store = self.gateway().store();
-                store.plans().end(&key, paused, store.now()).await.map_err(CallError::from)?;
+                store.plans().end(&plan.lease, paused, store.now()).await.map_err(CallError::from)?;
                 return Err(error);
             }
         };

@@ -23,12 +23,14 @@ use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
 use sekisho_core::call::{Arguments, BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, TraceParent, Via};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_store::{PlanKey, PlanWish, Store, StoreError};
+use sekisho_store::{PlanLease, PlanWish, Store, StoreError};
 
 /// The common data of one plan's nodes.
 pub(super) struct Work {
     pub(super) agents: Arc<AgentService>,
     pub(super) id: Arc<str>,
+    /// Writes of a run that lost it are refused.
+    pub(super) lease: PlanLease,
     pub(super) agent: Arc<str>,
     profile: AgentProfile,
     caller: Arc<Caller>,
@@ -60,7 +62,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn new(
         agents: Arc<AgentService>,
-        id: Arc<str>,
+        (id, lease): (Arc<str>, PlanLease),
         request: AgentRequest,
         state: &PlanState,
         events: mpsc::Sender<Event>,
@@ -90,6 +92,7 @@ impl Work {
         Self {
             agents,
             id,
+            lease,
             agent,
             profile,
             caller,
@@ -147,10 +150,6 @@ impl Work {
         self.agents.gateway().store()
     }
 
-    pub(super) fn key(&self) -> PlanKey {
-        PlanKey { id: Arc::clone(&self.id), holder: self.agents.plans().process() }
-    }
-
     /// Saves the state, with the usage of the plan until now and its charges.
     pub(super) async fn save(&self, state: &mut PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
         let (rows, charges) = match self.stores_charges {
@@ -161,12 +160,12 @@ impl Work {
         rows.iter().for_each(|row| amounts.add(&row.used));
         state.used.set_amounts(&amounts);
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
-        let (store, key) = (self.store().clone(), self.key());
+        let (store, lease) = (self.store().clone(), self.lease.clone());
         // In a task of its own: if the plan were dropped meanwhile, the charges would be stored and written in the background
         // too.
         let saving = tokio::spawn(async move {
             let additions = charges.as_ref().map(TakenCharges::charges).unwrap_or_default();
-            let saved = store.plans().save(&key, (status.as_str(), &text), additions, store.now()).await?;
+            let saved = store.plans().save(&lease, (status.as_str(), &text), additions, store.now()).await?;
             let Some((wish, totals)) = saved else { return Ok(None) };
             if let Some(charges) = charges {
                 charges.stored(&totals);
@@ -176,10 +175,17 @@ impl Work {
         saving.await.map_err(CallError::internal)?.map_err(CallError::from)
     }
 
+    /// Gives the plan back without an end, in a task of its own, as it is [saved](Self::save).
+    pub(super) async fn give_up(&self) -> Result<(), CallError> {
+        let (plans, lease) = (self.store().plans(), self.lease.clone());
+        let given_up = tokio::spawn(async move { plans.give_up(&lease).await });
+        given_up.await.map_err(CallError::internal)?.map_err(CallError::from)
+    }
+
     /// Saves the state within a node.
     ///
     /// # Errors
-    /// The store does not take it, or another process has the plan. Nothing may be sent then: it could be sent twice.
+    /// The store does not take it, or another run has the plan. Nothing may be sent then: it could be sent twice.
     pub(super) async fn keep(&self, state: &mut PlanState) -> Result<(), RunError> {
         match self.save(state, PlanStatus::Running).await {
             Ok(Some(_)) => Ok(()),
@@ -314,5 +320,8 @@ impl fmt::Debug for Work {
 }
 
 pub(super) fn taken_over() -> CallError {
-    CallError::new(ErrorCode::ConversationLocked, "another process took the plan over")
+    CallError::new(
+        ErrorCode::ConversationLocked,
+        "the run lost the plan, which another process may have taken over; read the plan, and continue it if it is paused",
+    )
 }

@@ -15,14 +15,17 @@ enum Write {
     Run,
     PartOfProgramRun,
     Workspace,
+    Plan,
 }
 
-const ALL: [Write; 5] = [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun, Write::Workspace];
+const ALL: [Write; 6] =
+    [Write::Turn, Write::ToolCall, Write::Run, Write::PartOfProgramRun, Write::Workspace, Write::Plan];
 
 /// The rights of the earlier holder.
 struct Held {
     conversation: ConversationLock,
     workspace: WorkspaceLock,
+    plan: PlanLease,
 }
 
 impl Write {
@@ -35,6 +38,7 @@ impl Write {
             }
             Self::PartOfProgramRun => &["UPDATE program_runs SET fence = fence + 1, runner = 'next'"],
             Self::Workspace => &[IN_WORK, "UPDATE workspaces SET fence = fence + 1, holder = 'next'"],
+            Self::Plan => &[IN_WORK, "UPDATE plans SET holder = 'next'"],
         }
     }
 
@@ -61,6 +65,7 @@ impl Write {
                 store.program_runs().add_part(ProgramRunFence { id: "p", fence: 1 }, 1, "second").await.unwrap()
             }
             Self::Workspace => store.workspaces().save(&held.workspace, "v", "{}").await.unwrap(),
+            Self::Plan => store.plans().save(&held.plan, ("paused", "{}"), &[], store.now()).await.unwrap().is_some(),
         }
     }
 }
@@ -81,7 +86,21 @@ fn run(id: &str, store: &Store) -> ConversationRun {
     }
 }
 
-/// Of a conversation with a run, a run of a program, and a workspace.
+fn plan(store: &Store) -> StoredPlan {
+    StoredPlan {
+        id: "p".into(),
+        caller_key: "ann".into(),
+        agent: "default".into(),
+        session: None,
+        status: "running".into(),
+        is_interrupted: false,
+        created: store.now(),
+        changed: store.now(),
+        state: "{}".into(),
+    }
+}
+
+/// Of a conversation with a run, a run of a program, a workspace, and a plan.
 async fn held(store: &Store) -> Held {
     store.conversations().add(&conversation("c", "ann"), 9).await.unwrap();
     let conversation = store.conversations().lock("c", None).await.unwrap().unwrap();
@@ -90,7 +109,8 @@ async fn held(store: &Store) -> Held {
     let new = NewProgramRun { id: "p", owner, arguments: "a", runner: "one", part: "first" };
     store.program_runs().begin(new).await.unwrap();
     let workspace = store.workspaces().lock("w", "one").await.unwrap().unwrap();
-    Held { conversation, workspace }
+    let plan = store.plans().add(&plan(store), None).await.unwrap();
+    Held { conversation, workspace, plan }
 }
 
 /// On PostgreSQL by two connections: a write that read the earlier row would be stored after the next holder has read.

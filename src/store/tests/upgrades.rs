@@ -58,7 +58,7 @@ async fn a_store_of_the_version_before_opens_with_its_workspaces_and_conversatio
         assert_eq!(store.conversations().lock("held", None).await.unwrap(), None, "the version before runs it");
         let lock = store.conversations().lock("free", None).await.unwrap().unwrap();
         store.conversations().unlock(&lock).await.unwrap();
-        assert_eq!(store.plans().get(ANN, "p", "process").await.unwrap().unwrap().status, "paused");
+        assert_eq!(store.plans().get(ANN, "p").await.unwrap().unwrap().status, "paused");
         assert_eq!(store.program_runs().parts("r").await.unwrap(), [(0, "sealed".to_owned())]);
         store.close().await;
     }

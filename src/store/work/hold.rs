@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{AnyConnection, AssertSqlSafe};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{FormerColumns, KINDS, LockState, WorkKind, WorkLease, WorkStore};
+use super::{KINDS, LockState, WorkKind, WorkLease, WorkStore};
 use crate::replica::{HEARTBEAT, LOST_AFTER};
 use crate::replicas::micros;
 use crate::{Engine, StoreError};
@@ -140,8 +140,17 @@ impl WorkStore {
     /// Asks the holder of a thing, in any process, to stop: it learns so when it renews its lease.
     pub async fn ask_to_stop(&self, kind: WorkKind, id: &str) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
-        self.try_ask_to_stop(&mut transaction, (kind, id)).await.map_err(|error| self.0.failed(error))?;
+        self.ask_to_stop_within(&mut transaction, (kind, id)).await?;
         self.end(transaction, true).await
+    }
+
+    /// As [`ask_to_stop`](Self::ask_to_stop), within a transaction.
+    pub(crate) async fn ask_to_stop_within(
+        &self,
+        connection: &mut AnyConnection,
+        (kind, id): (WorkKind, &str),
+    ) -> Result<(), StoreError> {
+        self.try_ask_to_stop(connection, (kind, id)).await.map_err(|error| self.0.failed(error))
     }
 
     async fn try_ask_to_stop(&self, connection: &mut AnyConnection, (kind, id): (WorkKind, &str)) -> sqlx::Result<()> {
@@ -165,8 +174,10 @@ impl WorkStore {
     }
 
     async fn try_free_all(&self, connection: &mut AnyConnection) -> sqlx::Result<()> {
-        for kind in KINDS.into_iter().filter(|kind| kind.former.is_some()) {
-            FormerColumns::free_all(&mut *connection, kind).await?;
+        for kind in KINDS {
+            if let Some(former) = kind.former {
+                former.free_all(&mut *connection, kind.table).await?;
+            }
         }
         let freed = sqlx::query("UPDATE work SET holder = NULL, replica = NULL WHERE holder IS NOT NULL");
         freed.execute(connection).await.map(drop)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A plan of which the store still says that this process runs it.
+/// A plan whose run gave it back without an end.
 async fn left_running(
     service: &Arc<AgentService>,
     folder: &tempfile::TempDir,
@@ -13,10 +13,12 @@ async fn left_running(
     let new = NewPlan { request, planner: of(PlanPreset::Steps), approve: true };
     let id = service.start_plan(new).await.unwrap().id;
     until("the plan waits", async || service.plan(&caller, &id).await.unwrap().status != PlanStatus::Running).await;
-    let (store, process) = (service.gateway().store(), service.plans().process());
-    let found = store.plans().get(&caller.key, &id, &process).await.unwrap().unwrap();
+    let store = service.gateway().store();
+    let found = store.plans().get(&caller.key, &id).await.unwrap().unwrap();
     let approved = found.state.replace("\"awaits_approval\":true", "\"awaits_approval\":false");
-    assert!(store.plans().replace(&found, "running", &approved, &process, store.now()).await.unwrap());
+    let lease = store.plans().resume(&found, &approved, None, store.now()).await.unwrap().unwrap();
+    assert_eq!(service.plan(&caller, &id).await.unwrap().status, PlanStatus::Running);
+    store.plans().give_up(&lease).await.unwrap();
     (caller, id)
 }
 
