@@ -32,6 +32,10 @@ const AT_ONCE: usize = 4;
 /// How long a killed process may hold what it had: 15 s on PostgreSQL, where other processes may live. The rest is for starts.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 
+/// How long an evaluation of the policies may take: its limit is in real time, and several debug builds share the processors here.
+/// After the default of 50 ms the payment is refused, and its plan ends without it.
+const MAX_POLICY_MS: u64 = 60_000;
+
 /// The price of a payment.
 fn price() -> Decimal {
     Decimal::new(1, 2)
@@ -84,6 +88,7 @@ impl Bank {
         let yaml = format!(
             "{store}outbound: {{{LOOPBACK}}}\n\
              budget: {{max_cost_per_caller_per_day: '10'}}\n\
+             policy: {{timeout_ms: {MAX_POLICY_MS}}}\n\
              openapi: {{collections: {{bank: {{spec_file: '{document}', base_cost_per_use: '{}'}}}}}}\n\
              agent: {{default_profile: teller, profiles: {{teller: {{provider: replay, model: '{script}', \
              price_per_million_prompt_tokens: 100, price_per_million_completion_tokens: 100, {profile}}}}}}}\n",
