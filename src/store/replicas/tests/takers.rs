@@ -6,7 +6,7 @@ use crate::replica::LOST_AFTER;
 use crate::test_support::{age_replica, age_sessions, beat, conversation, silence_replicas, test_store};
 use crate::{
     AskedPermits, DecidedApproval, InterpreterSessionFence, InterpreterSessionKey, NewApproval, NewInterpreterSession,
-    NewProgramRun, NewSessionImage, ProgramRunOwner, SessionImage, SessionTimes, Store,
+    NewProgramRun, NewSessionImage, ProgramRunOwner, SessionImage, SessionTimes, Store, StoredPlan,
 };
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
@@ -32,9 +32,10 @@ enum Work {
     Registration,
     Workspace,
     Conversation,
+    Plan,
 }
 
-const ALL: [Work; 9] = [
+const ALL: [Work; 10] = [
     Work::ApprovedCall,
     Work::KeyedCall,
     Work::ProgramRun,
@@ -44,6 +45,7 @@ const ALL: [Work; 9] = [
     Work::Registration,
     Work::Workspace,
     Work::Conversation,
+    Work::Plan,
 ];
 
 impl Work {
@@ -69,6 +71,9 @@ impl Work {
             Self::Conversation => {
                 store.conversations().add(&conversation("c", "ann"), 1).await.unwrap();
                 assert!(store.conversations().lock("c", Some("holder")).await.unwrap().is_some());
+            }
+            Self::Plan => {
+                store.plans().add(&plan(store), Some("holder")).await.unwrap();
             }
             Self::KeyedCall | Self::Registration => {}
         }
@@ -99,7 +104,25 @@ impl Work {
             }
             Self::Workspace => store.workspaces().lock("w", "taker").await.unwrap().is_some(),
             Self::Conversation => store.conversations().lock("c", Some("taker")).await.unwrap().is_some(),
+            Self::Plan => {
+                let found = store.plans().get("ann", "p").await.unwrap().unwrap();
+                store.plans().resume(&found, "{}", Some("taker"), store.now()).await.unwrap().is_some()
+            }
         }
+    }
+}
+
+fn plan(store: &Store) -> StoredPlan {
+    StoredPlan {
+        id: "p".into(),
+        caller_key: "ann".into(),
+        agent: "default".into(),
+        session: None,
+        status: "running".into(),
+        is_interrupted: false,
+        created: store.now(),
+        changed: store.now(),
+        state: "{}".into(),
     }
 }
 
