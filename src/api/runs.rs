@@ -208,7 +208,7 @@ fn asking(meta: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallErro
 
 impl From<StoredProgramRun> for ProgramRunBody {
     fn from(run: StoredProgramRun) -> Self {
-        let StoredProgramRun { id, state, approval, reason, created, expires, .. } = run;
+        let StoredProgramRun { id, state, approval, reason, created, expires } = run;
         let (created_at, expires_at) = (created.to_string(), expires.to_string());
         Self { id, state: state.as_str().to_owned(), approval, reason, created_at, expires_at }
     }

@@ -8,6 +8,7 @@
 
 mod context;
 mod entry;
+mod held_run;
 mod refusal;
 mod run;
 mod settle;
@@ -20,16 +21,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use uuid::Uuid;
+use tokio::time::Instant;
 
 use sekisho_config::Config;
 use sekisho_core::call::{Arguments, CallContext};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 pub use sekisho_core::reading::{MAX_JOURNAL_BYTES, Reading};
-use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::sealing::{SealedFor, Sealer};
-use sekisho_store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoreError, StoredProgramRun};
+use sekisho_store::{ProgramRunLease, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoreError, StoredProgramRun};
 
 pub use self::context::RunContext;
 pub use self::entry::{JournalAnswer, JournalQuestion, Past, RunStart, decode, encode};
@@ -37,6 +37,7 @@ pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_
 pub use self::settle::{Settlement, UnknownCall};
 
 use self::entry::Part;
+use self::held_run::HeldRun;
 use self::refusal::{another_call, damaged, is_running, unavailable, unknown, unusable};
 
 /// The kind of the sealed texts.
@@ -50,8 +51,7 @@ const MAX_PARTS_MEANWHILE: usize = 8;
 pub struct Journals {
     store: ProgramRunStore,
     sealer: Sealer,
-    /// This process, where it is no replica.
-    process: Arc<str>,
+    /// The id of this gateway, if it is a replica.
     replica: OnceLock<Arc<str>>,
     /// The runs that this process has.
     running: Mutex<HashSet<Arc<str>>>,
@@ -66,13 +66,7 @@ pub struct RecordedCall {
 
 impl Journals {
     pub fn new(config: &Config, store: ProgramRunStore) -> Self {
-        Self {
-            store,
-            sealer: Sealer::new(config),
-            process: Uuid::new_v4().to_string().into(),
-            replica: OnceLock::new(),
-            running: Mutex::default(),
-        }
+        Self { store, sealer: Sealer::new(config), replica: OnceLock::new(), running: Mutex::default() }
     }
 
     /// Sets the id of this replica: runs of another one that lives are not resumed here.
@@ -130,14 +124,11 @@ impl Journals {
         (tool, arguments): (String, String),
     ) -> Result<(RunJournal, Past), CallError> {
         let Some(running) = Running::of(self, &id) else { return Err(self.why_not_taken(&id, &owner).await) };
-        let taken = self.store.take(&id, owner.of_store(), self.runner(), LOST_AFTER).await;
-        let Some(fence) = taken.map_err(|error| unavailable(&error))? else {
-            return Err(self.why_not_taken(&id, &owner).await);
-        };
-        let (parts, past) = match self.taken_journal(&id, &owner, fence).await {
+        let held = self.take_run(&id, &owner).await?;
+        let (parts, past) = match self.taken_journal(&id, &owner, held.lease()).await {
             Ok(taken) => taken,
             Err(error) => {
-                self.release(&id, fence).await;
+                self.release(&id, &held).await;
                 return Err(error);
             }
         };
@@ -146,10 +137,19 @@ impl Journals {
         if !begun_by.is_ok_and(|context| context.tool == tool)
             || !begun_with.is_ok_and(|begun_with| digest(&begun_with) == arguments)
         {
-            self.release(&id, fence).await;
+            self.release(&id, &held).await;
             return Err(another_call());
         }
-        Ok((RunJournal::resumed(running, owner, arguments, (fence, parts), &past), past))
+        Ok((RunJournal::resumed(running, owner, arguments, (held, parts), &past), past))
+    }
+
+    async fn take_run(&self, id: &str, owner: &Owner) -> Result<HeldRun, CallError> {
+        let asked = Instant::now();
+        let taken = self.store.take(id, owner.of_store(), self.replica()).await;
+        match taken.map_err(|error| unavailable(&error))? {
+            Some(lease) => Ok(HeldRun::new(self.store.clone(), lease, asked)),
+            None => Err(self.why_not_taken(id, owner).await),
+        }
     }
 
     /// The run with these validated arguments that waits for an approval.
@@ -203,11 +203,11 @@ impl Journals {
 
     /// The journal of a run that was taken. Its former process can write no part any more: this process has the next
     /// number.
-    async fn taken_journal(&self, id: &str, owner: &Owner, fence: i64) -> Result<(i64, Past), CallError> {
+    async fn taken_journal(&self, id: &str, owner: &Owner, lease: &ProgramRunLease) -> Result<(i64, Past), CallError> {
         for _ in 0..MAX_PARTS_MEANWHILE {
             let (parts, past) = self.read(id, owner).await?;
             let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: Vec::new() })?;
-            let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
+            let added = self.store.add_part(lease, parts, &sealed).await;
             if added.map_err(|error| unavailable(&error))? {
                 return Ok((parts + 1, past));
             }
@@ -253,15 +253,15 @@ impl Journals {
     }
 
     /// A run that was taken can be taken again.
-    async fn release(&self, id: &str, fence: i64) {
-        if let Err(error) = self.store.stop(ProgramRunFence { id, fence }, None).await {
+    async fn release(&self, id: &str, held: &HeldRun) {
+        if let Err(error) = self.store.stop(held.lease(), None).await {
             tracing::warn!(%error, run = id, "the end of the run of a program could not be recorded");
         }
     }
 
-    /// This process, as the runner of programs.
-    fn runner(&self) -> &Arc<str> {
-        self.replica.get().unwrap_or(&self.process)
+    /// The id of this gateway in leases, if it is a replica.
+    fn replica(&self) -> Option<&str> {
+        self.replica.get().map(|id| &**id)
     }
 }
 

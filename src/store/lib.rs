@@ -98,7 +98,7 @@ pub use self::paused_runs::{PausedRun, PausedRunStore};
 pub use self::permits::{AskedPermits, PermitStore, StoredPermit};
 pub use self::plans::{PlanLease, PlanStore, PlanWish, StoredPlan};
 pub use self::program_runs::{
-    NewProgramRun, ProgramRunFence, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoredProgramRun,
+    NewProgramRun, ProgramRunLease, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoredProgramRun,
 };
 pub use self::rate_buckets::{AskedCalls, RateBucketStore, TakenCalls};
 pub use self::registrations::{RegistrationStore, Registrations};

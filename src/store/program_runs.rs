@@ -1,8 +1,8 @@
 //! Runs of programs that call tools, and their journals: parts that the caller of these functions seals and that are
 //! only added. All moments go by the clock that the processes of the store share.
 //!
-//! One process at a time writes a journal: each part has the next number, and the process that resumes a run takes a
-//! number after it has read the others.
+//! One process at a time writes a journal, by a lease of `work`: each part has the next number, and the process that
+//! resumes a run takes a number after it has read the others.
 
 mod read;
 
@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::{AnyConnection, AssertSqlSafe};
+use tokio::time::Instant;
 
+use super::replica::LOST_AFTER;
 use super::replicas::micros;
+use super::work::{LockState, PROGRAM_RUN, WorkLease};
 use super::{Store, StoreError, retried};
 
-/// How long a run is kept after it was last written.
-const RUN_TTL: Duration = Duration::from_secs(24 * 3_600);
+/// How long a run is kept after its lease was last renewed.
+pub(super) const RUN_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 /// Runs of one caller that are kept; the oldest that does not run is removed for another.
 const MAX_RUNS_OF_CALLER: i64 = 100;
@@ -36,17 +39,16 @@ pub struct NewProgramRun<'a> {
     pub owner: ProgramRunOwner<'a>,
     /// SHA-256 of the arguments of the call that runs it, in hex.
     pub arguments: &'a str,
-    /// The process that runs it.
-    pub runner: &'a str,
+    /// The replica that runs it; `None`: a process that is no replica.
+    pub replica: Option<&'a str>,
     /// The first part of the journal, sealed.
     pub part: &'a str,
 }
 
-/// The right to write the journal of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProgramRunFence<'a> {
-    pub id: &'a str,
-    pub fence: i64,
+/// The right to write the journal of a run, for one holder until it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramRunLease {
+    lease: WorkLease,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
@@ -72,32 +74,39 @@ pub struct StoredProgramRun {
     pub state: ProgramRunState,
     pub approval: Option<String>,
     pub reason: Option<String>,
-    pub runner: String,
     pub created: Timestamp,
     pub expires: Timestamp,
 }
 
-/// Runs of programs and their journals: the tables `program_runs` and `program_run_parts`. It reads `replicas` to find lost
-/// processes.
+/// Runs of programs and their journals: the tables `program_runs` and `program_run_parts`; their rows in `work` say who has each.
 #[derive(Debug, Clone)]
 pub struct ProgramRunStore(pub(super) Store);
 
 impl ProgramRunStore {
-    /// Stores a run with the first part of its journal; its fence is 1.
+    /// Stores a run with the first part of its journal. The process has the run.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
-    pub async fn begin(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
+    pub async fn begin(&self, new: NewProgramRun<'_>) -> Result<ProgramRunLease, StoreError> {
         retried(|| self.try_begin(new)).await
     }
 
-    async fn try_begin(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+    async fn try_begin(&self, new: NewProgramRun<'_>) -> Result<ProgramRunLease, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        self.insert(&mut transaction, new).await.map_err(|error| self.0.failed(error))?;
+        let lease = work.take_within(&mut transaction, (PROGRAM_RUN, new.id), new.replica).await?;
+        work.end(transaction, lease.is_some()).await?;
+        let has_holder = || self.0.damaged(format!("the run {} of a program begins, and has a holder", new.id));
+        lease.map(|lease| ProgramRunLease { lease }).ok_or_else(has_holder)
+    }
+
+    /// Also removes the oldest run of the owner for the new one.
+    async fn insert(&self, connection: &mut AnyConnection, new: NewProgramRun<'_>) -> sqlx::Result<()> {
         let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
-             VALUES ($1, $2, $3, $4, $5, 'running', $6, 1, {now}, {now} + $7)"
+             VALUES ($1, $2, $3, $4, $5, 'running', '', 0, {now}, {now} + $6)"
         );
         sqlx::query(AssertSqlSafe(insert))
             .bind(new.id)
@@ -105,13 +114,11 @@ impl ProgramRunStore {
             .bind(new.owner.caller_key)
             .bind(new.owner.endpoint)
             .bind(new.arguments)
-            .bind(new.runner)
             .bind(micros(RUN_TTL))
-            .execute(&mut *transaction)
-            .await
-            .map_err(failed)?;
+            .execute(&mut *connection)
+            .await?;
         let part = sqlx::query("INSERT INTO program_run_parts (run, number, sealed) VALUES ($1, 0, $2)");
-        part.bind(new.id).bind(new.part).execute(&mut *transaction).await.map_err(failed)?;
+        part.bind(new.id).bind(new.part).execute(&mut *connection).await?;
         let oldest: Option<(String,)> = sqlx::query_as(
             "SELECT id FROM program_runs
              WHERE tenant = $1 AND caller_key = $2 AND state <> 'running'
@@ -121,17 +128,15 @@ impl ProgramRunStore {
         .bind(new.owner.tenant)
         .bind(new.owner.caller_key)
         .bind(MAX_RUNS_OF_CALLER)
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(failed)?;
-        if let Some((oldest,)) = oldest {
-            // It may have been resumed in between.
-            let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
-            if run.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
-                remove_parts(&mut transaction, &oldest).await.map_err(failed)?;
-            }
+        .fetch_optional(&mut *connection)
+        .await?;
+        let Some((oldest,)) = oldest else { return Ok(()) };
+        // It may have been resumed in between.
+        let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
+        if run.execute(&mut *connection).await?.rows_affected() > 0 {
+            remove_parts(connection, &oldest).await?;
         }
-        transaction.commit().await.map_err(failed)
+        Ok(())
     }
 
     /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that
@@ -139,62 +144,84 @@ impl ProgramRunStore {
     ///
     /// # Errors
     /// [`StoreError`]; its content must not take effect.
-    pub async fn add_part(&self, run: ProgramRunFence<'_>, number: i64, part: &str) -> Result<bool, StoreError> {
+    pub async fn add_part(&self, run: &ProgramRunLease, number: i64, part: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "INSERT INTO program_run_parts (run, number, sealed)
-             SELECT $1, $2, $3 FROM program_runs WHERE id = $4 AND fence = $5 AND state = 'running' {}
-             ON CONFLICT (run, number) DO NOTHING",
+             SELECT $1, $2, $3 {} AND thing.state = 'running' {} ON CONFLICT (run, number) DO NOTHING",
+            PROGRAM_RUN.held(["$4", "$5", "$6"]),
             self.0.engine.share_lock()
         );
+        let (id, holder, fence) = run.lease.terms();
         let added = sqlx::query(AssertSqlSafe(sql))
-            .bind(run.id)
+            .bind(id)
             .bind(number)
             .bind(part)
-            .bind(run.id)
-            .bind(run.fence)
+            .bind(id)
+            .bind(holder)
+            .bind(fence)
             .execute(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
         Ok(added.rows_affected() > 0)
     }
 
-    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or lost. Returns the
-    /// fence; `None` when it cannot be taken.
+    /// Takes a run to resume it, for `replica` or a process that is none: one that has stopped, or that nobody has. `None` when it
+    /// cannot be taken.
     pub async fn take(
         &self,
         id: &str,
         owner: ProgramRunOwner<'_>,
-        runner: &str,
-        lost_after: Duration,
-    ) -> Result<Option<i64>, StoreError> {
-        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("program_runs.runner", ("$5", "$7")));
-        let sql = format!(
-            "UPDATE program_runs SET state = 'running', runner = $5, fence = fence + 1, expires = {now} + $6
-             WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {now}
-               AND (state = 'stopped' OR (state = 'running' AND (runner = $5 OR {lost})))
-             RETURNING fence"
-        );
-        sqlx::query_scalar(AssertSqlSafe(sql))
-            .bind(id)
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
-            .bind(runner)
-            .bind(micros(RUN_TTL))
-            .bind(micros(lost_after))
-            .fetch_optional(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))
+        replica: Option<&str>,
+    ) -> Result<Option<ProgramRunLease>, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_resumable = self.is_resumable(&mut transaction, id, owner).await;
+        if !is_resumable.map_err(|error| self.0.failed(error))? {
+            work.end(transaction, false).await?;
+            return Ok(None);
+        }
+        let lease = work.take_within(&mut transaction, (PROGRAM_RUN, id), replica).await?;
+        let resumed = sqlx::query("UPDATE program_runs SET state = 'running' WHERE id = $1 AND state <> 'unusable'");
+        let resumed = resumed.bind(id).execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        let lease = lease.filter(|_| resumed.rows_affected() > 0);
+        work.end(transaction, lease.is_some()).await?;
+        Ok(lease.map(|lease| ProgramRunLease { lease }))
     }
 
-    /// Whether a process other than `runner` runs it and is not lost.
-    pub async fn runs_elsewhere(&self, id: &str, runner: &str, lost_after: Duration) -> Result<bool, StoreError> {
+    /// Whether it is this owner's, and has not expired.
+    async fn is_resumable(
+        &self,
+        connection: &mut AnyConnection,
+        id: &str,
+        owner: ProgramRunOwner<'_>,
+    ) -> sqlx::Result<bool> {
         let sql = format!(
-            "SELECT COUNT(*) FROM program_runs WHERE id = $1 AND state = 'running' AND runner <> $2 AND NOT {}",
-            self.0.engine.is_lost("program_runs.runner", ("$2", "$3"))
+            "SELECT COUNT(*) FROM program_runs WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4
+                 AND state <> 'unusable' AND expires > {}",
+            self.0.engine.now_expression()
         );
-        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner).bind(micros(lost_after));
-        found.fetch_one(&self.0.pool).await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(owner.tenant);
+        let found: i64 = found.bind(owner.caller_key).bind(owner.endpoint).fetch_one(connection).await?;
+        Ok(found > 0)
+    }
+
+    /// Holds a run for longer, again and again: until another process has it. The lease was asked for at that moment.
+    pub async fn keep_renewing(&self, run: &ProgramRunLease, asked: Instant) -> LockState {
+        self.0.work().keep_renewing(&run.lease, asked).await
+    }
+
+    /// Whether a process has it from which `replica`, or a process that is none, cannot take it.
+    pub async fn is_held(&self, id: &str, replica: Option<&str>) -> Result<bool, StoreError> {
+        let engine = self.0.engine;
+        let sql = format!(
+            "SELECT COUNT(*) FROM program_runs WHERE id = $1 AND state = 'running' AND NOT {} AND NOT EXISTS
+                 (SELECT 1 FROM work AS w WHERE w.kind = $2 AND w.id = $1 AND w.replica <> $3 AND {})",
+            PROGRAM_RUN.is_free(engine, "program_runs"),
+            engine.is_lost("w.replica", ("$3", "$4"))
+        );
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(PROGRAM_RUN.name());
+        let found = found.bind(replica).bind(micros(LOST_AFTER)).fetch_one(&self.0.pool).await;
+        found.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
     }
 
     /// The parts of a journal, in their order.
@@ -207,45 +234,51 @@ impl ProgramRunStore {
     }
 
     /// The run is stopped and may be resumed; `approval` is the approval for which it waits, if that approval is new.
-    /// False when another process has it.
-    pub async fn stop(&self, run: ProgramRunFence<'_>, approval: Option<&str>) -> Result<bool, StoreError> {
+    /// False when another process has it, or it cannot be resumed any more.
+    pub async fn stop(&self, run: &ProgramRunLease, approval: Option<&str>) -> Result<bool, StoreError> {
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_held = work.release_within(&mut transaction, &run.lease).await?;
         let sql = format!(
-            "UPDATE program_runs SET state = 'stopped', approval = COALESCE($3, approval), expires = {} + $4
-             WHERE id = $1 AND fence = $2 AND state = 'running'",
+            "UPDATE program_runs SET state = 'stopped', approval = COALESCE($2, approval), expires = {} + $3
+             WHERE id = $1 AND state = 'running'",
             self.0.engine.now_expression()
         );
-        let stopped = sqlx::query(AssertSqlSafe(sql)).bind(run.id).bind(run.fence).bind(approval).bind(micros(RUN_TTL));
-        let stopped = stopped.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
-        Ok(stopped.rows_affected() > 0)
+        let stopped = sqlx::query(AssertSqlSafe(sql)).bind(run.lease.id()).bind(approval).bind(micros(RUN_TTL));
+        let stopped = stopped.execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        work.end(transaction, is_held).await?;
+        Ok(is_held && stopped.rows_affected() > 0)
     }
 
-    /// The run cannot be resumed any more, for this reason; its journal is removed.
+    /// The run cannot be resumed any more, for this reason; its journal is removed. The process still has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may still be resumable.
-    pub async fn give_up(&self, run: ProgramRunFence<'_>, reason: &str) -> Result<(), StoreError> {
+    pub async fn give_up(&self, run: &ProgramRunLease, reason: &str) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let sql = "UPDATE program_runs SET state = 'unusable', reason = $3 WHERE id = $1 AND fence = $2";
-        let given_up = sqlx::query(sql).bind(run.id).bind(run.fence).bind(reason).execute(&mut *transaction).await;
-        if given_up.map_err(failed)?.rows_affected() > 0 {
-            remove_parts(&mut transaction, run.id).await.map_err(failed)?;
-        }
-        transaction.commit().await.map_err(failed)
+        let work = self.0.work();
+        let mut transaction = work.begin().await?;
+        let is_held = work.renew_within(&mut transaction, &run.lease).await? != LockState::Lost;
+        let given_up = sqlx::query("UPDATE program_runs SET state = 'unusable', reason = $2 WHERE id = $1");
+        given_up.bind(run.lease.id()).bind(reason).execute(&mut *transaction).await.map_err(failed)?;
+        remove_parts(&mut transaction, run.lease.id()).await.map_err(failed)?;
+        work.end(transaction, is_held).await
     }
 
-    /// Removes a run that has ended.
+    /// Removes a run that has ended, unless another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may still be stored.
-    pub async fn forget(&self, run: ProgramRunFence<'_>) -> Result<(), StoreError> {
+    pub async fn forget(&self, run: &ProgramRunLease) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND fence = $2").bind(run.id).bind(run.fence);
-        if removed.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
-            remove_parts(&mut transaction, run.id).await.map_err(failed)?;
-        }
-        transaction.commit().await.map_err(failed)
+        let (work, id) = (self.0.work(), run.lease.id());
+        let mut transaction = work.begin().await?;
+        let is_held = work.release_within(&mut transaction, &run.lease).await?;
+        let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(id);
+        removed.execute(&mut *transaction).await.map_err(failed)?;
+        remove_parts(&mut transaction, id).await.map_err(failed)?;
+        work.remove_within(&mut transaction, PROGRAM_RUN, id).await?;
+        work.end(transaction, is_held).await
     }
 
     /// The run waits for this approval from now on, which the call that resumes it needs.

@@ -53,7 +53,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("usage_logs", Rows::Of { table: "conversation_runs", by: "run" }),
     ("user_sign_ins", Rows::Tenant("caller_key")),
     ("user_tokens", Rows::Tenant("caller_key")),
-    ("work", Rows::AllTenants("holders of workspaces, conversations and plans, for the time of a lease")),
+    ("work", Rows::AllTenants("who works on a thing, for the time of a lease")),
     ("workspaces", Rows::AllTenants("a digest of tenant, caller and session names each, and its files are objects")),
 ];
 

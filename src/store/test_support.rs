@@ -163,7 +163,7 @@ pub async fn expire_workspace(store: &Store, name: &str) {
     }
 }
 
-/// As if no holder of a workspace, a conversation or a plan had renewed its lease for too long.
+/// As if no holder of a workspace, a conversation, a plan or a run of a program had renewed its lease for too long.
 pub async fn end_leases(store: &Store) {
     for table in ["work", "workspaces", "conversations"] {
         store.change_rows(&format!("UPDATE {table} SET held_until = 0")).await;

@@ -37,7 +37,7 @@ pub struct WorkKind {
 }
 
 /// The kinds of things.
-const KINDS: [WorkKind; 3] = [WORKSPACE, CONVERSATION, PLAN];
+const KINDS: [WorkKind; 4] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN];
 
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {
@@ -69,6 +69,16 @@ pub(super) const PLAN: WorkKind = WorkKind {
     former: Some(FormerColumns::Plan),
 };
 
+/// Runs of programs that call tools, while a process writes their journals.
+pub(super) const PROGRAM_RUN: WorkKind = WorkKind {
+    name: "program_run",
+    table: "program_runs",
+    key: "id",
+    lease: Duration::from_secs(15),
+    ttl: Duration::from_secs(3_600),
+    former: Some(FormerColumns::ProgramRun),
+};
+
 /// The state of a lease when its holder renews it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
@@ -85,6 +95,8 @@ pub struct WorkLease {
     kind: WorkKind,
     id: String,
     holder: String,
+    /// `None`: of a process that is no replica.
+    replica: Option<String>,
     fence: i64,
 }
 
@@ -108,12 +120,18 @@ impl WorkStore {
 }
 
 impl WorkKind {
+    /// In the column `kind`.
+    pub(super) fn name(self) -> &'static str {
+        self.name
+    }
+
     /// The condition that nobody has the thing of a row of its table, by leases: a table, or its name in the statement.
     /// On PostgreSQL, a change on this condition waits for a holder that takes the thing at the same time only because that holder
     /// writes the former columns, in the same row; of a kind without them, the change must take the thing itself.
     pub(super) fn is_free(self, engine: Engine, row: &str) -> String {
         let (Self { name, key, .. }, now) = (self, engine.now_expression());
-        let former = self.former.map(|former| format!("AND {}", former.are_free(engine, row))).unwrap_or_default();
+        let former =
+            self.former.map(|former| format!("AND {}", former.are_free(engine, row, "''"))).unwrap_or_default();
         format!(
             "(NOT EXISTS (SELECT 1 FROM work AS w WHERE w.kind = '{name}' AND w.id = {row}.{key}
                   AND w.holder IS NOT NULL AND w.held_until > {now}) {former})"
@@ -124,7 +142,7 @@ impl WorkKind {
     /// parameters with the [terms](WorkLease::terms) of the lease.
     pub(super) fn held(self, [id, holder, fence]: [&str; 3]) -> String {
         let Self { name, table, key, .. } = self;
-        let former = self.former.map(|_| "AND thing.holder = w.holder").unwrap_or_default();
+        let former = self.former.map(|former| format!("AND {}", former.are_of("w", "thing"))).unwrap_or_default();
         format!(
             "FROM {table} AS thing JOIN work AS w ON w.id = thing.{key}
              WHERE thing.{key} = {id} AND w.kind = '{name}' AND w.holder = {holder} AND w.fence = {fence} {former}"

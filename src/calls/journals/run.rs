@@ -14,10 +14,11 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::entry::{Entry, Part, Past, PastRequest, RunStart, Settled};
+use super::held_run::HeldRun;
 use super::unwritten::Unwritten;
 use super::{JournalAnswer, JournalQuestion, Journals, MAX_JOURNAL_BYTES, Owner, Reading, Running};
 use sekisho_core::failpoint;
-use sekisho_store::{NewProgramRun, ProgramRunFence};
+use sekisho_store::NewProgramRun;
 
 /// How old entries may be that a kill may lose.
 const MAX_UNWRITTEN: Duration = Duration::from_millis(100);
@@ -46,8 +47,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Written {
-    /// Once a first part may be stored, and until the end of the run is.
-    fence: Option<i64>,
+    /// Once a first part is stored, and until the end of the run is.
+    held: Option<HeldRun>,
     /// The number of the next one.
     next: i64,
     /// Until the first one is written.
@@ -107,7 +108,7 @@ impl RunJournal {
         let bytes = start.as_ref().map_or(0, RunStart::bytes);
         let lost = start.is_none().then_some(TOO_LARGE);
         let unwritten = Unwritten::new(bytes, lost, HashMap::new());
-        let written = Written { fence: None, next: 0, start, is_over: false, is_given_up: false };
+        let written = Written { held: None, next: 0, start, is_over: false, is_given_up: false };
         Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), Decimal::ZERO)))
     }
 
@@ -115,12 +116,12 @@ impl RunJournal {
         running: Running,
         owner: Owner,
         digest: String,
-        (fence, parts): (i64, i64),
+        (held, parts): (HeldRun, i64),
         past: &Past,
     ) -> Self {
         // Everything written before counts: it is read again each time.
         let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
-        let written = Written { fence: Some(fence), next: parts, start: None, is_over: false, is_given_up: false };
+        let written = Written { held: Some(held), next: parts, start: None, is_over: false, is_given_up: false };
         Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), past.spent_usd)))
     }
 
@@ -241,7 +242,7 @@ impl RunJournal {
 impl Drop for RunJournal {
     fn drop(&mut self) {
         // Nothing is stored, or its end is. Nobody else holds the lock for long: the writers were dropped before.
-        if self.0.written.try_lock().is_ok_and(|written| written.fence.is_none()) {
+        if self.0.written.try_lock().is_ok_and(|written| written.held.is_none()) {
             return;
         }
         let inner = Arc::clone(&self.0);
@@ -290,16 +291,17 @@ impl Inner {
         let part = Part { start: written.start.take(), entries };
         let sealed = journals.sealed(&self.owner, id, written.next, &part).map_err(NotRecordedError::failed)?;
         failpoint::reach("journal.writing");
-        let is_first = written.fence.is_none();
-        // Before: the run may be stored although that fails, or is cancelled.
-        let fence = *written.fence.get_or_insert(1);
-        let is_written = if is_first {
-            let (owner, runner) = (self.owner.of_store(), &**journals.runner());
-            let new = NewProgramRun { id, owner, arguments: &self.digest, runner, part: &sealed };
-            journals.store.begin(new).await.map(|()| true)
-        } else {
-            let run = ProgramRunFence { id, fence };
-            journals.store.add_part(run, written.next, &sealed).await
+        let is_written = match &written.held {
+            Some(held) => journals.store.add_part(held.lease(), written.next, &sealed).await,
+            None => {
+                let (owner, replica, asked) = (self.owner.of_store(), journals.replica(), Instant::now());
+                let new = NewProgramRun { id, owner, arguments: &self.digest, replica, part: &sealed };
+                let begun = journals.store.begin(new).await;
+                begun.map(|lease| {
+                    written.held = Some(HeldRun::new(journals.store.clone(), lease, asked));
+                    true
+                })
+            }
         };
         if !is_written.map_err(NotRecordedError::failed)? {
             return Err(NotRecordedError::Taken);
@@ -311,9 +313,8 @@ impl Inner {
 
     /// A journal that is not complete must not be there: the run's work from now on would be done again.
     async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
-        let Some(fence) = written.fence.filter(|_| !written.is_given_up) else { return Ok(()) };
-        let Running { journals, id } = &self.running;
-        let given_up = journals.store.give_up(ProgramRunFence { id, fence }, reason).await;
+        let Some(held) = written.held.as_ref().filter(|_| !written.is_given_up) else { return Ok(()) };
+        let given_up = self.running.journals.store.give_up(held.lease(), reason).await;
         given_up.map_err(NotRecordedError::failed)?;
         written.is_given_up = true;
         Ok(())
@@ -329,14 +330,13 @@ impl Inner {
         }
         let mut written = self.written.lock().await;
         written.is_over = true;
-        let Some(fence) = written.fence else { return false };
+        let Some(held) = &written.held else { return false };
         let Running { journals, id } = &self.running;
-        let run = ProgramRunFence { id, fence };
         let ended = match end {
-            RunEnd::Ended => journals.store.forget(run).await.map(|()| false),
-            RunEnd::Stopped { approval } => journals.store.stop(run, approval).await,
+            RunEnd::Ended => journals.store.forget(held.lease()).await.map(|()| false),
+            RunEnd::Stopped { approval } => journals.store.stop(held.lease(), approval).await,
         };
-        written.fence = None;
+        written.held = None;
         ended.unwrap_or_else(|error| {
             tracing::warn!(%error, run = &**id, "the end of the run of a program could not be recorded");
             matches!(end, RunEnd::Stopped { .. })

@@ -8,12 +8,13 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::entry::{Entry, JournalAnswer, Part, Past, Settled};
+use super::held_run::HeldRun;
 use super::refusal::{is_running, no_such_call, too_large_answer, unavailable, unknown, unusable};
-use super::{JournalQuestion, Journals, LOST_AFTER, MAX_JOURNAL_BYTES, Owner, Running};
+use super::{JournalQuestion, Journals, MAX_JOURNAL_BYTES, Owner, Running};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::call::CallContext;
 use sekisho_core::error::CallError;
-use sekisho_store::{ProgramRunFence, ProgramRunState};
+use sekisho_store::ProgramRunState;
 
 /// A call whose outcome is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -81,26 +82,23 @@ impl Journals {
         settlement: &Settlement,
     ) -> Result<UnknownCall, CallError> {
         let Some(_running) = Running::of(self, id) else { return Err(self.why_not_taken(id, owner).await) };
-        let taken = self.store.take(id, owner.of_store(), self.runner(), LOST_AFTER).await;
-        let Some(fence) = taken.map_err(|error| unavailable(&error))? else {
-            return Err(self.why_not_taken(id, owner).await);
-        };
-        let settled = self.add_settlement(owner, (id, fence), call, settlement).await;
-        self.release(id, fence).await;
+        let held = self.take_run(id, owner).await?;
+        let settled = self.add_settlement(owner, (id, &held), call, settlement).await;
+        self.release(id, &held).await;
         settled
     }
 
     async fn add_settlement(
         &self,
         owner: &Owner,
-        (id, fence): (&str, i64),
+        (id, held): (&str, &HeldRun),
         call: Option<u32>,
         settlement: &Settlement,
     ) -> Result<UnknownCall, CallError> {
-        let (parts, past) = self.taken_journal(id, owner, fence).await?;
+        let (parts, past) = self.taken_journal(id, owner, held.lease()).await?;
         let (entry, found) = settlement_entry(&past, call, settlement)?;
         let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
-        let added = self.store.add_part(ProgramRunFence { id, fence }, parts, &sealed).await;
+        let added = self.store.add_part(held.lease(), parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
             true => Ok(found),
             false => Err(is_running()),
@@ -111,8 +109,7 @@ impl Journals {
     /// `conversation_locked` while a process runs it, here or elsewhere: its calls under way will have answers.
     async fn check_stopped(&self, id: &str) -> Result<(), CallError> {
         let runs_here = self.running.lock().contains(id);
-        let elsewhere = self.store.runs_elsewhere(id, self.runner(), LOST_AFTER).await;
-        let runs = runs_here || elsewhere.map_err(|error| unavailable(&error))?;
+        let runs = runs_here || self.store.is_held(id, self.replica()).await.map_err(|error| unavailable(&error))?;
         if runs { Err(is_running()) } else { Ok(()) }
     }
 

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::*;
 use sekisho_core::call::{Caller, Via};
-use sekisho_store::test_support::test_store;
+use sekisho_store::replica::LOST_AFTER;
+use sekisho_store::test_support::{end_leases, test_store};
 use sekisho_store::{ReplicaIdentity, Store};
 
 struct Fixture {
@@ -43,6 +44,12 @@ impl Fixture {
         let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
         self.store.replicas().beat(replica, LOST_AFTER).await.unwrap();
         journals
+    }
+
+    /// As a kill leaves a run, once its lease has ended: unwritten entries are lost.
+    async fn kill(&self, journal: RunJournal) {
+        std::mem::forget(journal);
+        end_leases(&self.store).await;
     }
 
     fn begin(&self, call: &CallContext) -> RunJournal {

@@ -6,10 +6,10 @@ use sqlx::AssertSqlSafe;
 use super::{ProgramRunOwner, StoredProgramRun};
 use crate::{ProgramRunStore, StoreError};
 
-const COLUMNS: &str = "id, state, approval, reason, runner, created, expires";
+const COLUMNS: &str = "id, state, approval, reason, created, expires";
 
 /// In the order of the columns.
-type Row = (String, String, Option<String>, Option<String>, String, i64, i64);
+type Row = (String, String, Option<String>, Option<String>, i64, i64);
 
 impl ProgramRunStore {
     /// A run of that owner.
@@ -83,7 +83,7 @@ impl ProgramRunStore {
     }
 
     fn run_of(&self, row: Row) -> Result<StoredProgramRun, StoreError> {
-        let (id, state, approval, reason, runner, created, expires) = row;
+        let (id, state, approval, reason, created, expires) = row;
         let moment = |micros: i64| {
             let moment = Timestamp::from_microsecond(micros);
             moment.map_err(|_| self.0.damaged(format!("the run {id} of a program has a moment out of range")))
@@ -91,6 +91,6 @@ impl ProgramRunStore {
         let (created, expires) = (moment(created)?, moment(expires)?);
         let state =
             state.parse().map_err(|_| self.0.damaged(format!("the run {id} of a program has the state `{state}`")))?;
-        Ok(StoredProgramRun { id, state, approval, reason, runner, created, expires })
+        Ok(StoredProgramRun { id, state, approval, reason, created, expires })
     }
 }

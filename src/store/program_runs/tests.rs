@@ -1,90 +1,79 @@
 use super::*;
-use crate::ReplicaIdentity;
-use crate::test_support::{age_program_runs, test_store};
+use crate::test_support::{age_program_runs, age_replica, beat, end_leases, test_store};
 
 const ANN: ProgramRunOwner<'static> = ProgramRunOwner { tenant: "acme", caller_key: "acme\u{1f}ann", endpoint: "all" };
-const LOST_AFTER: Duration = Duration::from_secs(10);
 
-async fn begin(store: &Store, id: &str, runner: &str) {
-    let new = NewProgramRun { id, owner: ANN, arguments: "a1", runner, part: "first" };
-    store.program_runs().begin(new).await.unwrap();
+async fn begin(store: &Store, id: &str, replica: Option<&str>) -> ProgramRunLease {
+    let new = NewProgramRun { id, owner: ANN, arguments: "a1", replica, part: "first" };
+    store.program_runs().begin(new).await.unwrap()
 }
 
-async fn take(store: &Store, id: &str, runner: &str) -> Option<i64> {
-    store.program_runs().take(id, ANN, runner, LOST_AFTER).await.unwrap()
-}
-
-fn fence(id: &str, fence: i64) -> ProgramRunFence<'_> {
-    ProgramRunFence { id, fence }
-}
-
-async fn beat(store: &Store, id: &str) {
-    let replica = ReplicaIdentity {
-        id,
-        host: "h",
-        version: "1",
-        configuration: "c",
-        policies: "p",
-        address: None,
-        degraded: "[]",
-    };
-    store.replicas().beat(replica, LOST_AFTER).await.unwrap();
+async fn take(store: &Store, id: &str, replica: Option<&str>) -> Option<ProgramRunLease> {
+    store.program_runs().take(id, ANN, replica).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_journal_is_written_by_one_process_in_the_order_of_its_parts() {
     let store = test_store().await;
-    begin(&store, "r", "p1").await;
-    assert!(store.program_runs().add_part(fence("r", 1), 1, "second").await.unwrap());
-    assert!(!store.program_runs().add_part(fence("r", 1), 1, "another").await.unwrap(), "it has that part");
-    assert!(!store.program_runs().add_part(fence("r", 2), 2, "other fence").await.unwrap());
-    let parts = store.program_runs().parts("r").await.unwrap();
+    let (runs, first) = (store.program_runs(), begin(&store, "r", None).await);
+    assert!(runs.add_part(&first, 1, "second").await.unwrap());
+    assert!(!runs.add_part(&first, 1, "another").await.unwrap(), "it has that part");
+    let parts = runs.parts("r").await.unwrap();
     assert_eq!(parts, [(0, "first".to_owned()), (1, "second".to_owned())]);
 
-    assert!(store.program_runs().stop(fence("r", 1), Some("approval")).await.unwrap());
-    assert!(!store.program_runs().add_part(fence("r", 1), 2, "late").await.unwrap(), "it has stopped");
-    assert_eq!(take(&store, "r", "p2").await, Some(2));
-    assert!(!store.program_runs().add_part(fence("r", 1), 2, "late").await.unwrap(), "another process has it");
-    assert!(!store.program_runs().stop(fence("r", 1), None).await.unwrap());
-    assert!(store.program_runs().add_part(fence("r", 2), 2, "third").await.unwrap());
-    store.program_runs().forget(fence("r", 1)).await.unwrap();
-    assert_eq!(store.program_runs().parts("r").await.unwrap().len(), 3, "it is not its own any more");
-    store.program_runs().forget(fence("r", 2)).await.unwrap();
-    assert_eq!(store.program_runs().parts("r").await.unwrap(), []);
-    assert_eq!(store.program_runs().get("r", ANN).await.unwrap(), None);
+    assert!(runs.stop(&first, Some("approval")).await.unwrap());
+    assert!(!runs.add_part(&first, 2, "late").await.unwrap(), "it has stopped");
+    let next = take(&store, "r", None).await.unwrap();
+    assert!(!runs.add_part(&first, 2, "late").await.unwrap(), "another process has it");
+    assert!(!runs.stop(&first, None).await.unwrap());
+    runs.give_up(&first, "late").await.unwrap();
+    assert!(runs.add_part(&next, 2, "third").await.unwrap());
+    runs.forget(&first).await.unwrap();
+    assert_eq!(runs.parts("r").await.unwrap().len(), 3, "it is not its own any more");
+    runs.forget(&next).await.unwrap();
+    assert_eq!(runs.parts("r").await.unwrap(), []);
+    assert_eq!(runs.get("r", ANN).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_run_is_taken_by_one_and_from_a_process_that_is_gone() {
     let store = test_store().await;
-    beat(&store, "live").await;
-    begin(&store, "of-live", "live").await;
-    begin(&store, "of-dead", "dead").await;
-    assert_eq!(take(&store, "of-live", "me").await, None, "its process lives");
-    assert_eq!(take(&store, "of-live", "live").await, Some(2), "its own, which knows whether it runs");
-    assert_eq!(take(&store, "of-dead", "live").await, Some(2));
-    assert_eq!(take(&store, "of-dead", "me").await, None);
-    assert!(store.program_runs().stop(fence("of-dead", 2), None).await.unwrap());
-    let (one, other) = tokio::join!(take(&store, "of-dead", "a"), take(&store, "of-dead", "b"));
-    // Neither of the two is a replica that lives: the later one takes it from the other, whose fence is lost.
-    assert!(one != other, "{one:?} {other:?}");
+    for replica in ["live", "me"] {
+        beat(&store, replica).await;
+        age_replica(&store, replica, LOST_AFTER).await;
+    }
+    begin(&store, "of-live", Some("live")).await;
+    begin(&store, "of-dead", Some("dead")).await;
+    begin(&store, "of-none", None).await;
+    for (id, is_free) in [("of-live", false), ("of-dead", true), ("of-none", false)] {
+        assert_eq!(store.program_runs().is_held(id, Some("me")).await.unwrap(), !is_free, "{id}");
+        assert_eq!(take(&store, id, Some("me")).await.is_some(), is_free, "{id}");
+    }
+    assert_eq!(take(&store, "of-live", Some("live")).await, None, "its own");
+    assert_eq!(take(&store, "of-dead", Some("live")).await, None, "it was taken");
+    end_leases(&store).await;
+    for id in ["of-live", "of-none"] {
+        assert!(!store.program_runs().is_held(id, None).await.unwrap(), "{id}");
+        let (one, other) = tokio::join!(take(&store, id, None), take(&store, id, None));
+        assert_ne!(one.is_some(), other.is_some(), "{id}: {one:?} {other:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_run_is_found_by_its_owner_and_by_what_it_waits_for() {
     let store = test_store().await;
-    begin(&store, "r", "p").await;
+    let lease = begin(&store, "r", None).await;
     for other in [
         ProgramRunOwner { tenant: "other", ..ANN },
         ProgramRunOwner { caller_key: "acme\u{1f}bob", ..ANN },
         ProgramRunOwner { endpoint: "part", ..ANN },
     ] {
         assert_eq!(store.program_runs().get("r", other).await.unwrap(), None, "{other:?}");
-        assert_eq!(store.program_runs().take("r", other, "p", LOST_AFTER).await.unwrap(), None, "{other:?}");
+        assert_eq!(store.program_runs().take("r", other, None).await.unwrap(), None, "{other:?}");
         assert_eq!(store.program_runs().of_owner(other).await.unwrap(), [], "{other:?}");
     }
     assert_eq!(store.program_runs().awaiting(ANN, "a1", "x").await.unwrap(), None);
-    store.program_runs().stop(fence("r", 1), Some("x")).await.unwrap();
+    assert!(store.program_runs().stop(&lease, Some("x")).await.unwrap());
     assert_eq!(store.program_runs().awaiting(ANN, "a1", "x").await.unwrap().as_deref(), Some("r"));
     for (arguments, approval) in [("a2", "x"), ("a1", "y")] {
         assert_eq!(store.program_runs().awaiting(ANN, arguments, approval).await.unwrap(), None);
@@ -96,11 +85,12 @@ async fn a_run_is_found_by_its_owner_and_by_what_it_waits_for() {
     let found = store.program_runs().get("r", ANN).await.unwrap().unwrap();
     assert_eq!((found.state, found.approval.as_deref()), (ProgramRunState::Stopped, Some("z")));
     assert_eq!(store.program_runs().of_owner(ANN).await.unwrap(), [found]);
-    assert_eq!(take(&store, "r", "p").await, Some(2));
-    store.program_runs().give_up(fence("r", 2), "too large").await.unwrap();
+    let lease = take(&store, "r", None).await.unwrap();
+    store.program_runs().give_up(&lease, "too large").await.unwrap();
     let found = store.program_runs().get("r", ANN).await.unwrap().unwrap();
     assert_eq!((found.state, found.reason.as_deref()), (ProgramRunState::Unusable, Some("too large")));
-    assert_eq!(take(&store, "r", "p").await, None);
+    assert!(!store.program_runs().stop(&lease, None).await.unwrap(), "it cannot be resumed");
+    assert_eq!(take(&store, "r", None).await, None);
     assert_eq!(store.program_runs().parts("r").await.unwrap(), []);
 }
 
@@ -109,16 +99,17 @@ async fn runs_expire_and_a_caller_has_a_number_of_them() {
     let store = test_store().await;
     for number in 0..=MAX_RUNS_OF_CALLER {
         let id = format!("r{number:03}");
-        begin(&store, &id, "p").await;
-        store.program_runs().stop(fence(&id, 1), None).await.unwrap();
+        let lease = begin(&store, &id, None).await;
+        assert!(store.program_runs().stop(&lease, None).await.unwrap());
     }
-    begin(&store, "last", "p").await;
+    begin(&store, "last", None).await;
     assert_eq!(store.program_runs().get("r000", ANN).await.unwrap(), None, "the oldest one was removed");
     assert_eq!(store.program_runs().parts("r000").await.unwrap(), []);
     assert!(store.program_runs().get("r002", ANN).await.unwrap().is_some());
     age_program_runs(&store, RUN_TTL).await;
     assert_eq!(store.program_runs().of_owner(ANN).await.unwrap(), []);
-    assert_eq!(take(&store, "last", "p").await, None);
+    end_leases(&store).await;
+    assert_eq!(take(&store, "last", None).await, None, "it has expired");
     store.program_runs().forget_expired().await.unwrap();
     assert_eq!(store.program_runs().parts("last").await.unwrap(), []);
 }

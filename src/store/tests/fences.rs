@@ -26,6 +26,7 @@ struct Held {
     conversation: ConversationLock,
     workspace: WorkspaceLock,
     plan: PlanLease,
+    program_run: ProgramRunLease,
 }
 
 impl Write {
@@ -36,7 +37,7 @@ impl Write {
             Self::Turn | Self::ToolCall | Self::Run => {
                 &[IN_WORK, "UPDATE conversations SET fence = fence + 1, holder = 'next'"]
             }
-            Self::PartOfProgramRun => &["UPDATE program_runs SET fence = fence + 1, runner = 'next'"],
+            Self::PartOfProgramRun => &[IN_WORK, "UPDATE program_runs SET fence = fence + 1, runner = 'next'"],
             Self::Workspace => &[IN_WORK, "UPDATE workspaces SET fence = fence + 1, holder = 'next'"],
             Self::Plan => &[IN_WORK, "UPDATE plans SET holder = 'next'"],
         }
@@ -61,9 +62,7 @@ impl Write {
                 runs.begin_tool_execution(lock, "r", &execution, Used::default()).await.unwrap().is_some()
             }
             Self::Run => runs.begin(lock, &mut run("s", store)).await.unwrap(),
-            Self::PartOfProgramRun => {
-                store.program_runs().add_part(ProgramRunFence { id: "p", fence: 1 }, 1, "second").await.unwrap()
-            }
+            Self::PartOfProgramRun => store.program_runs().add_part(&held.program_run, 1, "second").await.unwrap(),
             Self::Workspace => store.workspaces().save(&held.workspace, "v", "{}").await.unwrap(),
             Self::Plan => store.plans().save(&held.plan, ("paused", "{}"), &[], store.now()).await.unwrap().is_some(),
         }
@@ -106,11 +105,11 @@ async fn held(store: &Store) -> Held {
     let conversation = store.conversations().lock("c", None).await.unwrap().unwrap();
     assert!(store.conversation_runs().begin(&conversation, &mut run("r", store)).await.unwrap());
     let owner = ProgramRunOwner { tenant: "acme", caller_key: "ann", endpoint: "all" };
-    let new = NewProgramRun { id: "p", owner, arguments: "a", runner: "one", part: "first" };
-    store.program_runs().begin(new).await.unwrap();
+    let new = NewProgramRun { id: "p", owner, arguments: "a", replica: Some("one"), part: "first" };
+    let program_run = store.program_runs().begin(new).await.unwrap();
     let workspace = store.workspaces().lock("w", "one").await.unwrap().unwrap();
     let plan = store.plans().add(&plan(store), None).await.unwrap();
-    Held { conversation, workspace, plan }
+    Held { conversation, workspace, plan, program_run }
 }
 
 /// On PostgreSQL by two connections: a write that read the earlier row would be stored after the next holder has read.

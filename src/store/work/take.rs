@@ -38,7 +38,7 @@ impl WorkStore {
         let holder = Uuid::new_v4().to_string();
         let taker = Taker { kind, id, holder: &holder, replica };
         let fence = self.try_take(connection, taker).await.map_err(|error| self.0.failed(error))?;
-        Ok(fence.map(|fence| WorkLease { kind, id: id.to_owned(), holder, fence }))
+        Ok(fence.map(|fence| WorkLease { kind, id: id.to_owned(), holder, replica: replica.map(str::to_owned), fence }))
     }
 
     /// The fence. The former columns first, as in all transactions: they lock rows in one order.

@@ -2,6 +2,7 @@
 
 mod conversations_of_version_before;
 mod plans_of_version_before;
+mod program_runs_of_version_before;
 mod version_before;
 
 use sqlx::AssertSqlSafe;
@@ -19,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const NEW: WorkKind =
     WorkKind { name: "new", table: "workspaces", key: "name", lease: MINUTE, ttl: HOUR, former: None };
 
-const KINDS: [WorkKind; 4] = [WORKSPACE, CONVERSATION, PLAN, NEW];
+const KINDS: [WorkKind; 5] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN, NEW];
 
 /// The thing `a` of the kinds `WORKSPACE` and `NEW`.
 const ROW: &str =
@@ -30,6 +31,11 @@ const PLAN_ROW: &str =
     "INSERT INTO plans VALUES ('a', 'ann', 'g', '', 'running', '', 'gone', 0, '2026-11-25T00:00:00.000000Z',
                                '2026-11-25T00:00:00.000000Z', '{}')";
 
+/// A run of a program without a process.
+const PROGRAM_RUN_ROW: &str =
+    "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
+     VALUES ('a', 'acme', 'ann', 'all', 'a1', 'running', '', 0, 0, 4102444800000000)";
+
 /// A store with the thing `a` of each kind, and three replicas whose heartbeats have no gap.
 async fn new_store() -> Store {
     let store = test_store().await;
@@ -39,6 +45,7 @@ async fn new_store() -> Store {
     }
     store.change_rows(ROW).await;
     store.change_rows(PLAN_ROW).await;
+    store.change_rows(PROGRAM_RUN_ROW).await;
     store.conversations().add(&conversation("a", "ann"), 1).await.unwrap();
     store
 }

@@ -14,7 +14,7 @@ async fn killed(fixture: &Fixture, under_way: &[u32]) -> String {
         }
     }
     journal.write().await.unwrap();
-    std::mem::forget(journal);
+    fixture.kill(journal).await;
     first.id.to_string()
 }
 

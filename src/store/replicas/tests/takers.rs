@@ -54,7 +54,7 @@ impl Work {
             Self::ApprovedCall => begin_approved_call(store).await,
             Self::ProgramRun => {
                 let (id, owner, arguments, part) = ("r", RUN_OWNER, "a", "first");
-                let new = NewProgramRun { id, owner, arguments, runner: "holder", part };
+                let new = NewProgramRun { id, owner, arguments, replica: Some("holder"), part };
                 store.program_runs().begin(new).await.unwrap();
             }
             Self::Session => begin_session(store).await,
@@ -86,7 +86,7 @@ impl Work {
                 !store.approvals().lose_calls_of_others("taker", LOST_AFTER).await.unwrap().is_empty()
             }
             Self::KeyedCall => store.replicas().is_lost("holder", "taker", LOST_AFTER).await.unwrap(),
-            Self::ProgramRun => store.program_runs().take("r", RUN_OWNER, "taker", LOST_AFTER).await.unwrap().is_some(),
+            Self::ProgramRun => store.program_runs().take("r", RUN_OWNER, Some("taker")).await.unwrap().is_some(),
             Self::Session => {
                 let times = SessionTimes { lifetime: HOUR, lost_after: LOST_AFTER };
                 store.interpreter_sessions().take(SESSION, "taker", times).await.unwrap().is_some()
