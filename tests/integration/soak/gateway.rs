@@ -129,11 +129,10 @@ impl SoakGateway {
     /// and a caller whose rate is used up.
     pub(super) async fn prepare(&self) {
         until("all tools are offered", START_TIMEOUT, async || self.offers_all().await).await;
-        self.wait_for_python().await;
+        self.wait_for_python("print(6*7)").await;
         // Callers whose runs hold a worker for long get others, which are started with the first such run.
         for _ in 0..2 {
-            let (status, reply) = self.python("x = bytearray(b'x') * (150 << 20)\nlen(x)").await;
-            assert_eq!(status, StatusCode::OK, "{reply}");
+            self.wait_for_python("x = bytearray(b'x') * (150 << 20)\nlen(x)").await;
         }
         // A server that is down refuses with the same code, at another stage.
         // To all tenants, once it is open to two.
@@ -152,10 +151,11 @@ impl SoakGateway {
         OUTSIDE.iter().all(|tool| names.iter().any(|name| name == tool))
     }
 
-    async fn wait_for_python(&self) {
+    /// Sends a program until it succeeds: the workers are started with the first one.
+    async fn wait_for_python(&self, program: &str) {
         let end = Instant::now() + slack(START_TIMEOUT);
         loop {
-            let (status, reply) = self.python("print(6*7)").await;
+            let (status, reply) = self.python(program).await;
             if status == StatusCode::OK && reply["success"] == true {
                 return;
             }
