@@ -121,21 +121,27 @@ impl ServerNetwork {
         }
     }
 
-    /// Whether the entry names this service: by its address, or by a name that was looked up.
-    fn names(&self, address: SocketAddr, hosts: &[Arc<str>]) -> bool {
-        let is_at = |host| self.named.iter().any(|service| service.is_at(address, host));
-        is_at(None) || hosts.iter().any(|host| is_at(Some(&**host)))
+    /// Whether the entry names this service by its address, or as `localhost`: nobody else chooses where that is.
+    fn names_address(&self, address: SocketAddr) -> bool {
+        self.named.iter().any(|service| service.is_at(address, None))
+    }
+
+    /// Whether the entry names this service by one of the names.
+    fn names_host(&self, address: SocketAddr, hosts: &[Arc<str>]) -> bool {
+        hosts.iter().any(|host| self.named.iter().any(|service| service.is_at(address, Some(&**host))))
     }
 
     /// Why the program may not connect, with the line of the configuration that allows it.
     fn refusal(&self, address: SocketAddr, hosts: &[Arc<str>]) -> Option<String> {
-        if self.names(address, hosts) {
+        if self.names_address(address) {
             return self.outbound.is_elsewhere(address).err().map(|reason| reason.to_string());
         }
         let is_listed = |host: &Arc<str>| self.lists(&Host::Domain(&**host));
-        if !self.lists(&literal(address.ip())) && !hosts.iter().any(is_listed) {
+        let is_listed = self.lists(&literal(address.ip())) || hosts.iter().any(is_listed);
+        if !is_listed && !self.names_host(address, hosts) {
             return Some(self.not_listed(&label(address, hosts)));
         }
+        // Who has a name chooses its address: a private one is reached where the operator allowed the network.
         self.outbound.may_connect(address).err().map(|reason| reason.to_string())
     }
 
@@ -157,13 +163,9 @@ impl ServerNetwork {
         }
     }
 
-    /// The addresses that the program may learn: no private ones, unless its entry names the host.
+    /// The addresses that the program may learn: no private ones that the operator did not allow.
     fn answer(&self, host: &str, mut addresses: Vec<IpAddr>) -> Resolved {
-        let is_named = self.has_name(host);
-        let refusal = |address: &IpAddr| match is_named {
-            true => self.outbound.may_have_name(*address).err(),
-            false => self.outbound.may_connect(SocketAddr::new(*address, 0)).err(),
-        };
+        let refusal = |address: &IpAddr| self.outbound.may_connect(SocketAddr::new(*address, 0)).err();
         let refused = addresses.iter().find_map(refusal);
         addresses.retain(|address| refusal(address).is_none());
         if let (true, Some(reason)) = (addresses.is_empty(), refused) {
@@ -206,7 +208,7 @@ impl Connections for ServerNetwork {
     }
 
     fn is_of_machine(&self, loopback: SocketAddr) -> bool {
-        self.names(loopback, &[]) && self.outbound.is_elsewhere(loopback).is_ok()
+        self.names_address(loopback) && self.outbound.is_elsewhere(loopback).is_ok()
     }
 
     fn opened(&self, address: SocketAddr) {
@@ -237,6 +239,16 @@ mod tests {
     use sekisho_config::{OutboundConfig, Secret};
 
     fn network(network: McpSandboxNetwork, args: &[&str], env: &[(&str, &str)]) -> Arc<ServerNetwork> {
+        network_with(network, args, env, &[])
+    }
+
+    /// With private networks that the operator allowed.
+    fn network_with(
+        network: McpSandboxNetwork,
+        args: &[&str],
+        env: &[(&str, &str)],
+        allowed: &[&str],
+    ) -> Arc<ServerNetwork> {
         let sandbox = McpSandboxSettings { network, ..McpSandboxSettings::default() };
         let settings = McpServerSettings {
             args: args.iter().map(ToString::to_string).collect(),
@@ -244,7 +256,9 @@ mod tests {
             sandbox: McpSandbox::On(sandbox),
             ..McpServerSettings::default()
         };
+        let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let outbound = outbound.for_source(&allowed, "mcp.servers.a.allow_networks").unwrap();
         outbound.set_own_listeners(vec!["127.0.0.1:8080".parse().unwrap()]);
         ServerNetwork::new("a", &settings, &outbound, &Arc::new(Metrics::new("test").unwrap())).unwrap()
     }
@@ -278,38 +292,59 @@ mod tests {
 
     #[tokio::test]
     async fn private_addresses_are_not_learned_from_a_name() {
-        let network = network(McpSandboxNetwork::Public, &["http://nas.test/"], &[]);
+        let network = network(McpSandboxNetwork::Public, &[], &[]);
         let [public, private] = ["8.8.8.8", "10.0.0.1"].map(|text| text.parse::<IpAddr>().unwrap());
         assert_eq!(network.answer("a.test", vec![public, private]), Resolved::Addresses(vec![public]));
         assert_eq!(network.answer("b.test", vec![private]), Resolved::NoSuchName);
-        assert_eq!(network.answer("nas.test", vec![private]), Resolved::Addresses(vec![private]));
-        assert_eq!(reached(&network, &["10.0.0.1:80", "10.0.0.1:22"]), [true, false]);
+    }
+
+    /// Whoever owns the name chooses the address.
+    #[tokio::test]
+    async fn a_named_host_is_at_a_private_address_only_in_an_allowed_network() {
+        let addresses =
+            ["10.0.0.1", "10.0.1.1", "127.0.0.1", "169.254.169.254"].map(|text| text.parse::<IpAddr>().unwrap());
+        let of_network = ["10.0.0.1:80", "10.0.1.1:80", "127.0.0.1:80", "169.254.169.254:80"];
+        for hosts in [McpSandboxNetwork::Public, McpSandboxNetwork::Hosts(vec!["nas.test".into()])] {
+            let closed = network(hosts.clone(), &["http://nas.test/"], &[]);
+            assert_eq!(closed.answer("nas.test", addresses.to_vec()), Resolved::NoSuchName);
+            // Also where it was known before.
+            closed.remember("nas.test", &addresses);
+            assert_eq!(reached(&closed, &of_network), [false; 4]);
+            assert!(!closed.is_of_machine("127.0.0.1:80".parse().unwrap()));
+            let refusal = closed.refusal("10.0.0.1:80".parse().unwrap(), &["nas.test".into()]).unwrap();
+            assert!(
+                refusal.contains("`mcp.servers.a.allow_networks or outbound.allow_networks: [\"10.0.0.1\"]`"),
+                "{refusal}"
+            );
+            let open = network_with(hosts, &["http://nas.test/"], &[], &["10.0.0.0/24"]);
+            assert_eq!(open.answer("nas.test", addresses.to_vec()), Resolved::Addresses(vec![addresses[0]]));
+            assert_eq!(reached(&open, &of_network), [true, false, false, false]);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_other_connections_a_named_host_is_reached_at_its_port() {
+        let network = network(McpSandboxNetwork::None, &["https://api.test"], &[]);
+        let public: IpAddr = "8.8.8.8".parse().unwrap();
+        assert_eq!(network.answer("api.test", vec![public]), Resolved::Addresses(vec![public]));
+        assert_eq!(reached(&network, &["8.8.8.8:443", "8.8.8.8:80", "9.9.9.9:443"]), [true, false, false]);
     }
 
     #[tokio::test]
     async fn hosts_at_one_address_are_all_known_in_any_order() {
-        let network = network(McpSandboxNetwork::Public, &["postgres://db.test/", "redis://cache.test"], &[]);
-        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let network = network(McpSandboxNetwork::None, &["postgres://db.test/", "redis://cache.test"], &[]);
+        let address: IpAddr = "8.8.8.8".parse().unwrap();
         for _ in 0..2 {
             for host in ["db.test", "cache.test"] {
                 assert_eq!(network.answer(host, vec![address]), Resolved::Addresses(vec![address]));
             }
         }
-        assert_eq!(reached(&network, &["10.0.0.1:5432", "10.0.0.1:6379", "10.0.0.1:22"]), [true, true, false]);
+        assert_eq!(reached(&network, &["8.8.8.8:5432", "8.8.8.8:6379", "8.8.8.8:22"]), [true, true, false]);
         assert_eq!(network.hosts_of(address), ["cache.test", "db.test"].map(Arc::<str>::from));
         for number in 0..2 * MAX_NAMES {
             network.remember(&format!("{number}.test"), &[address]);
         }
         assert_eq!(network.hosts_of(address).len(), MAX_NAMES);
-    }
-
-    #[tokio::test]
-    async fn a_named_host_is_never_at_an_address_with_metadata() {
-        let network = network(McpSandboxNetwork::Public, &["http://api.test/"], &[]);
-        let [private, metadata] = ["10.0.0.1", "169.254.169.254"].map(|text| text.parse::<IpAddr>().unwrap());
-        assert_eq!(network.answer("api.test", vec![metadata]), Resolved::NoSuchName);
-        assert_eq!(network.answer("api.test", vec![metadata, private]), Resolved::Addresses(vec![private]));
-        assert_eq!(reached(&network, &["10.0.0.1:80", "169.254.169.254:80"]), [true, false]);
     }
 
     #[tokio::test(start_paused = true)]

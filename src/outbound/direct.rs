@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::guard::is_of_platform;
 use super::own::{is_of_this_machine, local_address};
 use super::resolver::LookUpError;
 use super::{Dialing, Outbound};
@@ -25,10 +24,6 @@ pub enum RefusedConnection {
     NotPublic { address: IpAddr, key: Arc<str> },
     #[error("{address} is an address of this machine; `{key}: [\"{address}\"]` allows it")]
     Machine { address: IpAddr, key: Arc<str> },
-    #[error(
-        "{address} is for services of the machine's platform, such as metadata; `{key}: [\"{address}\"]` allows it"
-    )]
-    Platform { address: IpAddr, key: Arc<str> },
     #[error("{0} is an address of this gateway")]
     Own(SocketAddr),
 }
@@ -69,18 +64,6 @@ impl Outbound {
         Ok(())
     }
 
-    /// Whether a host that the operator named may have the address: also a private one. Who has the name chooses the address,
-    /// and could choose one with credentials of the machine.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn may_have_name(&self, address: IpAddr) -> Result<(), RefusedConnection> {
-        if is_of_platform(address) && !self.guard.lists(address) {
-            return Err(RefusedConnection::Platform { address, key: Arc::clone(self.guard.key()) });
-        }
-        Ok(())
-    }
-
     /// Whether the address is not the gateway's, wherever else it is.
     ///
     /// # Errors
@@ -112,20 +95,6 @@ mod tests {
             [("127.0.0.1:8080", "127.0.0.1:8080"), ("[::ffff:127.0.0.1]:8080", "[::ffff:127.0.0.1]:8080")]
         {
             assert_eq!(refused(own), Some(format!("{text} is an address of this gateway")));
-        }
-        for (platform, expected) in [
-            ("169.254.169.254", false),
-            ("64:ff9b::a9fe:a9fe", false),
-            ("::ffff:169.254.169.254", false),
-            ("100.100.100.200", false),
-            ("fd00:ec2::254", false),
-            ("fe80::1", false),
-            ("10.2.0.1", true),
-            ("100.64.0.1", true),
-            ("fd00::1", true),
-            ("8.8.8.8", true),
-        ] {
-            assert_eq!(outbound.may_have_name(platform.parse().unwrap()).is_ok(), expected, "{platform}");
         }
         for private in ["10.2.0.1", "169.254.169.254", "127.0.0.2"] {
             let expected = format!("{private} is not public; `outbound.allow_networks: [\"{private}\"]` allows it");

@@ -100,23 +100,6 @@ impl AddressGuard {
     }
 }
 
-/// Where the platform of a machine has services for it: link-local addresses, and metadata at others.
-const PLATFORM_V4: [Ipv4Net; 4] =
-    [v4(100, 100, 100, 200, 32), v4(168, 63, 129, 16, 32), v4(169, 254, 0, 0, 16), v4(192, 0, 0, 0, 24)];
-const PLATFORM_V6: [Ipv6Net; 3] = [
-    v6(0xfe80, 0, 0, 10),
-    Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
-    Ipv6Net::new_assert(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128),
-];
-
-/// Whether the platform of the machine has services at the address.
-pub(super) fn is_of_platform(address: IpAddr) -> bool {
-    match real_target(address) {
-        IpAddr::V4(address) => PLATFORM_V4.iter().any(|network| network.contains(&address)),
-        IpAddr::V6(address) => PLATFORM_V6.iter().any(|network| network.contains(&address)),
-    }
-}
-
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }

@@ -42,8 +42,8 @@ pub struct McpServerSettings {
     pub sandbox_mode: McpSandboxMode,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
     pub url: Option<Url>,
-    /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, in
-    /// addition to those of `outbound.allow_networks`.
+    /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, or that a
+    /// program in a sandbox may reach, in addition to those of `outbound.allow_networks`.
     pub allow_networks: Vec<String>,
     pub transport: McpTransport,
     /// Sent with every request.
@@ -299,8 +299,8 @@ impl McpServerSettings {
         }
         self.check_sandbox(&at("sandbox"), findings);
         findings.networks(&at("allow_networks"), &self.allow_networks);
-        if self.command.is_some() && !self.allow_networks.is_empty() {
-            findings.add(at("allow_networks"), "a program is not reached over the network", "remove it");
+        if self.command.is_some() && self.sandbox == McpSandbox::Off && !self.allow_networks.is_empty() {
+            findings.add(at("allow_networks"), "a program without a sandbox reaches every address", "remove it");
         }
         if let Some(oauth) = &self.oauth {
             check_http(&oauth.token_url, &at("oauth.token_url"), findings);

@@ -260,6 +260,7 @@ fn every_rule_of_the_check_is_enforced() {
         ("outbound: {allow_networks: [10.0.0.0/8, localhost]}", "outbound.allow_networks[1]"),
         ("outbound: {mcp_allowed_domains: ['https://a.example']}", "outbound.mcp_allowed_domains[0]"),
         ("outbound: {openapi_allowed_domains: ['*.example']}", "outbound.openapi_allowed_domains[0]"),
+        ("mcp: {servers: {a: {command: x, sandbox: off, allow_networks: [10.2.0.1]}}}", "mcp.servers.a.allow_networks"),
         ("results: {max_inline_bytes: 1000}", "results.max_inline_bytes"),
         ("results: {lifetime_seconds: 0}", "results.lifetime_seconds"),
         ("session: {idle_seconds: 0}", "session.idle_seconds"),
@@ -278,6 +279,12 @@ fn every_rule_of_the_check_is_enforced() {
         assert!(found.len() == 1 && found[0].message.starts_with(&expected), "{text}: {found:#?}");
         assert!(found[0].advice.is_some() && matches!(found[0].place, ConfigLocation::At { .. }), "{text}: {found:#?}");
     }
+}
+
+#[test]
+fn a_program_in_a_sandbox_may_reach_further_networks() {
+    let config = load("mcp: {servers: {a: {command: x, allow_networks: [10.2.0.0/16]}}}").unwrap();
+    assert_eq!(config.mcp.servers["a"].allow_networks, ["10.2.0.0/16"]);
 }
 
 #[test]

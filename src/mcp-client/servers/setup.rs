@@ -97,11 +97,17 @@ impl McpServers {
     }
 
     /// What makes the connections of a program in a sandbox.
-    fn connections(&self, name: &str, settings: &McpServerSettings) -> Result<Option<Arc<dyn Connections>>, Unusable> {
+    fn connections(
+        &self,
+        name: &str,
+        settings: &McpServerSettings,
+        config: &Config,
+    ) -> Result<Option<Arc<dyn Connections>>, Unusable> {
         if settings.command.is_none() {
             return Ok(None);
         }
-        let network = ServerNetwork::new(name, settings, &self.outbound, &self.context.metrics);
+        let outbound = self.outbound_for(name, settings, config)?;
+        let network = ServerNetwork::new(name, settings, &outbound, &self.context.metrics);
         let network: Arc<dyn Connections> = network.map_err(Unusable::SandboxHost)?;
         Ok(Some(network))
     }
@@ -179,7 +185,7 @@ impl McpServers {
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
-            sandbox: ProgramSandbox::new(config, self.connections(name, &settings)?),
+            sandbox: ProgramSandbox::new(config, self.connections(name, &settings, config)?),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),
