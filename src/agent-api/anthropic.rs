@@ -18,13 +18,14 @@ use self::error::{AnthropicError, AnthropicErrorBody};
 use self::events::{EventEncoder, PING, shown};
 use self::message::{MessageBody, TokenCount};
 use self::request::MessagesRequest;
+use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::run_events;
 use sekisho_agent::AgentService;
 use sekisho_api::reply::{self, ErrorReply};
-use sekisho_api::{JsonBody, RequestMeta, event_stream};
+use sekisho_api::{DigestedBody, JsonBody, RequestMeta, event_stream};
 use sekisho_gateway::Gateway;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
@@ -38,11 +39,25 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, AnthropicError> {
     let meta = meta?;
-    let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
+    let DigestedBody(request, memory, body) = DigestedBody::<MessagesRequest>::from_request(request, &gateway).await?;
+    let turn = Turn { route: "/v1/messages".to_owned(), body };
+    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
+        let _memory = memory;
+        answer(&meta, &agents, request, &progress).await
+    })
+    .await
+}
+
+async fn answer(
+    meta: &RequestMeta,
+    agents: &Arc<AgentService>,
+    request: MessagesRequest,
+    progress: &Progress,
+) -> Result<Response, AnthropicError> {
+    let agent = NamedAgent::find(agents, &meta.caller, request.model.as_deref()).await?;
     let (streams, shows_thinking) = (request.streams(), request.shows_thinking());
-    let session = session_of_thread(&meta, &gateway);
-    let events = request.into_run()?.begin(&agent, &meta, &agents, session).await?;
+    let session = session_of_thread(meta, agents.gateway());
+    let events = progress.watch(request.into_run()?.begin(&agent, meta, agents, session).await?).boxed();
     if streams {
         let shown = shown(run_events::first(events).await?, shows_thinking);
         let encoder = EventEncoder { message: MessageBody::begun(&agent.name) };

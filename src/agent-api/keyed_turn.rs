@@ -130,7 +130,10 @@ where
 {
     let progress = Progress::default();
     let Some(key) = meta.turn_key() else { return run(meta, progress).await };
-    let keyed = KeyedTurn { route: &turn.route, key, body: &turn.body };
+    // The same words in another thread are another turn.
+    let in_thread = |thread: &str| format!("{} {thread}", turn.body);
+    let body = meta.thread.as_deref().map_or_else(|| turn.body.clone(), in_thread);
+    let keyed = KeyedTurn { route: &turn.route, key, body: &body };
     let replies = &gateway.pipeline.replies;
     let guard = match replies.enter_turn(&meta.caller, keyed, Deadline::after(MAX_WAIT)).await? {
         EnteredTurn::Answered(answer) => {

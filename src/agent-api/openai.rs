@@ -17,13 +17,14 @@ use utoipa::ToSchema;
 
 use self::completion::{Chunk, ChunkEncoder, Completion};
 use self::request::CompletionRequest;
+use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::run_events;
 use sekisho_agent::AgentService;
 use sekisho_api::reply::{self, ErrorReply};
-use sekisho_api::{ErrorInfoBody, JsonBody, Name, RequestMeta, event_stream};
+use sekisho_api::{DigestedBody, ErrorInfoBody, Name, RequestMeta, event_stream};
 use sekisho_calls::pipeline::Receipt;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
@@ -83,11 +84,26 @@ pub(super) async fn complete(
     request: Request,
 ) -> Result<Response, OpenAiError> {
     let meta = meta?;
-    let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
+    let DigestedBody(request, memory, body) =
+        DigestedBody::<CompletionRequest>::from_request(request, &gateway).await?;
+    let turn = Turn { route: "/v1/chat/completions".to_owned(), body };
+    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
+        let _memory = memory;
+        answer(&meta, &agents, request, &progress).await
+    })
+    .await
+}
+
+async fn answer(
+    meta: &RequestMeta,
+    agents: &Arc<AgentService>,
+    request: CompletionRequest,
+    progress: &Progress,
+) -> Result<Response, OpenAiError> {
     let (streams, includes_usage) = (request.streams(), request.includes_usage());
-    let agent = NamedAgent::find(&agents, &meta.caller, request.model.as_deref()).await?;
-    let session = session_of_thread(&meta, &gateway);
-    let events = request.into_run()?.begin(&agent, &meta, &agents, session).await?;
+    let agent = NamedAgent::find(agents, &meta.caller, request.model.as_deref()).await?;
+    let session = session_of_thread(meta, agents.gateway());
+    let events = progress.watch(request.into_run()?.begin(&agent, meta, agents, session).await?).boxed();
     if streams {
         let encoder = ChunkEncoder::new(&agent.name, includes_usage);
         let keep_alive = text_of(&encoder.keep_alive());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::keyed_turn::{self, Turn};
 use super::{requested_run, run_events};
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
@@ -20,9 +22,10 @@ use sekisho_api::column::{Column, Form, Listed};
 use sekisho_api::event_stream::{self, LoggedFrame};
 use sekisho_api::list::{Page, PageQuery};
 use sekisho_api::reply::{self, ErrorReply};
-use sekisho_api::{JsonBody, Name, Parameters, ReplyBody, RequestMeta};
+use sekisho_api::{DigestedBody, JsonBody, Name, Parameters, ReplyBody, RequestMeta};
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// The goal of a plan.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -128,20 +131,30 @@ pub struct PlanReply {
     responses((status = 201, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn create(
     meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
-    JsonBody(request, _memory): JsonBody<PlanRequest>,
+    DigestedBody(request, memory, body): DigestedBody<PlanRequest>,
 ) -> Result<Response, ErrorReply> {
+    let turn = Turn { route: "/api/plans".to_owned(), body };
+    keyed_turn::answer(&gateway, meta, turn, move |meta, _progress| async move {
+        let _memory = memory;
+        Ok(begin(&meta, &agents, request).await?)
+    })
+    .await
+}
+
+async fn begin(meta: &RequestMeta, agents: &Arc<AgentService>, request: PlanRequest) -> Result<Response, CallError> {
     let PlanRequest { goal, profile, model, preset, approve_plan: approve, session_id } = request;
     let name = match (profile, model) {
         (Some(_), Some(_)) => {
             let message = "`profile` and `model` are synonyms; send one of them";
-            return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         (one, other) => one.or(other),
     };
     let session = session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
     let goal = vec![Message::User(goal.into())];
-    let request = agent_request(&meta, &agents, name.as_deref(), Some(&session), goal).await?;
+    let request = agent_request(meta, agents, name.as_deref(), Some(&session), goal).await?;
     let planner = request.profile.planner.clone().unwrap_or_default();
     let planner = PlannerConfig { preset: preset.unwrap_or(planner.preset), ..planner };
     let plan = agents.start_plan(NewPlan { request, planner, approve }).await?;

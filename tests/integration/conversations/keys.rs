@@ -20,6 +20,9 @@ turns:
   - text: ["Done."]
 "#;
 
+/// A plan and its steps.
+const PLAN: &str = include_str!("../../../config/examples/plan.yaml");
+
 /// A call, after which the model's provider refuses.
 const CALL_AND_FAIL: &str = r#"
 turns:
@@ -111,7 +114,7 @@ async fn a_turn_that_did_nothing_runs_again_and_one_that_made_a_call_does_not() 
 
 #[tokio::test]
 async fn the_other_routes_of_turns_take_keys_too() {
-    let app = with_scripts(&[("talk", TALK)]).await;
+    let app = with_scripts(&[("talk", TALK), ("more", TALK), ("plans", PLAN)]).await;
     let chat = || keyed(app.post("/api/chat").json(&json!({"message": "hello", "model": "talk"})), "k-1");
     let (first, again) = (sent(chat()).await, sent(chat()).await);
     assert_eq!((first.0, first.1, again.1, &first.3), (StatusCode::OK, false, true, &again.3));
@@ -124,6 +127,23 @@ async fn the_other_routes_of_turns_take_keys_too() {
         let (first, again) = (sent(response(stream)).await, sent(response(stream)).await);
         assert_eq!((first.0, first.1, again.1, &first.3), (StatusCode::OK, false, true, &again.3));
     }
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    let body = |stream: bool, maximum: u32| json!({"model": "more", "max_tokens": maximum, "messages": messages, "stream": stream});
+    for route in ["/v1/chat/completions", "/v1/messages"] {
+        for stream in [false, true] {
+            let turn = || keyed(app.post(route).json(&body(stream, 100)), &format!("k-{stream}"));
+            let (first, again) = (sent(turn()).await, sent(turn()).await);
+            assert_eq!((first.0, first.1, again.1, &first.3), (StatusCode::OK, false, true, &again.3), "{route}");
+        }
+        let in_thread = app.post(route).json(&body(false, 100)).header("x-openwebui-chat-id", "other");
+        for other in [app.post(route).json(&body(false, 99)), in_thread] {
+            assert_eq!(sent(keyed(other, "k-false")).await.0, StatusCode::CONFLICT, "{route}");
+        }
+    }
+    let plan = || keyed(app.post("/api/plans").json(&json!({"goal": "hello", "profile": "plans"})), "k-1");
+    let (first, again) = (sent(plan()).await, sent(plan()).await);
+    assert_eq!((first.0, first.1, again.1, &first.3), (StatusCode::CREATED, false, true, &again.3));
+    assert_eq!(get(&app, "/api/plans").await["items"].as_array().unwrap().len(), 1);
     let bad = keyed(app.post("/v1/responses").json(&json!({"model": "talk", "input": "x"})), "k-1");
     assert_eq!(sent(bad).await.0, StatusCode::CONFLICT);
 }
