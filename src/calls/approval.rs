@@ -134,9 +134,13 @@ impl Approvals {
     /// Lets a call pass that needs no approval any more or has one, and asks for one otherwise.
     ///
     /// # Errors
-    /// `approval_required` with the approval to wait for; `overloaded`, `too_large` if none can be asked.
+    /// `approval_required` with the approval to wait for; `approval_mismatch` if the approved call is not this one;
+    /// `overloaded`, `too_large` if none can be asked.
     pub async fn grant(&self, asked: AskedCall<'_>, approved: Option<&ApprovedCall>) -> Result<Grant, CallError> {
         let binding = Binding::of(asked.call, asked.tool, asked.arguments);
+        if let Some(approved) = approved {
+            approved.check(&binding, asked.call)?;
+        }
         let reasons = self.reasons(&asked, &binding).await?;
         if reasons.is_empty() {
             return Ok(Grant(Kind::NotNeeded));

@@ -44,6 +44,8 @@ pub enum Standing {
 pub struct ApprovedCall {
     approvals: Arc<Approvals>,
     approval: Box<Approval>,
+    /// The call that was compared with the approval.
+    binding: Binding,
     /// Once it is about to be sent.
     fence: Option<i64>,
 }
@@ -80,9 +82,9 @@ impl Approvals {
             ApprovalState::Approved if approval.covers_several() => Ok(Standing::Open),
             ApprovalState::Approved => {
                 // An approver may have changed the arguments after they were compared. From now on nobody can.
-                self.binding_in(&approval, call, tool, arguments)?;
+                let binding = self.binding_in(&approval, call, tool, arguments)?;
                 let (approvals, approval) = (Arc::clone(self), Box::new(approval));
-                Ok(Standing::Once(ApprovedCall { approvals, approval, fence: None }))
+                Ok(Standing::Once(ApprovedCall { approvals, approval, binding, fence: None }))
             }
             ApprovalState::Executing if self.runs_elsewhere(&approval).await? => Ok(Standing::RunsElsewhere),
             ApprovalState::Executing => {
@@ -157,6 +159,12 @@ impl Approvals {
 }
 
 impl ApprovedCall {
+    /// # Errors
+    /// `approval_mismatch`: the call is another one by now, such as of a tool that a reload changed while the call waited.
+    pub(super) fn check(&self, binding: &Binding, call: &CallContext) -> Result<(), CallError> {
+        if self.binding == *binding { Ok(()) } else { Err(refusal::mismatch(&self.approval, call)) }
+    }
+
     /// Whether the approver was shown all of these reasons.
     pub(super) fn has_shown(&self, reasons: &[String]) -> bool {
         self.approval.shows(reasons)

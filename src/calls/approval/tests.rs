@@ -310,6 +310,38 @@ async fn places_to_wait_are_shared_fairly() {
     assert!(share.try_acquire(&bob.owner, 1).is_some());
 }
 
+/// As by a reload while the call waits for a slot: its approval was compared with the tool of before.
+#[tokio::test]
+async fn an_approved_call_is_not_made_with_a_tool_that_has_changed_since() {
+    let fixture = Fixture::new(false).await;
+    let id = fixture.ask(caller("ann"), 1).await;
+    assert_eq!(fixture.decide(&id, &caller("bob"), yes()).await, Ok(ApprovalState::Approved));
+    let described = |description: &str| {
+        let metadata = Metadata { name: "pay".into(), description: description.into(), ..Metadata::default() };
+        tool_with(metadata, json!({"type": "object"}), None)
+    };
+    let (tool, changed) = (described(""), described("Pays twice."));
+    let call = CallContext::new("pay", Arc::new(caller("ann")), Via::Rest);
+    let arguments = tool.input.validate(json!({"to": "eve", "amount": 7}).as_object().cloned().unwrap()).unwrap();
+    let standing = fixture.approvals.standing(&id, &call, &tool, &arguments).await;
+    let Ok(Standing::Once(approved)) = standing else { panic!("{standing:?}") };
+    let (reasons, masks, version) = (["costly".to_owned()], ["/amount".to_owned()], Arc::from("v1"));
+    let grant = async |tool: &Tool| {
+        let asked = AskedCall {
+            call: &call,
+            tool,
+            arguments: &arguments,
+            reasons: &reasons,
+            first_use: false,
+            masks: &masks,
+            policy_version: &version,
+        };
+        fixture.approvals.grant(asked, Some(&approved)).await.map(drop).map_err(|error| error.code())
+    };
+    assert_eq!(grant(&changed).await, Err(ErrorCode::ApprovalMismatch));
+    assert_eq!(grant(&tool).await, Ok(()));
+}
+
 /// The heartbeats of both are old then, and only one is back.
 #[tokio::test]
 async fn after_the_database_was_away_the_call_of_another_replica_still_runs() {
