@@ -3,7 +3,7 @@
 use super::Comparison;
 use crate::{
     AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
-    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
+    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials, Secret,
 };
 
 pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApiConfig) {
@@ -158,7 +158,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     let McpServerSettings {
         command,
         args,
-        env: _,
+        env,
         env_references: _,
         unread: _,
         variables: _,
@@ -204,6 +204,8 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     at.changed("command", command, &is.command);
     // They may have secrets.
     at.altered("args", *args != is.args);
+    let is_new_grant = |(name, value): (&String, &Secret)| names_place(value.expose()) && env.get(name) != Some(value);
+    at.altered("env", is.env.iter().any(is_new_grant));
     at.changed("cwd", cwd, &is.cwd);
     at.altered("sandbox", sandbox.opens(&is.sandbox));
     at.changed("url", url, &is.url);
@@ -236,4 +238,19 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         McpShare::All => 2,
     });
     at.higher_or_gone("max_sessions", max_sessions, &is.max_sessions);
+}
+
+/// Whether a value of `env` names a file, a folder or a service, which a program in a sandbox is granted for that.
+fn names_place(value: &str) -> bool {
+    let names = |text: &str| {
+        let is_path = ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin));
+        // A URL, or one of several paths.
+        is_path || text.contains(":/") || is_host_with_port(text)
+    };
+    names(value) || value.split_once('=').is_some_and(|(_, value)| names(value))
+}
+
+fn is_host_with_port(text: &str) -> bool {
+    let is_host = |host: &str| host == "localhost" || host.contains('.') || host.starts_with('[');
+    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }

@@ -125,6 +125,21 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ("", "outbound: {mcp_allowed_domains: [a.example]}", &["outbound.mcp_allowed_domains"]),
     ("", "outbound: {openapi_allowed_domains: ['*']}", &["outbound.openapi_allowed_domains"]),
     ("", "outbound: {allow_networks: [10.0.0.0/8]}", &["outbound.allow_networks"]),
+    (
+        "mcp: {servers: {s: {command: run, env: {TOKEN: a}}}}",
+        "mcp: {servers: {s: {command: run, env: {TOKEN: a, DB: 'postgres://localhost/db'}}}}",
+        &["mcp.servers.s.env"],
+    ),
+    (
+        "mcp: {servers: {s: {command: run}}}",
+        "mcp: {servers: {s: {command: run, env: {PROXY: '10.0.0.1:3128'}}}}",
+        &["mcp.servers.s.env"],
+    ),
+    (
+        "mcp: {servers: {s: {command: run}}}",
+        "mcp: {servers: {s: {command: run, allow_networks: [10.2.0.0/16]}}}",
+        &["mcp.servers.s.allow_networks"],
+    ),
     ("tools: {web_fetch: {allowed_domains: [a.example]}}", "", &["tools.web_fetch.allowed_domains"]),
     ("", "tools: {web_fetch: {allow_ports: [8080]}}", &["tools.web_fetch.allow_ports"]),
     (
@@ -211,6 +226,11 @@ const EITHER_WAY: &[(&str, &str, &str)] = &[
     ),
     ("mcp: {servers: {s: {command: a}}}", "mcp: {servers: {s: {command: b}}}", "mcp.servers.s.command"),
     ("mcp: {servers: {s: {command: a}}}", "mcp: {servers: {s: {command: a, alias: t}}}", "mcp.servers.s.alias"),
+    (
+        "mcp: {servers: {s: {command: a, env: {DATA: /srv/a}}}}",
+        "mcp: {servers: {s: {command: a, env: {DATA: /srv/b}}}}",
+        "mcp.servers.s.env",
+    ),
     (
         "openapi: {collections: {p: {spec_file: a}}}",
         "openapi: {collections: {p: {spec_file: b}}}",
