@@ -127,17 +127,18 @@ fn buttons(texts: &Texts, token: &str, plan: &PlanReply) -> Markup {
 
 fn steps(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
     let texts = visit.texts();
+    let is_on = plan.summary.status == PlanStatus::Running;
     html! {
         section aria-labelledby="steps" {
             h2 #steps { (texts.get("plan-steps")) }
             @if plan.plan.is_empty() { p.quiet { (texts.get("plan-no-steps")) } }
-            ol.steps { @for step in &plan.plan { (one_step(console, visit, step)) } }
+            ol.steps { @for step in &plan.plan { (one_step(console, visit, step, is_on)) } }
             @if !plan.success_criteria.is_empty() { p.small.quiet { (texts.get("plan-criteria")) " " (format::text(&plan.success_criteria)) } }
         }
     }
 }
 
-fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
+fn one_step(console: &Console, visit: &Visit, step: &Step, is_on: bool) -> Markup {
     let texts = visit.texts();
     let (class, sign, text) = match step.status {
         StepStatus::Completed => ("completed", "✓", "step-completed"),
@@ -153,7 +154,7 @@ fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
                 @if !step.expected.is_empty() { p.small.quiet { (texts.get("step-expected")) " " (format::text(&step.expected)) } }
                 @if !step.calls.is_empty() {
                     ul.plain.calls aria-label=(texts.get("plan-calls")) {
-                        @for call in step.calls.iter() { li { (one_call(console, visit, call)) } }
+                        @for call in step.calls.iter() { li { (one_call(console, visit, call, is_on)) } }
                     }
                 }
                 @if !step.result.is_empty() {
@@ -165,10 +166,12 @@ fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
 }
 
 /// A tool call of a step, which leads to its receipt while that is in memory.
-fn one_call(console: &Console, visit: &Visit, call: &StepCall) -> Markup {
+fn one_call(console: &Console, visit: &Visit, call: &StepCall, is_on: bool) -> Markup {
     let texts = visit.texts();
     let (class, sign) = match call.failed {
-        None => ("quiet", "…"),
+        None if is_on => ("quiet", "…"),
+        // No answer comes any more.
+        None => ("warn-text", "?"),
         Some(true) => ("bad-text", "✕"),
         Some(false) => ("good-text", "✓"),
     };

@@ -14,8 +14,8 @@ use sekisho_core::call::Caller;
 use sekisho_gateway::Gateway;
 
 /// The text for the model in place of the answer of a sent call that did not arrive.
-const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupted, and its answer did not arrive: it may \
-                                 have happened. Check that before you make it again.";
+pub(super) const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupted, and its answer did not arrive: it \
+                                            may have happened. Check that before you make it again.";
 
 /// Answers each call that the interrupted run made already, once: with its answer, or if it has none and its tool is not
 /// idempotent, by saying so. All others are sent, those that are repeated under their key.

@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
 use super::inputs::step_input;
+use super::interrupted::MAY_HAVE_HAPPENED;
 use super::nodes::{MAX_ANSWER, WITHOUT_TOOLS};
 use super::observation;
 use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
@@ -114,7 +115,10 @@ async fn end_call(
             state.begin_call(CallMade { id, key: None, tool, arguments, answer, failed, earlier: false });
         }
     }
-    state.current_mut().iter_mut().for_each(|step| step.calls.end(id, failed));
+    // A call that may have happened has not failed.
+    if answer != MAY_HAVE_HAPPENED {
+        state.current_mut().iter_mut().for_each(|step| step.calls.end(id, failed));
+    }
     failpoint::reach("plan.call.answered");
     work.keep(state).await?;
     failpoint::reach("plan.call.recorded");

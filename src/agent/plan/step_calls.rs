@@ -14,7 +14,7 @@ pub struct StepCall {
     /// As `agent_call_id` of its receipt.
     pub id: String,
     pub tool: String,
-    /// Whether it failed; `null` until it is answered.
+    /// Whether it failed; `null` until it is answered, and where nobody knows whether it has happened.
     pub failed: Option<bool>,
 }
 

@@ -100,6 +100,9 @@ async fn play(engine: Engine, (point, sent, payments, is_recorded): Case) {
         "{point}: {done}"
     );
     assert_eq!(bank.payments(), payments, "{point}: {:?}", bank.keys);
+    let calls = done["plan"].as_array().unwrap().iter().flat_map(|step| step["calls"].as_array().unwrap());
+    let failed: Vec<_> = calls.filter(|call| call["failed"] == true).collect();
+    assert!(failed.is_empty(), "{point}: a call that may have happened has not failed: {failed:?}");
     assert_eq!(done["usage"]["tool_calls"], 1, "{point}: a call counts once, also one that may have happened: {done}");
     check_charges(&bank, point, payments > 0).await;
     assert!(bank.stored("SELECT id FROM reserved_charges").await.is_empty(), "{point}");
