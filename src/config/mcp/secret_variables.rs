@@ -1,8 +1,10 @@
 //! Which variables of a program's `env` are secrets: errors and log lines that repeat their values are redacted. A level of a log or the name
 //! of a table is no secret, and an error without it says nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+use url::Url;
 
 use super::McpServerSettings;
 use crate::yaml::document::{Content, Document};
@@ -36,15 +38,31 @@ impl McpServerSettings {
         let mut secrets = SentSecrets::default();
         for (name, value) in &self.env {
             let value = value.expose();
-            // `BASIC_AUTH` is a credential or a switch.
-            let may_be = || self.env_references.contains(name) || name.to_ascii_uppercase().ends_with("AUTH");
-            let is_given = || may_be() && !is_plain(value);
-            if names_credential(name) || is_given() || is_opaque(value) {
+            if self.is_credential(name, value) {
                 secrets.add_setting(value);
             }
             secrets.add_password_of(value);
         }
         secrets
+    }
+
+    /// The variables that say where the program works, such as a folder or the name of a database: those that are no
+    /// credentials, and of URLs the parts but user and password. Credentials are changed in turns.
+    pub fn env_without_credentials(&self) -> BTreeMap<&str, String> {
+        let plain = self.env.iter().filter_map(|(name, value)| {
+            let value = value.expose();
+            let address = value.contains("://").then(|| without_user(value)).flatten();
+            let value = address.or_else(|| (!self.is_credential(name, value)).then(|| value.to_owned()))?;
+            Some((name.as_str(), value))
+        });
+        plain.collect()
+    }
+
+    fn is_credential(&self, name: &str, value: &str) -> bool {
+        // `BASIC_AUTH` is a credential or a switch.
+        let may_be = || self.env_references.contains(name) || name.to_ascii_uppercase().ends_with("AUTH");
+        let is_given = || may_be() && !is_plain(value);
+        names_credential(name) || is_given() || is_opaque(value)
     }
 }
 
@@ -62,6 +80,14 @@ fn names_credential(name: &str) -> bool {
     // `PWD` itself is a folder.
     let has_word = || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| WORD_OF_NAME.contains(&word));
     IN_NAME.iter().any(|part| name.contains(part)) || (name != "PWD" && has_word())
+}
+
+/// A URL with a host, without user and password.
+fn without_user(value: &str) -> Option<String> {
+    let mut url = Url::parse(value).ok().filter(Url::has_host)?;
+    url.set_username("").ok()?;
+    url.set_password(None).ok()?;
+    Some(url.into())
 }
 
 /// A word, a number, or a file or folder of this machine.
@@ -142,6 +168,31 @@ mod tests {
             assert_eq!(struck(&[("DB_URL", url)], &[], text), "[redacted]");
         }
         assert_eq!(struck(&[("DB_URL", url)], &[], "no table orders"), "no table orders");
+    }
+
+    #[test]
+    fn where_a_program_works_is_told_without_its_credentials() {
+        let env = [
+            ("DB_URL", "postgres://ann:hunter22@db.internal:5433/orders?sslmode=require"),
+            ("SENTRY_DSN", "https://0123456789abcdef0123@sentry.example/1"),
+            ("DATA_DIR", "/srv/orders"),
+            ("STAGE", "test"),
+            ("API_KEY", "hunter22"),
+            ("GIVEN", "k3y-of-a-caller"),
+        ];
+        let settings = McpServerSettings {
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect(),
+            env_references: ["GIVEN".to_owned()].into(),
+            ..McpServerSettings::default()
+        };
+        let expected = [
+            ("DATA_DIR", "/srv/orders"),
+            ("DB_URL", "postgres://db.internal:5433/orders?sslmode=require"),
+            ("SENTRY_DSN", "https://sentry.example/1"),
+            ("STAGE", "test"),
+        ];
+        let found = settings.env_without_credentials();
+        assert_eq!(found.iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Connector {
             Endpoint::Http(access) => access.url.to_string(),
             Endpoint::Program(program) => {
                 let parts: Vec<_> = [program].into_iter().chain(&self.settings.args).map(String::as_str).collect();
-                parts.join("\0")
+                parts.join("\0") + &place_of(&self.settings)
             }
         }
     }
@@ -300,5 +300,40 @@ impl Attempt {
             Failure::Lost => "it closed the connection".to_owned(),
             Failure::Invalid | Failure::Call(_) => "its answer to the handshake is invalid".to_owned(),
         }))
+    }
+}
+
+/// The folder of a program, and the variables that say where it works; empty without any. No argument begins as these do.
+fn place_of(settings: &McpServerSettings) -> String {
+    let folder = settings.cwd.iter().map(|folder| format!("\0\0\0{}", folder.display()));
+    let variables = settings.env_without_credentials();
+    let variables = variables.iter().map(|(name, value)| format!("\0\0\0{name}={value}"));
+    folder.chain(variables).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::Secret;
+
+    #[test]
+    fn a_program_in_another_folder_or_with_another_database_is_another_one_and_not_with_another_token() {
+        let place = |cwd: &str, env: &[(&str, &str)]| {
+            place_of(&McpServerSettings {
+                cwd: Some(cwd.into()),
+                env: env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect(),
+                ..McpServerSettings::default()
+            })
+        };
+        let first = place("/srv/a", &[("DB", "postgres://ann:old@db/test"), ("API_TOKEN", "old")]);
+        assert_eq!(place("/srv/a", &[("DB", "postgres://ann:new@db/test"), ("API_TOKEN", "new")]), first);
+        for other in [
+            place("/srv/b", &[("DB", "postgres://ann:old@db/test"), ("API_TOKEN", "old")]),
+            place("/srv/a", &[("DB", "postgres://ann:old@db/live"), ("API_TOKEN", "old")]),
+            place("/srv/a", &[("DB", "postgres://ann:old@db/test"), ("API_TOKEN", "old"), ("STAGE", "live")]),
+        ] {
+            assert_ne!(other, first);
+        }
+        assert_eq!(place_of(&McpServerSettings::default()), "", "as before");
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct ComponentExecutor {
     pub(super) export: Export,
     /// SHA-256 of the file.
     pub(super) sum: String,
+    /// The values that it is given, and what else it may use.
+    pub(super) identity: Option<String>,
     pub(super) http: Option<Arc<HttpAccess>>,
     pub(super) result: ResultPlace,
 }
@@ -87,6 +89,10 @@ impl Executor for ComponentExecutor {
     /// A lock approves a content.
     fn reaches(&self) -> Option<String> {
         Some(format!("sha256:{}", self.sum))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
     }
 
     fn sandboxed(&self) -> bool {

@@ -281,6 +281,7 @@ impl Reading<'_> {
             component: load.id.clone(),
             export: function.export,
             sum: found.sum.clone(),
+            identity: identity_of(&self.granted),
             http: http.cloned(),
             result: match load.kind {
                 ModuleKind::Component => ResultPlace::Returned,
@@ -307,4 +308,12 @@ impl Reading<'_> {
     fn at(&self, problem: &str) -> String {
         format!("{}.wasm: {problem}", self.name)
     }
+}
+
+/// The values that a component is given, and the hosts and folders that it may use: with others, its calls do something else.
+fn identity_of(granted: &ComponentGrantsConfig) -> Option<String> {
+    let ComponentGrantsConfig { env, config, folders, http, .. } = granted;
+    let has_any = !(env.is_empty() && config.is_empty() && folders.is_empty() && http.is_empty());
+    let folders: Vec<_> = folders.iter().map(|(at, folder)| (at, folder.display().to_string())).collect();
+    has_any.then(|| json!([env, config, folders, http]).to_string())
 }

@@ -161,6 +161,23 @@ async fn each_exported_function_is_a_tool_of_this_content() {
     assert_eq!(components.loads()[0].id, sent.component);
 }
 
+/// By which an approval is bound.
+#[tokio::test]
+async fn a_component_that_is_given_other_values_has_another_identity() {
+    let identity = async |granted: ComponentGrantsConfig| {
+        let mut folder = Folder::new(vec![Ok(examined(&[function(None, "now")], &[]))]);
+        folder.grant(granted);
+        folder.read(&Components::default()).await.tools().tools[0].executor.identity()
+    };
+    let given = |text: &str| [("base".to_owned(), text.to_owned())].into();
+    let config = |text: &str| ComponentGrantsConfig { config: given(text), ..ComponentGrantsConfig::default() };
+    let env = ComponentGrantsConfig { env: given("test"), ..ComponentGrantsConfig::default() };
+    assert_eq!(identity(ComponentGrantsConfig::default()).await, None);
+    let (test, live, env) = (identity(config("test")).await, identity(config("live")).await, identity(env).await);
+    assert!(test.is_some() && test != live && test != env && live != env, "{test:?} {live:?} {env:?}");
+    assert_eq!(test, identity(config("test")).await);
+}
+
 #[tokio::test]
 async fn a_component_that_workers_cannot_load_is_named_and_not_offered() {
     let folder = Folder::new(Vec::new());
