@@ -92,11 +92,11 @@ impl Pipeline {
         call: &CallContext,
         arguments: Arguments,
         scope: &mut CallScope<'_>,
-        recorded: Option<&mut Recorded>,
+        mut recorded: Option<&mut Recorded>,
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record(Stage::Limits, self.limits.admit(call, &tool).await)?;
-        let arguments = scope.validated(&tool, tool.valid_arguments(arguments, &call.origin.prompt_params))?;
+        let arguments = scope.validated(&tool, arguments, recorded.as_deref_mut())?;
         let permit = scope.record(Stage::Policy, self.permit(call, &tool, arguments, recorded.as_deref()).await)?;
         let hold = scope.record(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record(Stage::Breaker, self.admit_upstream(call, &tool, &permit))?;

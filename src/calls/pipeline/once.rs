@@ -10,7 +10,7 @@ use super::idempotency::{IdempotentOutcome, POLL, RequestDigest};
 use super::receipt::{Answered, Reply};
 use super::recorded::{Entered, Recorded};
 use crate::approval::Standing;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 use sekisho_core::call::{Arguments, CallContext, Deadline, Stage};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -83,17 +83,22 @@ impl Pipeline {
         // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.
         self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
         let (mut recorded, deadline) = (Recorded::default(), call.deadline(tool.timeout()));
+        let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params);
         // A tool that reads stored results has no effect, and is checked each time: its reply is the reply of another
         // tool.
         if let Some(key) = call.resumption.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
-            match self.replies.enter(call, key, RequestDigest::new(call, &tool, arguments), deadline).await? {
+            let request = RequestDigest::new(call, &tool, arguments, valid.as_ref().ok());
+            match self.replies.enter(call, key, request, deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),
             }
         }
         match &call.resumption.approval {
-            None => Ok(Entered::new(call, recorded)),
-            Some(id) => self.enter_approved(call, &tool, (id, arguments), deadline, recorded).await,
+            None => {
+                recorded.valid = valid.ok().map(|valid| (tool.id, valid));
+                Ok(Entered::new(call, recorded))
+            }
+            Some(id) => self.enter_approved(call, &tool, (id, valid?), deadline, recorded).await,
         }
     }
 
@@ -102,11 +107,10 @@ impl Pipeline {
         &self,
         call: &CallContext,
         tool: &Tool,
-        (id, arguments): (&Arc<str>, &Arguments),
+        (id, valid): (&Arc<str>, ValidArguments),
         deadline: Deadline,
         recorded: Recorded,
     ) -> Result<Entered, CallError> {
-        let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params)?;
         let binding = self.approvals.check_binding(id, call, tool, &valid).await?;
         let mut was_made = false;
         loop {
@@ -115,9 +119,12 @@ impl Pipeline {
                 IdempotentOutcome::First(guard) => guard,
             };
             match self.approvals.standing(id, call, tool, &valid).await? {
-                Standing::Open => return Ok(Entered::new(call, recorded)),
+                Standing::Open => {
+                    return Ok(Entered::new(call, Recorded { valid: Some((tool.id, valid)), ..recorded }));
+                }
                 Standing::Once(approved) => {
-                    let recorded = Recorded { approved: Some((approved, guard)), ..recorded };
+                    let (approved, valid) = (Some((approved, guard)), Some((tool.id, valid)));
+                    let recorded = Recorded { approved, valid, ..recorded };
                     return Ok(Entered::new(call, recorded));
                 }
                 // It was made at another replica after its reply was looked up here: look once more.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::idempotency::InFlightGuard;
 use super::receipt::{Answered, Reply};
 use crate::approval::ApprovedCall;
+use crate::tool::{Tool, ValidArguments};
 use sekisho_core::call::{CallContext, Deadline, SendingState};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -33,9 +34,17 @@ impl Entered {
 pub(super) struct Recorded {
     pub(super) key: Option<InFlightGuard>,
     pub(super) approved: Option<(ApprovedCall, InFlightGuard)>,
+    /// The valid arguments by which it is recorded, with the id of the tool.
+    pub(super) valid: Option<(u64, ValidArguments)>,
 }
 
 impl Recorded {
+    /// The valid arguments, if they are of this tool.
+    pub(super) fn take_valid(&mut self, tool: &Tool) -> Option<ValidArguments> {
+        let (of, valid) = self.valid.take()?;
+        (of == tool.id).then_some(valid)
+    }
+
     pub(super) fn approved(&self) -> Option<&ApprovedCall> {
         self.approved.as_ref().map(|(approved, _)| approved)
     }
@@ -83,4 +92,27 @@ impl Recorded {
 fn program_waits(reply: &Reply) -> bool {
     let error = reply.outcome.as_ref().err();
     error.is_some_and(|error| error.code() == ErrorCode::ApprovalRequired && error.run().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::tool::Metadata;
+    use crate::tool::tests::tool_with;
+
+    #[test]
+    fn valid_arguments_are_for_the_tool_that_they_were_made_for() {
+        let tool = || tool_with(Metadata { name: "pay".into(), ..Metadata::default() }, json!({}), None);
+        let (first, other) = (tool(), tool());
+        let arguments = || json!({"n": 1}).as_object().cloned().unwrap();
+        let made = || Recorded {
+            valid: Some((first.id, first.valid_arguments(arguments(), &Map::new()).unwrap())),
+            ..Recorded::default()
+        };
+        assert_eq!(made().take_valid(&first).unwrap().as_map(), &arguments());
+        assert!(made().take_valid(&other).is_none(), "it is registered anew");
+        assert!(Recorded::default().take_valid(&first).is_none());
+    }
 }

@@ -13,6 +13,7 @@ use tracing::Span;
 use super::accept::{Accepted, Checked, accept, check};
 use super::execute::Executed;
 use super::receipt::{Annotate, Receipt, Reply};
+use super::recorded::Recorded;
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
@@ -159,12 +160,19 @@ impl CallScope<'_> {
         }
     }
 
-    /// The stage that makes the arguments valid. The arguments are recorded in their sent form.
+    /// The stage that makes the arguments valid. Those of a call with a key or an approval are valid already, unless its tool
+    /// has changed since. The arguments are recorded in their sent form.
     pub(super) fn validated(
         &mut self,
         tool: &Tool,
-        result: Result<ValidArguments, CallError>,
+        arguments: Arguments,
+        recorded: Option<&mut Recorded>,
     ) -> Result<ValidArguments, CallError> {
+        let valid = recorded.and_then(|recorded| recorded.take_valid(tool));
+        let result = match valid {
+            Some(valid) => Ok(valid),
+            None => tool.valid_arguments(arguments, &self.call.origin.prompt_params),
+        };
         if let Ok(valid) = &result {
             let is_sent_otherwise = valid.is_sent_otherwise();
             if is_sent_otherwise {

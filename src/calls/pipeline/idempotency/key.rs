@@ -5,7 +5,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::approval::Binding;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 use sekisho_core::call::{Arguments, CallContext, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
@@ -98,16 +98,21 @@ impl RecordKind {
 }
 
 impl RequestDigest {
-    /// The same call in another session, or as a dry run, is a different request. For arguments that are not valid the
+    /// The same call in another session, or as a dry run, is a different request. Where the arguments are not `valid`, the
     /// digest is of the arguments as they came: such a call is never recorded.
-    pub(in crate::pipeline) fn new(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
+    pub(in crate::pipeline) fn new(
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &Arguments,
+        valid: Option<&ValidArguments>,
+    ) -> Self {
         let earlier = digest_of_request(call, &json::digest(arguments));
-        let digest = match tool.valid_arguments(arguments.clone(), &call.origin.prompt_params) {
-            Ok(valid) => {
+        let digest = match valid {
+            Some(valid) => {
                 let sent = tool.sent_call(call, valid.sent()).digest(tool);
                 format!("{OF_SENT_CALL}{}", digest_of_request(call, sent.as_bytes()))
             }
-            Err(_) => earlier.clone(),
+            None => earlier.clone(),
         };
         Self { digest, earlier: Some(earlier) }
     }
@@ -168,7 +173,9 @@ mod tests {
         let call = CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest);
         let metadata = Metadata { name: "pay".into(), description: description.into(), ..Metadata::default() };
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-        RequestDigest::new(&call, &tool_with(metadata, schema, None), arguments.as_object().unwrap())
+        let (tool, arguments) = (tool_with(metadata, schema, None), arguments.as_object().unwrap());
+        let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params).ok();
+        RequestDigest::new(&call, &tool, arguments, valid.as_ref())
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn keyed_by(tenant: &str, caller: &str, key: &str) -> CallContext {
 
 /// A call of a tool without arguments.
 pub(super) fn request() -> RequestDigest {
-    RequestDigest::new(&call(), &tool_with(Metadata::default(), json!({}), None), &Arguments::new())
+    RequestDigest::new(&call(), &tool_with(Metadata::default(), json!({}), None), &Arguments::new(), None)
 }
 
 fn arguments(n: u32) -> Arguments {
