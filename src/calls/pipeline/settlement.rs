@@ -160,8 +160,8 @@ impl CallScope<'_> {
         }
     }
 
-    /// The stage that makes the arguments valid. Those of a call with a key or an approval are valid already, unless its tool
-    /// has changed since. The arguments are recorded in their sent form.
+    /// The stage that makes the arguments valid. A call with a key or an approval has valid ones already, unless its tool has
+    /// changed since. The arguments are recorded in their sent form.
     pub(super) fn validated(
         &mut self,
         tool: &Tool,
