@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{Method, Uri};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -215,19 +215,23 @@ struct Server {
     url: String,
     description: Arc<Mutex<&'static str>>,
     calls: Arc<Mutex<Vec<Value>>>,
+    /// All requests, with their headers.
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let server = Self { url, description: Arc::new(Mutex::new("Pays.")), calls: Arc::default() };
+        let description = Arc::new(Mutex::new("Pays."));
+        let server = Self { url, description, calls: Arc::default(), requests: Arc::default() };
         let router = Router::new().route("/mcp", post(Self::speak)).with_state(server.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         server
     }
 
-    async fn speak(State(server): State<Self>, Json(message): Json<Value>) -> Response {
+    async fn speak(State(server): State<Self>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
+        server.requests.lock().unwrap().push(format!("{headers:?} {message}"));
         let info = json!({"name": "far", "version": "1"});
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" => {
@@ -322,4 +326,40 @@ require_approval[\"much\"] { input.arguments.amount > 10 }
     let expected = [(json!(1), json!("acme")), (json!(11), json!("acme"))];
     assert_eq!(calls.iter().map(sent).collect::<Vec<_>>(), expected);
     assert!(calls.iter().all(|call| call["_meta"].get("claudecode/toolUseId").is_none()), "{calls:?}");
+}
+
+/// Whatever else a caller writes into a request, a server gets nothing of it.
+#[tokio::test]
+async fn a_server_gets_no_field_of_a_request_that_nobody_judged() {
+    const UNJUDGED: &str = "unjudged-7f3a";
+    let server = Server::start().await;
+    let app = offered(TestApp::with(&server.settings("")).await).await;
+    let plain = json!({"tool_name": "far__pay", "parameters": {"amount": 1}});
+    let request = |body: &Value| app.post("/tools/execute").bearer_auth("key-of-ann").json(body);
+    let headers =
+        ["x-agent-id", "x-task-id", "x-request-id", "idempotency-key", "x-openwebui-chat-id", "user-agent", "x-other"];
+    let with_headers = headers.map(|header| (header, request(&plain).header(header, UNJUDGED)));
+    let contexts = [
+        ("user_id", json!(UNJUDGED)),
+        ("request_id", json!(UNJUDGED)),
+        ("agent_id", json!(UNJUDGED)),
+        ("task_id", json!(UNJUDGED)),
+        ("prompt_params", json!({"amount": UNJUDGED, "other": UNJUDGED})),
+        ("tool_parameters", json!({"tokens": {"other": UNJUDGED}})),
+    ];
+    let count = headers.len() + contexts.len();
+    let with_context = contexts.map(|(field, value)| {
+        let mut body = plain.clone();
+        body["session_context"][field] = value;
+        (field, request(&body))
+    });
+    for (field, request) in with_headers.into_iter().chain(with_context) {
+        let (status, reply) = answer(request).await;
+        assert_eq!(status, StatusCode::OK, "{field}: {reply}");
+    }
+    let calls = server.calls.lock().unwrap();
+    assert_eq!(calls.len(), count);
+    assert!(calls.iter().all(|call| call["arguments"] == json!({"amount": 1})), "{calls:?}");
+    let requests = server.requests.lock().unwrap();
+    assert!(requests.iter().all(|request| !request.contains(UNJUDGED)), "{requests:#?}");
 }
