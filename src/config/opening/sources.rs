@@ -3,7 +3,7 @@
 use super::Comparison;
 use crate::{
     AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
-    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials, Secret,
+    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
 };
 
 pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApiConfig) {
@@ -158,7 +158,8 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     let McpServerSettings {
         command,
         args,
-        env,
+        // Compared without credentials, which are changed in turns.
+        env: _,
         env_references: _,
         unread: _,
         variables: _,
@@ -204,8 +205,8 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     at.changed("command", command, &is.command);
     // They may have secrets.
     at.altered("args", *args != is.args);
-    let is_new_grant = |(name, value): (&String, &Secret)| names_place(value.expose()) && env.get(name) != Some(value);
-    at.altered("env", is.env.iter().any(is_new_grant));
+    let (env, env_is) = (was.env_without_credentials(), is.env_without_credentials());
+    at.altered("env", env_is.iter().any(|(name, value)| names_place(value) && env.get(name) != Some(value)));
     at.changed("cwd", cwd, &is.cwd);
     at.altered("sandbox", sandbox.opens(&is.sandbox));
     at.changed("url", url, &is.url);

@@ -272,7 +272,10 @@ const NEUTRAL: &[(&str, &str)] = &[
     ("", "agent: {models: {haiku: {model: x}}}"),
     ("auth: {api_keys: [{id: a, key: k}]}", "auth: {api_keys: [{id: a, key: rotated}]}"),
     ("auth: {api_keys: [{id: a, key: k}]}", "auth: {api_keys: [{id: b, key: l}, {id: a, key: k}]}"),
-    ("mcp: {servers: {s: {command: run, env: {TOKEN: a}}}}", "mcp: {servers: {s: {command: run, env: {TOKEN: b}}}}"),
+    (
+        "mcp: {servers: {s: {command: run, env: {TOKEN: /a, DB: 'postgres://u:a@localhost/d'}}}}",
+        "mcp: {servers: {s: {command: run, env: {TOKEN: /b, DB: 'postgres://u:b@localhost/d'}}}}",
+    ),
     (
         "openapi: {collections: {p: {spec_file: a, descriptions: {x: old}, timeout_seconds: 1}}}",
         "openapi: {collections: {p: {spec_file: a, descriptions: {x: new}, timeout_seconds: 60}}}",
