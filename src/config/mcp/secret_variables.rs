@@ -46,13 +46,14 @@ impl McpServerSettings {
         secrets
     }
 
-    /// The variables that say where the program works, such as a folder or the name of a database: those that are no
-    /// credentials, and of URLs the parts but user and password. Credentials are changed in turns.
+    /// The variables that say where the program works, such as a folder or the name of a database: all but credentials, the
+    /// paths of files with credentials, and URLs without user and password. Credentials are changed in turns.
     pub fn env_without_credentials(&self) -> BTreeMap<&str, String> {
         let plain = self.env.iter().filter_map(|(name, value)| {
             let value = value.expose();
             let address = value.contains("://").then(|| without_user(value)).flatten();
-            let value = address.or_else(|| (!self.is_credential(name, value)).then(|| value.to_owned()))?;
+            let is_kept = || !self.is_credential(name, value) || is_file(value);
+            let value = address.or_else(|| is_kept().then(|| value.to_owned()))?;
             Some((name.as_str(), value))
         });
         plain.collect()
@@ -80,6 +81,10 @@ fn names_credential(name: &str) -> bool {
     // `PWD` itself is a folder.
     let has_word = || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| WORD_OF_NAME.contains(&word));
     IN_NAME.iter().any(|part| name.contains(part)) || (name != "PWD" && has_word())
+}
+
+fn is_file(value: &str) -> bool {
+    Path::new(value).is_absolute() && Path::new(value).exists()
 }
 
 /// A URL with a host, without user and password.
@@ -178,6 +183,7 @@ mod tests {
             ("DATA_DIR", "/srv/orders"),
             ("STAGE", "test"),
             ("API_KEY", "hunter22"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "/tmp"),
             ("GIVEN", "k3y-of-a-caller"),
         ];
         let settings = McpServerSettings {
@@ -188,6 +194,7 @@ mod tests {
         let expected = [
             ("DATA_DIR", "/srv/orders"),
             ("DB_URL", "postgres://db.internal:5433/orders?sslmode=require"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "/tmp"),
             ("SENTRY_DSN", "https://sentry.example/1"),
             ("STAGE", "test"),
         ];
