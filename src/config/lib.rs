@@ -86,6 +86,7 @@ pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpSandbox, McpSandboxFolder, McpSandboxHome,
     McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, McpShare, McpSignIn, McpTransport,
+    identity_of_headers,
 };
 pub use self::models::ModelConfig;
 pub use self::names::{ExistingNames, NameKind, UnknownName, adapter_names};

@@ -16,6 +16,7 @@ pub use self::endpoint::{McpEndpoint, McpResults};
 pub use self::sandbox::{
     McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
 };
+pub use self::secret_variables::identity_of_headers;
 pub use self::server::{McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport};
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};

@@ -26,7 +26,7 @@ use super::read::operation::{Api, Operation, StatusRange};
 use super::read::report::{Report, Works};
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_calls::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema};
-use sekisho_config::{CollectionSettings, OutputCheck};
+use sekisho_config::{CollectionSettings, OutputCheck, identity_of_headers};
 use sekisho_core::json;
 use sekisho_outbound::{DomainList, upstream_of};
 
@@ -172,7 +172,8 @@ impl Maker<'_> {
         let plan = RequestPlan::new(operation, base, &arguments, body);
         let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
         let access = Arc::clone(self.access);
-        let executor = OperationExecutor { id, plan, authorization, trusted, access, filled, output };
+        let headers = identity_of_headers(&self.settings.auth_config.extra_headers);
+        let executor = OperationExecutor { id, plan, authorization, trusted, access, headers, filled, output };
         Ok(Ok(ToolDefinition { metadata, parameters, output_schema, executor: Arc::new(executor) }))
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use url::Url;
 
 use super::McpServerSettings;
+use crate::Secret;
 use crate::yaml::document::{Content, Document};
 use sekisho_core::redaction::SentSecrets;
 
@@ -67,6 +68,18 @@ impl McpServerSettings {
     }
 }
 
+/// Headers that say where a request works, such as an account, as a text: those that are no credentials by their name or
+/// value. Credentials are changed in turns. The text begins with NUL, which no URL has; it is empty without such headers.
+pub fn identity_of_headers(headers: &BTreeMap<String, Secret>) -> String {
+    let is_credential = |name: &str, value: &str| {
+        let name = name.replace('-', "_").to_ascii_uppercase();
+        name.contains("AUTH") || names_credential(&name) || is_opaque(value)
+    };
+    let plain = headers.iter().map(|(name, value)| (name, value.expose()));
+    let plain = plain.filter(|(name, value)| !is_credential(name, value));
+    plain.map(|(name, value)| format!("\0{}:{value}", name.to_ascii_lowercase())).collect()
+}
+
 /// The variables of a server's `env` with a value that a variable, a file or a program gave.
 pub(super) fn references(document: &Document, server: &str) -> BTreeSet<String> {
     let found = document.find(&format!("mcp.servers.{server}.env"));
@@ -112,7 +125,6 @@ fn is_opaque(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Secret;
 
     fn struck(env: &[(&str, &str)], references: &[&str], text: &str) -> String {
         let settings = McpServerSettings {
@@ -200,6 +212,26 @@ mod tests {
         ];
         let found = settings.env_without_credentials();
         assert_eq!(found.iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn headers_that_are_no_credentials_are_told() {
+        let headers = |headers: &[(&str, &str)]| {
+            let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value)));
+            identity_of_headers(&headers.collect())
+        };
+        let credentials = [
+            ("Authorization", "Basic YTpi"),
+            ("X-Api-Key", "a"),
+            ("X-Auth", "b"),
+            ("Cookie", "c"),
+            ("X-Session", "ghx_0123456789abcdefABCDEF"),
+        ];
+        assert_eq!(headers(&credentials), "");
+        assert_eq!(
+            headers(&[("X-Stage", "live"), ("X-Api-Key", "a"), ("X-Account", "7")]),
+            "\0x-account:7\0x-stage:live"
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::transport::connection::Connection;
 use crate::transport::handshake::HandshakeError;
 use crate::transport::message::Failure;
 use crate::transport::program_sandbox::ProgramSandbox;
-use sekisho_config::{Identity, McpServerSettings, McpTransport};
+use sekisho_config::{Identity, McpServerSettings, McpTransport, identity_of_headers};
 use sekisho_core::peer::LogLevel;
 use sekisho_core::redaction::SentSecrets;
 use sekisho_user_tokens::{TokenExchange, UserSource, UserToken};
@@ -124,7 +124,7 @@ impl Connector {
     /// The text that tells it from other servers. Not shown: a URL and the arguments of a program may contain secrets.
     pub(crate) fn identity(&self) -> String {
         match &self.reach {
-            Endpoint::Http(access) => access.url.to_string(),
+            Endpoint::Http(access) => access.url.to_string() + &identity_of_headers(&self.settings.headers),
             Endpoint::Program(program) => {
                 let parts: Vec<_> = [program].into_iter().chain(&self.settings.args).map(String::as_str).collect();
                 parts.join("\0") + &place_of(&self.settings)

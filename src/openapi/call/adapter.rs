@@ -12,7 +12,7 @@ use thiserror::Error;
 
 pub(crate) use self::filled::FilledFields;
 
-use sekisho_config::AdapterConfig;
+use sekisho_config::{AdapterConfig, identity_of_headers};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
 
@@ -73,6 +73,11 @@ impl Adapter {
                 rename(range, members.iter());
             }
         }
+    }
+
+    /// The headers that tell where requests work.
+    pub(crate) fn identity(&self) -> String {
+        identity_of_headers(&self.config.headers)
     }
 
     /// Headers of all requests.

@@ -60,6 +60,8 @@ pub(crate) struct OperationExecutor {
     /// Whether its server may get the collection's credentials, which an adapter's headers may contain.
     pub(crate) trusted: bool,
     pub(crate) access: Arc<Access>,
+    /// The settings' headers that tell where requests work.
+    pub(crate) headers: String,
     /// The fields that the adapter fills in.
     pub(crate) filled: FilledFields,
     pub(crate) output: Option<Arc<SharedSchema>>,
@@ -99,7 +101,8 @@ impl Executor for OperationExecutor {
 
     /// With the server's own query, which may contain a key.
     fn identity(&self) -> Option<String> {
-        Some(self.plan.base().to_string())
+        let of_adapter = self.adapter().map(Adapter::identity).unwrap_or_default();
+        Some(format!("{}{}{of_adapter}", self.plan.base(), self.headers))
     }
 
     fn sent_form(&self) -> Option<&dyn SentForm> {

@@ -178,6 +178,8 @@ async fn what_is_sent_is_known_before() {
     let server = adapted.upstream.url.as_str().trim_end_matches('/');
     assert_eq!((&*destination.method, &*destination.address), ("POST", format!("{server}/query/{{id}}").as_str()));
     assert_eq!(destination.coding.as_deref(), Some("application/json"));
+    let identity = adapted.executor.identity().unwrap();
+    assert!(identity.ends_with("\0x-vendor:v1"), "an approval is for the adapter's header: {identity:?}");
     let sent = adapted.send(&call, &arguments).await.unwrap();
     assert_eq!(sent.request.1, Uri::from_str("/v1/query/a?q=everything").unwrap());
     let body = json!({
