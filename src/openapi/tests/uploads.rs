@@ -213,7 +213,12 @@ async fn a_member_without_a_type_stays_json_where_json_is_offered() {
 async fn a_body_of_any_media_type_is_a_file_unless_its_schema_is_one_of_json() {
     let upstream = Upstream::start().await;
     let body = |schema: Value| json!({"required": true, "content": {"*/*": {"schema": schema}}});
-    for schema in [json!({}), json!({"type": "string", "format": "binary"}), json!({"type": ["string", "null"]})] {
+    for schema in [
+        json!({}),
+        json!({"type": "string", "format": "binary"}),
+        json!({"type": ["string", "null"]}),
+        json!({"contentMediaType": "*/*"}),
+    ] {
         let tool = tool(&read_api(&upload(&upstream.url, &body(schema.clone()))));
         let file = json!({"content_base64": "AP8=", "content_type": "image/png"});
         call(&tool, json!({"body": file})).await.unwrap();

@@ -153,12 +153,20 @@ pub(super) fn is_untyped(schema: &Value, definitions: &Map<String, Value>) -> bo
 /// Whether the values can be bytes: texts, or of no type.
 pub(super) fn may_be_bytes(schema: &Value, definitions: &Map<String, Value>) -> bool {
     let is_text = |kind: &Value| kind == "string" || kind == "null";
-    is_untyped(schema, definitions)
-        || match resolved(schema, definitions).get("type") {
-            Some(Value::Array(kinds)) => kinds.iter().all(is_text),
-            Some(kind) => is_text(kind),
-            None => false,
-        }
+    let target = resolved(schema, definitions);
+    match target.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().all(is_text),
+        Some(kind) => is_text(kind),
+        None => is_untyped(target, definitions) || has_only_content(target),
+    }
+}
+
+/// Whether a schema without a type describes only the content of a text, as OpenAPI 3.1 writes bytes.
+fn has_only_content(schema: &Value) -> bool {
+    let is_content = |(keyword, value): (&String, &Value)| {
+        keyword == "contentMediaType" || keyword == "format" && value == "binary" || is_annotation(keyword)
+    };
+    schema.as_object().is_some_and(|keywords| keywords.iter().all(is_content))
 }
 
 /// Longest chain of references that is followed to find a body's members.
