@@ -28,7 +28,7 @@ pub use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleImageId, ModuleImageMessage, ModuleTask, Tried};
 pub use self::prepared::{EngineFingerprints, InterpreterKind, Mount, Prepared, PreparedProfile};
-pub use self::session::{JobSession, SessionEntry, SessionId};
+pub use self::session::{JobSession, MAX_STATE_BYTES, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,
     ToolReply, ToolRequest,
@@ -200,6 +200,9 @@ pub struct JobLimits {
     pub host_calls: u32,
     /// Calls of tools. Zero: the program has no tools.
     pub tool_calls: u32,
+    /// For a call of a session that holds no more: its state is kept while the program runs, and where that exceeds a limit the
+    /// session goes on from it. At most [`MAX_STATE_BYTES`].
+    pub state_bytes: u64,
 }
 
 /// How a run ended, and its output.

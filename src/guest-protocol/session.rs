@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Identifies a session, over all workers.
 pub type SessionId = u64;
 
+/// The state of a session that holds more is not kept while its next program runs: to copy so much takes some 50 ms.
+pub const MAX_STATE_BYTES: u64 = 64 << 20;
+
 /// The part of a job in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSession {

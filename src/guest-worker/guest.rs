@@ -248,8 +248,8 @@ impl Entered {
     }
 
     /// The remains of a program that has ended or was stopped. Only an instance whose turn has returned can be entered
-    /// again, and one whose harness did not report an end may not run the next program. A session ends with a program
-    /// that exceeded a limit.
+    /// again, and one whose harness did not report an end may not run the next program. With a program that exceeded a
+    /// limit, the instance of a session ends; the session may have its state from before.
     fn ended(mut self, stopped: Stopped, output_bytes: u64, session: Option<SessionId>) -> Ended {
         let has_returned = matches!(stopped, Stopped::Returned(Ok(_)));
         let State { mut wasi, mut host_call, memory, .. } = std::mem::take(self.used.store.data_mut());

@@ -1,3 +1,5 @@
+mod state_before;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -5,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
+use self::state_before::StateBefore;
 use super::fibers::Run;
 use crate::guest::{
     Ended, Entry, Guest, ModuleImage, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage,
@@ -26,7 +29,7 @@ use sekisho_interpreters::python;
 
 /// A loaded module, and an instance of it that waits for its program.
 pub(super) struct Profile {
-    template: Template,
+    template: Arc<Template>,
     ready: Option<Guest>,
     environment: Arc<GuestEnvironment>,
 }
@@ -78,6 +81,7 @@ pub(super) async fn load_all(
             Err(reason) => Err(reason),
         };
         let template = template.map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
+        let template = Arc::new(template);
         profiles.insert(profile.name.clone(), Profile { template, ready: None, environment: Arc::clone(&environment) });
     }
     Ok(profiles)
@@ -170,7 +174,8 @@ impl Profile {
         self.environment.counted(guest.run(self.environment.program_with(wasi, job, link)))
     }
 
-    /// The instance of a session, which runs the job as soon as it is polled.
+    /// The instance of a session, which runs the job as soon as it is polled, and keeps the state before it where the job's
+    /// limits allow that.
     ///
     /// # Errors
     /// The instance, and why the job's files cannot be placed in it.
@@ -180,26 +185,23 @@ impl Profile {
         mut job: Job,
         link: ToolLink,
     ) -> Result<Run, (Box<SessionGuest>, String)> {
+        let keeps_state = self.session_bytes(&guest) <= job.limits.state_bytes;
         for GuestFile { path, content } in std::mem::take(&mut job.files) {
             if let Err(error) = replace_input(guest.files_mut(), &path, content.into()) {
                 return Err((guest, format!("{path} cannot be placed: {error}")));
             }
         }
-        let is_inspected = job.session.is_some_and(|session| session.entry == SessionEntry::Inspect);
-        if is_inspected {
-            // For our own code, beside the memory of the session.
-            job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
-        }
-        // No journal has the readings of its programs.
-        link.recorder.switch_off();
-        let stdin = std::mem::take(&mut job.stdin).into();
-        let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
-        wasi.sleeper = Some(link.sleeper.clone());
-        let mut program = self.environment.program_with(wasi, job, link);
-        if guest.is_copy && !is_inspected {
-            program = Program { host_call: program.host_call.reseeding(), ..program };
-        }
-        Ok(self.environment.counted(guest.run(program)))
+        let (template, environment) = (Arc::clone(&self.template), Arc::clone(&self.environment));
+        let run: Run = Box::pin(async move {
+            let before = if keeps_state { StateBefore::of(&mut guest, &template, &environment).await } else { None };
+            let program = environment.next_program(&mut guest, job, link);
+            let ended = environment.counted(guest.run(program)).await;
+            match before {
+                Some(before) => Box::pin(before.after(ended, &template, &environment)).await,
+                None => ended,
+            }
+        });
+        Ok(run)
     }
 
     /// A part of the image of a session.
@@ -270,6 +272,25 @@ impl GuestEnvironment {
         let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?.reading(&link.recorder);
         wasi.sleeper = Some(link.sleeper.clone());
         Ok(self.program_with(wasi, job, link))
+    }
+
+    /// The next program of a session.
+    fn next_program(&self, guest: &mut SessionGuest, mut job: Job, link: ToolLink) -> Program {
+        let is_inspected = job.session.is_some_and(|session| session.entry == SessionEntry::Inspect);
+        if is_inspected {
+            // For our own code, beside the memory of the session.
+            job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
+        }
+        // No journal has the readings of its programs.
+        link.recorder.switch_off();
+        let stdin = std::mem::take(&mut job.stdin).into();
+        let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
+        wasi.sleeper = Some(link.sleeper.clone());
+        let program = self.program_with(wasi, job, link);
+        if guest.is_copy && !is_inspected {
+            return Program { host_call: program.host_call.reseeding(), ..program };
+        }
+        program
     }
 
     fn program_with(&self, wasi: Wasi, job: Job, link: ToolLink) -> Program {

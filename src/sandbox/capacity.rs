@@ -48,13 +48,13 @@ impl Capacity {
     }
 }
 
-/// The maximum memory of one run: its linear memory, and the files and results that are sent to it and that it leaves,
-/// which are in the worker's memory. Inputs up to the size of a request's body are not counted.
+/// The maximum memory of one run: its linear memory, the files and results that are sent to it and that it leaves, and the state
+/// of its session that is kept, which are in the worker's memory. Inputs up to the size of a request's body are not counted.
 pub(crate) fn memory_of_run(job: &Job) -> u64 {
-    let JobLimits { memory_bytes, file_bytes, image_bytes, tool_calls, .. } = job.limits;
+    let JobLimits { memory_bytes, file_bytes, image_bytes, tool_calls, state_bytes, .. } = job.limits;
     let replies = if tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
     let inputs = job.files.iter().map(|file| file.content.len() as u64).sum::<u64>().saturating_sub(UNCOUNTED_BYTES);
-    [file_bytes, image_bytes, inputs, replies].into_iter().fold(memory_bytes, u64::saturating_add)
+    [file_bytes, image_bytes, inputs, replies, state_bytes].into_iter().fold(memory_bytes, u64::saturating_add)
 }
 
 /// The available memory of the machine, and of our control groups.

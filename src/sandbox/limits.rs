@@ -36,6 +36,7 @@ pub fn job_limits(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> 
         random_bytes: MAX_RANDOM_BYTES,
         host_calls: max_host_calls(config),
         tool_calls: max_tool_calls(config),
+        state_bytes: 0,
     }
 }
 

@@ -3,8 +3,9 @@
 //! A session belongs to one caller, with the rights with which it began ([`rights`]), and to one worker process. One
 //! call at a time has it; others wait in their order. Between two calls it holds the memory that it uses. Sessions have
 //! a memory of their own beside the memory of runs. It ends when it was idle or has lived for too long, when others
-//! need its place, when its caller deletes it, with its worker, and with a program that exceeds a limit, crashes, or
-//! loses its client. The next call that names it begins anew, and is told why.
+//! need its place, when its caller deletes it, with its worker, and with a program that crashes or loses its client. The
+//! next call that names it begins anew, and is told why. After a program that exceeds a limit it goes on from the state
+//! before, unless it is too large for the worker to keep that meanwhile.
 //!
 //! Where [images] are kept, an idle session, or a session whose place is needed, is stored instead, and leaves the
 //! memory. The next call that names it goes on with it, also in another process.

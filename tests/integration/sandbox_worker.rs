@@ -25,13 +25,20 @@ use crate::slack::slack;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a reactor does with its program, by the name of its profile.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("quick", "(i32.const 0)"),
     // Reports its end, too.
     ("whole", "(drop (call $call (i32.const 320) (i32.const 52) (i32.const 128) (i32.const 132))) (i32.const 0)"),
     ("endless", "(loop (br 0)) (i32.const 0)"),
     // Sleeps for an hour.
     ("asleep", "(call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))"),
+    // The second program of an instance does not end.
+    (
+        "counts",
+        "(i32.store8 (i32.const 60000) (i32.add (i32.load8_u (i32.const 60000)) (i32.const 1)))
+         (loop (br_if 0 (i32.eq (i32.load8_u (i32.const 60000)) (i32.const 2))))
+         (drop (call $call (i32.const 320) (i32.const 52) (i32.const 128) (i32.const 132))) (i32.const 0)",
+    ),
     ("broken", "unreachable"),
     ("recursive", "(call $deep)"),
     ("greedy", "(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable"),
@@ -61,7 +68,7 @@ fn reactor(turn: &str) -> String {
         r#"(module
             (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
-            (memory (export "memory") 1)
+            (memory (export "memory") (export "__wizer_memory_0") 1)
             ;; A subscription to the monotonic clock, for 3600 s.
             (data (i32.const 16) "\01")
             (data (i32.const 24) "\00\a0\b8\30\46\03")
@@ -187,6 +194,7 @@ fn job(id: JobId, profile: &str) -> Job {
             random_bytes: 10,
             host_calls: 10,
             tool_calls: 0,
+            state_bytes: 0,
         },
         session: None,
         past: None,
@@ -299,6 +307,27 @@ async fn a_session_is_entered_again_until_it_ends() {
         let (_, outcome) = worker.done().await;
         assert!(matches!(&outcome.end, End::Trap(reason) if reason.contains("no session")), "{outcome:?}");
     }
+}
+
+#[tokio::test]
+async fn a_session_goes_on_from_the_state_before_a_program_that_exceeds_a_limit() {
+    let mut worker = Worker::start().await;
+    let in_session = |id, entry, state_bytes| {
+        let job = job(id, "counts");
+        let limits = JobLimits { state_bytes, ..job.limits };
+        ToWorker::Run(Box::new(Job { session: Some(JobSession { id: 7, entry }), limits, ..job }))
+    };
+    worker.tell(&in_session(1, SessionEntry::Begin, 0)).await;
+    assert_eq!(worker.done().await.1.end, End::Exited { code: 0 });
+    for id in [2, 3] {
+        worker.tell(&in_session(id, SessionEntry::Continue, 1 << 20)).await;
+        let (done, outcome) = worker.done().await;
+        assert_eq!((done, &outcome.end), (id, &End::Timeout), "the second program, each time");
+        assert!(outcome.session_bytes.is_some(), "{outcome:?}");
+    }
+    worker.tell(&in_session(4, SessionEntry::Continue, 1)).await;
+    let (_, outcome) = worker.done().await;
+    assert_eq!((outcome.end, outcome.session_bytes), (End::Timeout, None), "it holds more than one byte");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub enum NotStored {
     Unsupported,
     /// The storage, or the worker that has it, did not answer.
     Unavailable,
-    /// Its program was stopped: the session goes on from the call that was stored last.
+    /// Its program was stopped: the session goes on from the state before it, or from the call that was stored last.
     Stopped,
 }
 

@@ -151,6 +151,7 @@ impl Running {
             random_bytes: 1 << 20,
             host_calls: 1_000,
             tool_calls: 0,
+            state_bytes: 0,
         };
         let export = Export { interface: interface.map(str::to_owned), function: function.to_owned() };
         let call =

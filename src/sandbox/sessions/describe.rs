@@ -284,6 +284,7 @@ fn limits(file_bytes: u32) -> JobLimits {
         random_bytes: 0,
         host_calls: MAX_HOST_CALLS,
         tool_calls: 0,
+        state_bytes: 0,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::admission::Ticket;
 use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, SessionEnd};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_guest_protocol::{Job, SessionEntry, SessionReply, SessionRequest};
+use sekisho_guest_protocol::{Job, MAX_STATE_BYTES, SessionEntry, SessionReply, SessionRequest};
 use sekisho_store::{SessionImage, TakenSession};
 
 /// After which a refused caller should try again.
@@ -58,6 +58,8 @@ impl Sandbox {
         job.profile.clone_from(&image.profile);
         // Before the call has capacity, which others can use while the storage is slow.
         let opened = self.open_image(images, turn, deadline, (taken, image)).await?;
+        // How much it holds is known once it has all parts.
+        job.limits.state_bytes = self.state_bytes(job, MAX_STATE_BYTES);
         let (worker, ticket) = self.place(call, job, deadline).await?;
         self.resume_at(images, turn, (worker, deadline), (taken, image), opened).await?;
         let kept = turn.instance().ok_or_else(|| not_now(&turn.key().name))?;

@@ -12,6 +12,7 @@ use super::turn::Turn;
 use crate::CallSession;
 use crate::Sandbox;
 use crate::admission::Ticket;
+use crate::capacity::memory_of_run;
 use crate::code_mode::ProgramRun;
 use crate::run::queue_deadline;
 use crate::worker_handle::WorkerHandle;
@@ -19,7 +20,7 @@ use sekisho_core::call::{CallContext, Deadline, InterpreterSession, NotStored, S
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_guest_protocol::InterpreterKind;
-use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
+use sekisho_guest_protocol::{End, Job, MAX_STATE_BYTES, Outcome, SessionEntry};
 
 /// The part of a call's time for its checkpoint, at most a quarter of the remaining time.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(2);
@@ -57,6 +58,11 @@ impl Sandbox {
             () = over.cancelled() => Err(deleted(name)),
         };
         turn.count_call();
+        if is_undone(&outcome)
+            && let Some(kept) = turn.instance_mut()
+        {
+            kept.programs = earlier;
+        }
         let report = self.rest(&mut turn, &outcome, is_new, deadline).await;
         call.progress.interpreter.set(report);
         outcome
@@ -83,6 +89,10 @@ impl Sandbox {
             return stopped(turn, is_new, end);
         }
         let report = turn.report(is_new, None);
+        if is_undone(outcome) {
+            let is_checkpointed = turn.is_stored_each_call().then_some(false);
+            return InterpreterSession { is_checkpointed, not_stored: Some(NotStored::Stopped), ..report };
+        }
         match Box::pin(self.checkpoint(turn, deadline)).await {
             None => report,
             Some(Ok(())) => InterpreterSession { is_checkpointed: Some(true), ..report },
@@ -151,10 +161,12 @@ impl Sandbox {
         job: &mut Job,
     ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
         let TurnCall { call, deadline, .. } = of_call;
+        let held = turn.snapshot().memory_bytes;
         if let Some(kept) = turn.instance_mut() {
             kept.listed = None;
             job.profile.clone_from(&kept.profile);
             job.session = Some(kept.entered_by(SessionEntry::Continue));
+            job.limits.state_bytes = self.state_bytes(job, held);
             let worker = Arc::clone(&kept.worker);
             return Ok((worker, self.admit(call, job, deadline).await?));
         }
@@ -178,6 +190,13 @@ impl Sandbox {
         turn.begins_as(Beginning { generation, previous_end, is_resumed, rights, age, calls, stored });
         self.begin_anew(turn, &worker, job);
         Ok((worker, ticket))
+    }
+
+    /// How much of a session that holds so much is kept while its next program runs: all of it, where it is not too large and
+    /// there is memory for both.
+    pub(super) fn state_bytes(&self, job: &Job, held: u64) -> u64 {
+        let fits = memory_of_run(job).saturating_add(held) <= self.admission.load().max_memory_bytes;
+        if fits && held <= MAX_STATE_BYTES { held } else { 0 }
     }
 
     async fn place_new(
@@ -204,6 +223,12 @@ fn stopped(turn: &Turn<'_, KeptInterpreter>, is_new: bool, end: SessionEnd) -> I
     }
     let (is_checkpointed, not_stored) = (Some(false), Some(NotStored::Stopped));
     InterpreterSession { is_checkpointed, not_stored, ..turn.report(is_new, None) }
+}
+
+/// Whether the session goes on from the state before its program, which exceeded a limit.
+fn is_undone(outcome: &Result<Outcome, CallError>) -> bool {
+    let Ok(Outcome { end, session_bytes: Some(_), .. }) = outcome else { return false };
+    !matches!(end, End::Exited { .. } | End::Exception { .. })
 }
 
 /// Why a session ends with a program that ended so.

@@ -14,11 +14,11 @@ use crate::search::{Available, Found};
 use crate::worker_handle::tests::{job, load, stand_in};
 use crate::worker_setup::ReadyProfile;
 use sekisho_config::{InterpreterSessionsConfig, SandboxConfig};
-use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
+use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, NotStored, SessionEnd, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::until::until;
-use sekisho_guest_protocol::Outcome;
+use sekisho_guest_protocol::{End, Outcome};
 use sekisho_observe::metrics::SandboxMetrics;
 use sekisho_observe::readiness::Readiness;
 
@@ -126,6 +126,17 @@ async fn a_session_whose_program_does_not_return_ends_in_the_worker_too() {
     let (outcome, noted) = call(&sandbox, "ann", "b", "sessions").await;
     assert_eq!(outcome.unwrap().result.unwrap(), "Begin 1");
     assert_eq!(noted.unwrap().previous_end, Some(SessionEnd::Cancelled));
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_worker_has_undone_a_program_goes_on() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    entry_of(&sandbox, "ann", "a").await;
+    let (outcome, noted) = call(&sandbox, "ann", "a", "undone").await;
+    let noted = noted.unwrap();
+    assert_eq!((outcome.unwrap().end, noted.end, noted.not_stored), (End::Timeout, None, Some(NotStored::Stopped)));
+    assert_eq!(entry_of(&sandbox, "ann", "a").await, "Continue 1");
     sandbox.close().await;
 }
 

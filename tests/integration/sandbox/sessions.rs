@@ -126,19 +126,43 @@ async fn exceptions_and_exits_leave_the_session_as_it_is() {
     assert_eq!(app.result("a", "x").await, 2);
 }
 
-/// The next call begins anew, and says why.
+/// Also of one with much data, which was read from a file that is still open.
 #[tokio::test]
-async fn a_limit_a_trap_or_the_end_of_the_process_ends_the_session() {
+async fn a_program_that_exceeds_a_limit_changes_nothing_in_the_session() {
+    let app = PythonApp::with("memory_limit_mb: 128", "max_file_bytes: 1048576").await;
+    let load = "x = list(range(500_000))\nf = open('/tmp/kept', 'w+')\n_ = f.write('one')";
+    app.result("a", load).await;
+    for (expected, program) in [
+        ("sandbox_timeout", "while True: pass"),
+        ("sandbox_memory", "y = bytearray(1 << 30)"),
+        ("sandbox_output", "import os\nwhile True: os.urandom(1 << 16)"),
+    ] {
+        let mut sent = arguments("a", &format!("x.clear()\nf.write(' two')\nz = 1\n{program}"));
+        sent["timeout_seconds"] = 1.into();
+        let (_, reply) = app.call(sent).await;
+        let interpreter = &reply["receipt"]["interpreter"];
+        assert_eq!((code(&reply), &interpreter["not_stored"]), (expected, &json!("stopped")), "{reply}");
+        let note = reply["output"]["session"]["note"].as_str().unwrap();
+        assert!(note.contains("is undone") && reply["error"].as_str().unwrap().contains(note), "{reply}");
+        let kept = app.result("a", "[len(x), sum(x), f.seek(0), f.read(), 'z' in globals()]").await;
+        assert_eq!(kept, json!([500_000, 124_999_750_000_u64, 0, "one", false]));
+    }
+    assert_eq!(app.metric("sessions_open").await, 1.0);
+}
+
+/// The next call begins anew, and says why. A limit ends the session where its first program exceeds it.
+#[tokio::test]
+async fn a_trap_or_the_end_of_the_process_ends_the_session() {
     let app = PythonApp::with("memory_limit_mb: 128", "max_file_bytes: 1048576").await;
     let cases = [
         ("timeout", "sandbox_timeout", "while True: pass"),
-        ("memory", "sandbox_memory", "y = bytearray(1 << 30)"),
-        ("output", "sandbox_output", "import os\nwhile True: os.urandom(1 << 16)"),
         ("trap", "sandbox_trap", "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()"),
         ("exited", "", "import os\nos._exit(4)"),
     ];
     for (number, (end, expected, program)) in cases.into_iter().enumerate() {
-        app.turn("a", "x = 1").await;
+        if end != "timeout" {
+            app.turn("a", "x = 1").await;
+        }
         let mut sent = arguments("a", program);
         sent["timeout_seconds"] = 1.into();
         let (_, reply) = app.call(sent).await;

@@ -9,7 +9,6 @@ use crate::SessionImages;
 use crate::SessionInfo;
 use crate::code_mode::digest_of;
 use sekisho_config::{Config, Secret, SecretsConfig};
-use sekisho_core::call::NotStored;
 use sekisho_outbound::blobs::test_support::folder_storage;
 use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::test_support::{age_sessions, test_store};

@@ -17,8 +17,8 @@ pub(super) fn parameter() -> Value {
         "type": "string",
         "pattern": NAME,
         "description": "A name of your choice: calls with the same one share an interpreter, one at a time. It ends \
-                        after an hour, and with a program that exceeds a limit, unless it has a `checkpoint`; `session` of \
-                        the output says when it began anew."
+                        after an hour. A program that exceeds a limit changes nothing in it, or ends it where it is \
+                        large; `session` of the output says so."
     })
 }
 
@@ -28,7 +28,7 @@ pub(super) fn checkpoint_parameter() -> Value {
         "type": "string",
         "enum": ["every_call"],
         "description": "With `session`: it is stored after this call and each later one, before the answer, and \
-                        survives crashes; a program that runs too long changes nothing in it."
+                        survives crashes; however large it is, a program that runs too long changes nothing in it."
     })
 }
 
@@ -92,7 +92,7 @@ fn not_checkpointed(name: &str, why: NotStored) -> String {
     if why == NotStored::Stopped {
         return format!(
             "the program was stopped, and what it changed in the session `{name}` is undone: the next call goes on from the last one that \
-             was stored"
+             was kept"
         );
     }
     format!(
@@ -130,7 +130,7 @@ mod tests {
             not_stored: Some(NotStored::Stopped),
             ..session.clone()
         };
-        assert!(notice(&stopped).unwrap().contains("goes on from the last one that was stored"));
+        assert!(notice(&stopped).unwrap().contains("goes on from the last one that was kept"));
         let large = InterpreterSession { not_stored: Some(NotStored::TooLarge), ..session.clone() };
         assert!(notice(&large).unwrap().contains("could not be stored, because its image would be larger"));
         let goes_on = InterpreterSession { is_new: false, previous_end: None, ..session };
