@@ -245,7 +245,9 @@ impl<'d> Lowering<'d> {
         let Written { keyword, value, members } = written;
         let Some(form) = Form::of(keyword) else { return };
         let read = match form {
-            Form::Schema if keyword == "additionalProperties" => Some(self.member(value, site)),
+            Form::Schema if matches!(keyword, "additionalProperties" | "unevaluatedProperties") => {
+                Some(self.member(value, site))
+            }
             Form::Schema => Some(self.lower(value, site)),
             Form::Schemas if keyword == "oneOf" => return self.one_of(written, site, lowered),
             Form::Schemas if keyword == "allOf" => self.all_of(written, site),

@@ -90,7 +90,8 @@ fn null_removes_any_member_of_a_merge_patch() {
         "schema": {"$ref": "#/pet"},
         "pet": {"type": "object", "properties": {
             "name": {"type": "string", "enum": ["a"]}, "size": {"type": ["integer", "string"]}, "kind": {"const": "cat"},
-            "home": {"$ref": "#/home"}, "tags": {"type": "array", "items": {"$ref": "#/home"}}}},
+            "home": {"$ref": "#/home"}, "tags": {"type": "array", "items": {"$ref": "#/home"}},
+            "homes": {"type": "object", "unevaluatedProperties": {"$ref": "#/home"}}}},
         "home": {"type": "object", "properties": {"street": {"type": "string"}},
             "additionalProperties": {"type": "string"}, "patternProperties": {"^x": {"type": "number"}}},
     });
@@ -102,6 +103,7 @@ fn null_removes_any_member_of_a_merge_patch() {
         assert!(validator.is_valid(&json!({member: null})), "{member}");
     }
     assert!(validator.is_valid(&json!({"home": {"street": null, "further": null, "x": null}})));
+    assert!(validator.is_valid(&json!({"homes": {"first": null, "second": {"street": null}}})));
     // A list is replaced as a whole.
     assert!(!validator.is_valid(&json!({"tags": [{"street": null}]})));
     assert!(!validator.is_valid(&json!(null)) && !validator.is_valid(&json!({"name": 1})));
