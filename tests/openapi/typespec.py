@@ -119,10 +119,18 @@ def arguments(document, at, in_path, ask, query, properties):
         if isinstance(wire, str) and (kind in ("array", "object") or place == "path"):
             wire = split(wire, kind, name, style, explode)
         key = next((key for key in (f"{place}_{name}", name) if key in properties), name)
-        given[key] = document.typed(schema, str(wire) if isinstance(wire, (int, float)) and not isinstance(wire, bool) else wire)
+        given[key] = document.typed(schema, text_of(wire))
     if ask.get("body"):
         given.update(body(document, operation, ask["body"], properties, {one["name"] for one in parameters}))
+    elif document.target(operation.get("requestBody", {})).get("required") and "body" in properties:
+        # All its members are read-only.
+        given["body"] = {}
     return given
+
+
+def text_of(wire):
+    """A number as the text that is sent of it."""
+    return str(wire) if isinstance(wire, (int, float)) and not isinstance(wire, bool) else wire
 
 
 def body(document, operation, sent, properties, taken):
@@ -145,7 +153,7 @@ def read(document, schema, sent, properties):
     """The value of a body."""
     if "files" in sent:
         members = schema.get("properties", {})
-        value = {name: document.typed(members.get(name, {}), part) for name, part in (sent.get("fields") or {}).items()}
+        value = {name: document.typed(members.get(name, {}), text_of(part)) for name, part in (sent.get("fields") or {}).items()}
         for file in sent["files"]:
             name = file.pop("name")
             if document.kind(members.get(name, {})) == "array":
