@@ -48,7 +48,7 @@ after_import = changes_after_imports()
 
 def complete_time_formats():
     """Conversions that desktops have, and for which the C library here makes an empty text of the whole format. It ignores the
-    width of most others."""
+    width of most others, and fills that of years with zeros where desktops have blanks."""
     import functools
     import re
     import time
@@ -63,14 +63,15 @@ def complete_time_formats():
         if text is None:
             if not letter or letter not in "aAbBcCdDeFgGhHIjmMnprRsStTuUVwWxXyYzZ%":
                 return "%" + found[0]
-            has_width = letter in "CFGY"
-            plain = "%" + flags.replace("^", "").replace("#", "") + (width if has_width else "") + form + letter
-            if "^" not in flags and (has_width or not width):
+            plain = "%" + flags.replace("^", "").replace("#", "") + form + letter
+            if "^" not in flags and not width:
                 return plain
             text = strftime(plain, when)
             text = text.upper() if "^" in flags else text
         if width and letter != "z":
-            pads_blanks = "_" in flags or "-" in flags or "0" not in flags and letter in "aAbBcDehklnpPrRtTxXZ%"
+            # The last flag counts.
+            fill = next((flag for flag in reversed(flags) if flag in "-_0"), None)
+            pads_blanks = fill in ("-", "_") or fill is None and letter in "aAbBcDeFhklnpPrRstTxXZ%"
             text = text.rjust(int(width), " " if pads_blanks else "0")
         return text.replace("%", "%%")
 
