@@ -103,7 +103,7 @@ async fn httpbin_answers_every_operation() {
     assert!(output("get_xml").as_str().unwrap().starts_with("<?xml"));
     assert_eq!(output("get_stream_n").as_array().map(Vec::len), Some(3), "{}", output("get_stream_n"));
     statuses(&app).await;
-    credentials(&url).await;
+    Box::pin(credentials(&url)).await;
     digest(&url).await;
 }
 

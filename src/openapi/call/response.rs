@@ -45,8 +45,9 @@ pub(crate) fn output(response: &OutboundResponse, method: &Method) -> Result<Too
         // A model sees nothing but the text.
         text = Some(headers::as_text(response.status, &shown));
     }
-    if !shown.is_empty() {
-        metadata.insert("headers".into(), shown.into());
+    let passed_on: Map<_, _> = shown.into_iter().chain(headers::of_api(response)).collect();
+    if !passed_on.is_empty() {
+        metadata.insert("headers".into(), passed_on.into());
     }
     if let Some(note) = note {
         metadata.insert(NOTE.into(), note.into());
@@ -308,6 +309,9 @@ mod tests {
             ("location", "/pets/7?key=s3cret-key"),
             ("etag", "\"v1\""),
             ("x-total-count", "3"),
+            ("x-ratelimit-remaining", "7"),
+            ("deprecation", "@1688169599"),
+            ("x-internal", "no"),
             ("content-disposition", "attachment; filename=a.pdf"),
             ("link", "</pets?page=2>; rel=next"),
             ("link", "</pets?page=9>; rel=last"),
@@ -322,9 +326,12 @@ mod tests {
             "link": "</pets?page=2>; rel=next, </pets?page=9>; rel=last",
             "x-total-count": "3",
             "content-disposition": "attachment; filename=a.pdf",
+            "x-ratelimit-remaining": "7",
+            "deprecation": "@1688169599",
         });
         assert_eq!((&made.value, &made.metadata["headers"]), (&Value::Null, &expected));
-        assert!(made.text.unwrap().starts_with("201 Created\nlocation: /pets/7?key=[redacted]\n"));
+        let text = made.text.unwrap();
+        assert!(text.starts_with("201 Created\nlocation: /pets/7?key=[redacted]\n") && !text.contains("ratelimit"));
         let asked = output_of(&created, &Method::HEAD).unwrap().value;
         assert_eq!((&asked["etag"], asked.get("set-cookie")), (&json!("\"v1\""), None));
     }

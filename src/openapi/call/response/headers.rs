@@ -18,12 +18,33 @@ static SHOWN: [HeaderName; 8] = [
     header::CONTENT_DISPOSITION,
 ];
 
+/// Of the API rather than of the answer: its limits, the end of an operation, and the name of the request in its logs.
+static OF_API: [HeaderName; 12] = [
+    header::RETRY_AFTER,
+    HeaderName::from_static("deprecation"),
+    HeaderName::from_static("sunset"),
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
 /// Maximum characters of one header.
 const MAX_VALUE: usize = 2_000;
 
 /// The headers of [`SHOWN`] that the response has.
 pub(super) fn shown(response: &OutboundResponse) -> Map<String, Value> {
     described(response, SHOWN.iter().filter(|name| response.headers.contains_key(*name)))
+}
+
+/// The headers of [`OF_API`] that the response has: for programs, not for models.
+pub(super) fn of_api(response: &OutboundResponse) -> Map<String, Value> {
+    described(response, OF_API.iter().filter(|name| response.headers.contains_key(*name)))
 }
 
 /// All but cookies, which are credentials.
