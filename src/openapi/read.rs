@@ -14,6 +14,7 @@ mod server;
 pub(crate) mod swagger2;
 #[cfg(test)]
 mod tests;
+mod xml;
 
 use std::sync::Arc;
 

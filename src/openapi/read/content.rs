@@ -9,7 +9,7 @@ use super::{Reader, flag, parameter, text};
 use crate::load::document::Version;
 use crate::read::operation::{MediaType, PropertyEncoding, RequestBody, Response, StatusRange};
 use crate::read::schema::Direction;
-use crate::read::swagger2;
+use crate::read::{swagger2, xml};
 use sekisho_core::headers;
 
 impl<'d> Reader<'d> {
@@ -65,11 +65,12 @@ impl<'d> Reader<'d> {
                 Direction::Request if is_patch => Direction::MergePatch,
                 direction => direction,
             };
-            found.push(MediaType {
-                name: name.clone(),
-                schema: self.media_schema(described, direction),
-                encoding: encodings(described),
-            });
+            let example = described.get("schema").filter(|_| direction == Direction::Request && is_xml(name));
+            let schema = match example.and_then(|schema| xml::example(schema, &self.references)) {
+                Some(example) => json!({"type": "string", "description": format!("XML, such as {example}")}),
+                None => self.media_schema(described, direction),
+            };
+            found.push(MediaType { name: name.clone(), schema, encoding: encodings(described) });
         }
         found
     }
@@ -99,6 +100,10 @@ impl<'d> Reader<'d> {
             (None, None) => Value::Bool(true),
         }
     }
+}
+
+fn is_xml(media_type: &str) -> bool {
+    headers::essence(media_type).to_ascii_lowercase().ends_with("xml")
 }
 
 fn encodings(described: &Value) -> BTreeMap<String, PropertyEncoding> {

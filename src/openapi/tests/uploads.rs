@@ -243,6 +243,20 @@ async fn a_body_of_any_media_type_is_a_file_unless_its_schema_is_one_of_json() {
 }
 
 #[tokio::test]
+async fn an_xml_body_is_a_text_with_an_example() {
+    let upstream = Upstream::start().await;
+    let schema = json!({"type": "object", "xml": {"name": "pet"}, "properties": {"name": {"type": "string"}}});
+    let content = json!({"application/xml": {"schema": schema}});
+    let body = json!({"required": true, "description": "The pet", "content": content});
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
+    let expected = "XML, such as <pet><name>string</name></pet>. The pet";
+    assert_eq!(tool.parameters.document()["properties"]["body"], json!({"type": "string", "description": expected}));
+    call(&tool, json!({"body": "<pet><name>Rex</name></pet>"})).await.unwrap();
+    assert_eq!(upstream.last().header("content-type"), Some("application/xml"));
+    assert_eq!(upstream.last().text(), "<pet><name>Rex</name></pet>");
+}
+
+#[tokio::test]
 async fn a_file_says_its_media_type_within_those_of_the_document() {
     let upstream = Upstream::start().await;
     let binary = json!({"schema": {"type": "string", "format": "binary"}});

@@ -89,7 +89,10 @@ pub(super) fn of(
     let MediaType { name: media_type, schema, encoding } = offered;
     let whole = |schema| Shape::Whole { schema, description: body.description.clone() };
     match format {
-        Format::Text => return (whole(text(schema, definitions, media_type)), FileMembers::default()),
+        Format::Text if essence(media_type).ends_with("xml") => {
+            return (xml(schema, &body.description, definitions), FileMembers::default());
+        }
+        Format::Text => return (whole(text(schema, definitions)), FileMembers::default()),
         Format::Binary => {
             let all = if is_chosen { std::slice::from_ref(offered) } else { body.content.as_slice() };
             let of_files = all.iter().filter(|one| format_in(one, definitions) == Format::Binary);
@@ -124,8 +127,15 @@ pub(super) fn of(
     (shape, files)
 }
 
+/// A text whose description begins with the example of the XML: long descriptions are cut.
+fn xml(schema: &Value, of_body: &str, definitions: &Map<String, Value>) -> Shape {
+    let own = resolved(schema, definitions).get("description").and_then(Value::as_str).unwrap_or_default();
+    let texts: Vec<_> = [own, of_body].into_iter().filter(|text| !text.is_empty()).collect();
+    Shape::Whole { schema: json!({"type": "string"}), description: texts.join(". ") }
+}
+
 /// A text, which may be a number or a truth value as text.
-fn text(schema: &Value, definitions: &Map<String, Value>, media_type: &str) -> Value {
+fn text(schema: &Value, definitions: &Map<String, Value>) -> Value {
     let resolved = resolved(schema, definitions);
     let is_scalar = |kind: &Value| kind.as_str().is_some_and(|kind| !matches!(kind, "object" | "array"));
     let is_text = match resolved.get("type") {
@@ -133,7 +143,7 @@ fn text(schema: &Value, definitions: &Map<String, Value>, media_type: &str) -> V
         Some(kind) => is_scalar(kind),
         None => resolved.get("enum").is_some(),
     };
-    if is_text && !media_type.to_ascii_lowercase().contains("xml") { schema.clone() } else { json!({"type": "string"}) }
+    if is_text { schema.clone() } else { json!({"type": "string"}) }
 }
 
 /// The allowed media types of a file: the document has them, unless one stands for any.
