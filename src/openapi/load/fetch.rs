@@ -39,7 +39,12 @@ pub(crate) struct SpecText {
 pub enum FetchError {
     #[error("{} cannot be read: {source}; check the path and its permissions", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} is not in {}; documents may refer only to files of their own folder", path.display(), folder.display())]
+    #[error(
+        "{} is not in {}, and a document may refer only to files of its own folder: bundle it \
+         into one file, such as with `redocly bundle`",
+        path.display(),
+        folder.display()
+    )]
     Outside { path: PathBuf, folder: PathBuf },
     #[error("{host} is not allowed; add it to `outbound.openapi_allowed_domains`")]
     NotAllowed { host: String },
