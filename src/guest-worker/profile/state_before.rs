@@ -58,6 +58,7 @@ impl StateBefore {
         let mut guest = template.restore(*state, mounts, data_files).await.ok()?;
         for part in parts {
             guest.add(part).ok()?;
+            yield_now().await;
         }
         guest.finish(self.id, arguments.clone(), variables.clone(), false).ok()
     }
