@@ -1,0 +1,14 @@
+//! Where the values of a session came from, and which calls a person is asked about: the labels of tools, the values that went
+//! into a session, and the judgement of a call's arguments against both. No input or output, no clock.
+
+mod destination;
+mod judgement;
+mod labels;
+mod values;
+
+pub use destination::{Destination, DestinationHash, DestinationKind, KnownDestinations, NothingKnown, destinations};
+pub use judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Question, ValueOrigin};
+pub use labels::{
+    DestinationPlaces, LabelsOverlay, Returned, Sink, SinkKind, SinkOverlay, ToolFacts, ToolLabels, Trust,
+};
+pub use values::{CallOrigin, MAX_SESSION_BYTES, SessionValues};
