@@ -5,7 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::labels::ToolLabels;
+use crate::labels::{DestinationPlaces, ToolLabels};
+use crate::normal;
+use crate::rules::{RULES, words_of};
+use crate::tokens::tokens;
+use crate::values::cut;
 
 /// What a destination is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -82,6 +86,114 @@ impl KnownDestinations for NothingKnown {
 /// All destinations of a call: what is learnt from it, unless it was asked about and not approved. None for a tool that is no
 /// sink.
 pub fn destinations(labels: &ToolLabels, arguments: &Value) -> Vec<Destination> {
-    let _ = (labels, arguments);
-    Vec::new()
+    if labels.sink.is_none() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for leaf in leaves(arguments, MAX_LEAVES) {
+        match role_of(labels, arguments, &leaf) {
+            Role::Destination => found.extend(Destination::of_value(&leaf.member, &leaf.text)),
+            Role::Content | Role::Plain => {}
+        }
+    }
+    found.dedup();
+    found
+}
+
+const MAX_LEAVES: usize = 256;
+
+impl Destination {
+    /// The destinations that a value names: each that it says, else itself.
+    pub(crate) fn of_value(member: &str, text: &str) -> Vec<Self> {
+        let spellings = normal::spellings(cut(text, 4 << 10));
+        let mut found: Vec<Self> = Vec::new();
+        for spelling in &spellings {
+            let named = tokens(spelling).into_iter();
+            found.extend(named.map(|token| Self { kind: token.kind, member: member.to_owned(), identity: token.identity }));
+        }
+        if found.is_empty()
+            && let Some(first) = spellings.into_iter().next().filter(|text| !text.is_empty())
+        {
+            let identity = cut(&first, 256).to_ascii_lowercase();
+            found.push(Self { kind: DestinationKind::Name, member: member.to_owned(), identity });
+        }
+        found
+    }
+}
+
+/// A scalar among the arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    pub(crate) pointer: String,
+    /// The pointer without indexes.
+    pub(crate) member: String,
+    pub(crate) text: String,
+    pub(crate) is_text: bool,
+}
+
+/// The scalars of the arguments, in order, at most `max`.
+pub(crate) fn leaves(arguments: &Value, max: usize) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    collect(arguments, "", "", max, 0, &mut found);
+    found
+}
+
+fn collect(value: &Value, pointer: &str, member: &str, max: usize, depth: usize, found: &mut Vec<Leaf>) {
+    if found.len() >= max {
+        return;
+    }
+    let mut leaf = |text: String, is_text| {
+        found.push(Leaf { pointer: pointer.to_owned(), member: member.to_owned(), text, is_text });
+    };
+    match value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(number) => leaf(number.to_string(), false),
+        Value::String(text) => leaf(text.clone(), true),
+        _ if depth >= 32 => leaf(value.to_string(), true),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect(item, &format!("{pointer}/{index}"), member, max, depth + 1, found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, item) in members {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                let (pointer, member) = (format!("{pointer}/{name}"), format!("{member}/{name}"));
+                collect(item, &pointer, &member, max, depth + 1, found);
+            }
+        }
+    }
+}
+
+/// What an argument is to its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Destination,
+    Content,
+    /// It identifies nothing: an amount, a date, a state.
+    Plain,
+}
+
+/// What an argument is, by the configuration, or by its name and its value.
+pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Role {
+    if let Some(sink) = &labels.sink
+        && let DestinationPlaces::Paths(paths) = &sink.destinations
+    {
+        let is_named = |path: &serde_json_path::JsonPath| {
+            path.query_located(arguments).locations().any(|place| place.to_json_pointer() == leaf.pointer)
+        };
+        return if paths.iter().any(is_named) { Role::Destination } else { Role::Content };
+    }
+    let name = leaf.member.rsplit('/').next().unwrap_or_default();
+    let words = words_of(name);
+    let members = &RULES.members;
+    let has_word = |of: &std::collections::HashSet<String>| words.last().is_some_and(|word| of.contains(word)) || of.contains(name);
+    let digits = leaf.text.bytes().filter(u8::is_ascii_digit).count();
+    if has_word(&members.plain) || !leaf.is_text && digits < 5 || leaf.text.chars().count() < 2 {
+        return Role::Plain;
+    }
+    if has_word(&members.content) || leaf.text.len() > 400 {
+        return Role::Content;
+    }
+    Role::Destination
 }

@@ -20,6 +20,13 @@ pub struct Judgement {
     pub forbidden: Vec<ForbiddenSecret>,
 }
 
+impl Judgement {
+    /// Whether an argument came from untrusted text: what the call returns was then selected by a stranger.
+    pub fn is_steered(&self) -> bool {
+        self.argument_labels.values().any(|labels| labels.state == ArgumentState::Untrusted)
+    }
+}
+
 /// Where an argument came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArgumentLabels {

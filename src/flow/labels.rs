@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
+use crate::rules::{RULES, words_of};
+
 /// Whether strangers can write what a tool returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
@@ -122,9 +124,87 @@ pub enum SinkOverlay {
 impl ToolLabels {
     /// What a tool counts as, by the overlay and else by the default rules.
     pub fn infer(facts: &ToolFacts<'_>, overlay: Option<&LabelsOverlay>) -> Self {
-        let _ = (facts, overlay);
-        let returns =
-            Returned { trust: Trust::Untrusted, secrecy: BTreeSet::new(), authored: Vec::new(), asserted: Vec::new() };
-        Self { returns, sink: None, why: Vec::new() }
+        let mut why = Vec::new();
+        let (overlay, none) = (overlay, LabelsOverlay::default());
+        let overlay = overlay.unwrap_or(&none);
+        let trust = match overlay.trust {
+            Some(trust) => {
+                why.push("trust: the configuration says so".to_owned());
+                trust
+            }
+            None => trust(facts, &mut why),
+        };
+        let sink = match &overlay.sink {
+            Some(sink) => {
+                why.push("sink: the configuration says so".to_owned());
+                sink.of_configuration(facts)
+            }
+            None => sink_kind(facts, &mut why).map(|kind| Sink { kind, destinations: DestinationPlaces::ByName }),
+        };
+        let returns = Returned {
+            trust,
+            secrecy: overlay.secrecy.clone(),
+            authored: overlay.authored.clone(),
+            asserted: overlay.asserted.clone(),
+        };
+        Self { returns, sink, why }
     }
+}
+
+impl SinkOverlay {
+    fn of_configuration(&self, facts: &ToolFacts<'_>) -> Option<Sink> {
+        match self {
+            Self::None(false) => None,
+            Self::None(true) => {
+                let kind = sink_kind(facts, &mut Vec::new()).unwrap_or(SinkKind::Write);
+                Some(Sink { kind, destinations: DestinationPlaces::ByName })
+            }
+            Self::Kind { kind, destination } if destination.is_empty() => {
+                Some(Sink { kind: *kind, destinations: DestinationPlaces::ByName })
+            }
+            Self::Kind { kind, destination } => {
+                Some(Sink { kind: *kind, destinations: DestinationPlaces::Paths(destination.clone()) })
+            }
+        }
+    }
+}
+
+/// Whether strangers write what a tool returns.
+fn trust(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Trust {
+    if facts.open_world == Some(true) {
+        why.push("trust: untrusted, since the annotation openWorldHint is true".to_owned());
+        return Trust::Untrusted;
+    }
+    let words = words_of(facts.name).into_iter().chain(facts.tags.iter().flat_map(|tag| words_of(tag)));
+    for word in words {
+        if RULES.strangers.contains(&word) {
+            why.push(format!("trust: untrusted, since strangers write what the word `{word}` names"));
+            return Trust::Untrusted;
+        }
+    }
+    why.push("trust: trusted, since no word of its name says that strangers write it".to_owned());
+    Trust::Trusted
+}
+
+/// What a tool's calls do outside; `None` for a read.
+fn sink_kind(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Option<SinkKind> {
+    let words = words_of(facts.name);
+    let by_name = RULES.kind_of(&words);
+    let (kind, reason) = match (by_name, facts.http_method, facts.read_only) {
+        // A request of a URL that is an argument tells its host something, whatever else is said of it.
+        (Some((Some(SinkKind::Fetch), word)), ..) => {
+            (Some(SinkKind::Fetch), format!("its name has the word `{word}`"))
+        }
+        (_, Some("GET" | "HEAD" | "OPTIONS"), _) => (None, "its operation only reads".to_owned()),
+        (_, _, Some(true)) => (None, "the annotation readOnlyHint is true".to_owned()),
+        (_, Some("DELETE"), _) => (Some(SinkKind::Delete), "its operation is DELETE".to_owned()),
+        (Some((Some(kind), word)), ..) => (Some(kind), format!("its name has the word `{word}`")),
+        (_, Some(method), _) => (Some(SinkKind::Write), format!("its operation is {method}")),
+        (_, _, Some(false)) => (Some(SinkKind::Write), "the annotation readOnlyHint is false".to_owned()),
+        (Some((None, word)), ..) => (None, format!("its name has the word `{word}`")),
+        (None, ..) => (Some(SinkKind::Write), "nothing says that it only reads".to_owned()),
+    };
+    let kind_name = kind.map_or("none", Into::<&'static str>::into);
+    why.push(format!("sink: {kind_name}, since {reason}"));
+    kind
 }

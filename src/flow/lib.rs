@@ -2,8 +2,13 @@
 //! into a session, and the judgement of a call's arguments against both. No input or output, no clock.
 
 mod destination;
+mod fields;
+mod judge;
 mod judgement;
 mod labels;
+mod normal;
+mod rules;
+mod tokens;
 mod values;
 
 pub use destination::{Destination, DestinationHash, DestinationKind, KnownDestinations, NothingKnown, destinations};

@@ -1,49 +1,173 @@
 //! The values that went into a session, by origin.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::destination::{Destination, KnownDestinations};
-use crate::judgement::Judgement;
-use crate::labels::ToolLabels;
+use crate::destination::{Destination, DestinationHash, KnownDestinations};
+use crate::fields::fields;
+use crate::judge::Judge;
+use crate::judgement::{Judgement, ValueOrigin};
+use crate::labels::{SinkKind, ToolLabels, Trust};
+use crate::normal;
 
-/// What the values of one session take at most, in bytes of memory, and so of their stored form.
+/// What the values of one session take at most, in bytes of memory.
 pub const MAX_SESSION_BYTES: usize = 256 << 10;
 
+/// What the texts of users take of it, at most. They are dropped apart from results.
+const MAX_USER_BYTES: usize = 64 << 10;
+/// What approvals take of it, at most.
+const MAX_APPROVED: usize = 256;
+/// What one result takes of it, at most.
+const MAX_RESULT_BYTES: usize = 96 << 10;
+/// Decoded texts that are kept of one field.
+const MAX_HIDDEN: usize = 32;
+
 /// The call whose result is added.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallOrigin {
     pub call: String,
     pub tool: String,
+    /// An argument of it came from untrusted text ([`Judgement::is_steered`]): nothing that it returned is asserted.
+    pub steered: bool,
+}
+
+/// Who wrote a piece of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Writer {
+    User,
+    /// A server that the operator trusts.
+    Trusted,
+    /// A server, of what others cannot write.
+    Asserted,
+    Stranger,
+}
+
+/// A field of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    pub(crate) writer: Writer,
+    pub(crate) path: Box<str>,
+    pub(crate) text: Box<str>,
+}
+
+/// What one result, or one text of the user, put in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) origin: ValueOrigin,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        let names = self.origin.secrecy.iter().map(|name| name.len() + 64).sum::<usize>();
+        let pieces = self.pieces.iter().map(Piece::size).sum::<usize>();
+        size_of::<Self>() + self.origin.call.len() + self.origin.tool.len() + names + pieces
+    }
+}
+
+impl Piece {
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.path.len() + self.text.len()
+    }
 }
 
 /// The values that went into a session. Stored with a conversation, and copied to its forks, sub-agents and other replicas.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionValues {
-    approved: BTreeSet<(String, Destination)>,
+    user: VecDeque<Entry>,
+    results: VecDeque<Entry>,
+    /// What people approved for the rest of the session.
+    approved: BTreeSet<DestinationHash>,
+    has_untrusted: bool,
+    has_forgotten: bool,
+    #[serde(skip)]
+    sizes: Sizes,
+}
+
+/// The sums of the sizes of entries.
+#[derive(Debug, Clone, Default)]
+struct Sizes {
+    user: Option<usize>,
+    results: Option<usize>,
+}
+
+impl PartialEq for Sizes {
+    /// They follow from the entries.
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 impl SessionValues {
     /// Adds what the user or the operator wrote.
     pub fn add_user_text(&mut self, text: &str) {
-        let _ = text;
+        let origin = ValueOrigin {
+            call: String::new(),
+            tool: String::new(),
+            path: String::new(),
+            trust: Trust::Trusted,
+            secrecy: BTreeSet::new(),
+        };
+        let text = normal::stored(cut(text, MAX_USER_BYTES / 2));
+        let piece = Piece { writer: Writer::User, path: Box::default(), text: text.into() };
+        self.push_user(Entry { origin, pieces: vec![piece] });
     }
 
     /// Adds the result of a call. A string is text, in which fields are looked for: lines `key: value`, and JSON.
     pub fn add_result(&mut self, origin: &CallOrigin, labels: &ToolLabels, result: &Value) {
-        let _ = (origin, labels, result);
+        let trust = if origin.steered { Trust::Untrusted } else { labels.returns.trust };
+        let mut entry = Entry {
+            origin: ValueOrigin {
+                call: cut(&origin.call, 128).to_owned(),
+                tool: cut(&origin.tool, 128).to_owned(),
+                path: String::new(),
+                trust,
+                secrecy: labels.returns.secrecy.clone(),
+            },
+            pieces: Vec::new(),
+        };
+        let mut room = MAX_RESULT_BYTES;
+        for field in fields(result, &labels.returns) {
+            let writer = writer(field.is_authored, origin, labels);
+            self.has_untrusted |= writer == Writer::Stranger;
+            for text in texts(&field.text, writer) {
+                let piece = Piece { writer, path: cut(&field.path, 256).into(), text: text.into() };
+                match room.checked_sub(piece.size()) {
+                    Some(left) => room = left,
+                    None => {
+                        self.has_forgotten = true;
+                        break;
+                    }
+                }
+                entry.pieces.push(piece);
+            }
+        }
+        if !entry.pieces.is_empty() {
+            self.push_result(entry);
+        }
     }
 
     /// Adds what a person approved for the rest of the session: it is not asked about again.
     pub fn add_approved(&mut self, tool: &str, destinations: &[Destination]) {
-        self.approved.extend(destinations.iter().map(|destination| (tool.to_owned(), destination.clone())));
+        let room = MAX_APPROVED.saturating_sub(self.approved.len());
+        self.approved.extend(destinations.iter().take(room).map(|destination| destination.hash(tool)));
     }
 
     /// Adds all that another session has: of a sub-agent, or of another replica.
     pub fn merge(&mut self, other: &Self) {
-        self.approved.extend(other.approved.iter().cloned());
+        for entry in other.user.iter().filter(|entry| !self.user.contains(entry)).cloned().collect::<Vec<_>>() {
+            self.push_user(entry);
+        }
+        for entry in other.results.iter().filter(|entry| !self.results.contains(entry)).cloned().collect::<Vec<_>>() {
+            self.push_result(entry);
+        }
+        let room = MAX_APPROVED.saturating_sub(self.approved.len());
+        self.approved.extend(other.approved.iter().take(room).cloned());
+        self.has_untrusted |= other.has_untrusted;
+        self.has_forgotten |= other.has_forgotten;
     }
 
     /// Where the arguments of a call came from, and what a person is asked about them.
@@ -54,22 +178,88 @@ impl SessionValues {
         arguments: &Value,
         known: &dyn KnownDestinations,
     ) -> Judgement {
-        let _ = (tool, labels, arguments, known);
-        Judgement::default()
+        Judge::new(self, tool, labels, known).judge(arguments)
     }
 
     /// Whether text of strangers went into the session.
     pub fn has_untrusted(&self) -> bool {
-        false
+        self.has_untrusted
     }
 
-    /// Whether untrusted values were dropped for want of room: values of unknown origin may then be theirs.
+    /// Whether values were dropped for want of room: values of unknown origin may then be theirs.
     pub fn has_forgotten(&self) -> bool {
-        false
+        self.has_forgotten
     }
 
     /// Its memory in bytes, never above [`MAX_SESSION_BYTES`].
     pub fn size(&self) -> usize {
-        0
+        let entries = self.user.iter().chain(&self.results).map(Entry::size).sum::<usize>();
+        size_of::<Self>() + entries + self.approved.len() * 96
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.user.iter().chain(&self.results)
+    }
+
+    pub(crate) fn is_approved(&self, hash: &DestinationHash) -> bool {
+        self.approved.contains(hash)
+    }
+
+    fn push_user(&mut self, entry: Entry) {
+        let total = self.sizes.user.unwrap_or_else(|| self.user.iter().map(Entry::size).sum()) + entry.size();
+        self.user.push_back(entry);
+        let (total, _) = drop_oldest(&mut self.user, total, MAX_USER_BYTES);
+        self.sizes.user = Some(total);
+    }
+
+    fn push_result(&mut self, entry: Entry) {
+        let total = self.sizes.results.unwrap_or_else(|| self.results.iter().map(Entry::size).sum()) + entry.size();
+        self.results.push_back(entry);
+        let max = MAX_SESSION_BYTES - MAX_USER_BYTES - MAX_APPROVED * 96 - size_of::<Self>();
+        let (total, has_dropped) = drop_oldest(&mut self.results, total, max);
+        self.sizes.results = Some(total);
+        self.has_forgotten |= has_dropped;
     }
 }
+
+/// Drops the oldest entries until the rest takes at most `max` bytes.
+fn drop_oldest(entries: &mut VecDeque<Entry>, mut total: usize, max: usize) -> (usize, bool) {
+    let mut has_dropped = false;
+    while total > max
+        && let Some(oldest) = entries.pop_front()
+    {
+        total = total.saturating_sub(oldest.size());
+        has_dropped = true;
+    }
+    (total, has_dropped)
+}
+
+/// Who wrote a field.
+fn writer(is_authored: bool, origin: &CallOrigin, labels: &ToolLabels) -> Writer {
+    let changes = labels.sink.as_ref().is_some_and(|sink| sink.kind != SinkKind::Fetch);
+    match labels.returns.trust {
+        // The answer to a change repeats what the change said.
+        _ if origin.steered => Writer::Stranger,
+        Trust::Trusted if !is_authored => Writer::Trusted,
+        Trust::Untrusted if !is_authored => Writer::Asserted,
+        Trust::Trusted if changes => Writer::Trusted,
+        Trust::Trusted | Trust::Untrusted => Writer::Stranger,
+    }
+}
+
+/// The texts that are kept of a field: its own, and what it says decoded.
+fn texts(text: &str, writer: Writer) -> Vec<String> {
+    let stored = normal::stored(text);
+    let mut texts = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };
+    texts.insert(0, stored);
+    mem::take(&mut texts)
+}
+
+/// The first `max` bytes of a text, at the edge of a character.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+#[path = "values_tests.rs"]
+mod tests;

@@ -1,0 +1,203 @@
+//! Replays recorded runs of agents by the rules alone: `replay RUNS.jsonl [--halves all|none] [--list benign|missed]`.
+#![expect(clippy::print_stdout, clippy::expect_used, reason = "a program for developers")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use sekisho_flow::{CallOrigin, Destination, Judgement, KnownDestinations, SessionValues, ToolFacts, ToolLabels};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+struct Run {
+    model: String,
+    suite: String,
+    user_task: String,
+    injection_task: Option<String>,
+    attack: Option<String>,
+    utility: bool,
+    attack_succeeded: bool,
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    text: Option<String>,
+    #[serde(default)]
+    calls: Vec<Call>,
+    #[serde(default)]
+    call: String,
+    #[serde(default)]
+    tool: String,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    id: String,
+    tool: String,
+    arguments: Value,
+}
+
+impl Run {
+    fn is_benign(&self) -> bool {
+        self.attack.is_none() && !self.user_task.starts_with("injection")
+    }
+
+    fn half(&self) -> u64 {
+        self.user_task.rsplit('_').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) % 2
+    }
+}
+
+/// What the benign runs of the other half of the tasks used.
+#[derive(Default)]
+struct History {
+    destinations: HashSet<(String, Destination)>,
+    tools: HashSet<String>,
+}
+
+impl KnownDestinations for History {
+    fn knows(&self, tool: &str, destination: &Destination) -> bool {
+        self.destinations.contains(&(tool.to_owned(), destination.clone()))
+    }
+
+    fn knows_tool(&self, tool: &str) -> bool {
+        self.tools.contains(tool)
+    }
+}
+
+/// The turns of a run that were asked about, and what of.
+fn replay(run: &Run, labels: &mut HashMap<String, ToolLabels>, known: &History, times: &mut Vec<Duration>) -> Vec<(String, Value, Judgement)> {
+    let mut session = SessionValues::default();
+    let mut asked = Vec::new();
+    let mut steered = HashSet::new();
+    for message in &run.messages {
+        match message.role.as_str() {
+            "system" | "user" => session.add_user_text(message.text.as_deref().unwrap_or_default()),
+            "tool" => {
+                let labels = labels_of(labels, &message.tool);
+                let origin = CallOrigin {
+                    call: message.call.clone(),
+                    tool: message.tool.clone(),
+                    steered: steered.contains(&message.call),
+                };
+                let result = Value::String(message.text.clone().unwrap_or_default());
+                session.add_result(&origin, labels, &result);
+            }
+            _ => {
+                let mut approved = Vec::new();
+                for call in &message.calls {
+                    let labels = labels_of(labels, &call.tool);
+                    let start = Instant::now();
+                    let judgement = session.judge(&call.tool, labels, &call.arguments, known);
+                    times.push(start.elapsed());
+                    if judgement.is_steered() {
+                        steered.insert(call.id.clone());
+                    }
+                    if !judgement.questions.is_empty() {
+                        let destinations: Vec<_> = judgement.questions.iter().map(|question| question.destination.clone()).collect();
+                        approved.push((call.tool.clone(), destinations));
+                        asked.push((call.tool.clone(), call.arguments.clone(), judgement));
+                    }
+                }
+                for (tool, destinations) in approved {
+                    session.add_approved(&tool, &destinations);
+                }
+            }
+        }
+    }
+    asked
+}
+
+fn labels_of<'a>(labels: &'a mut HashMap<String, ToolLabels>, tool: &str) -> &'a ToolLabels {
+    let facts = ToolFacts { name: tool, ..ToolFacts::default() };
+    labels.entry(tool.to_owned()).or_insert_with(|| ToolLabels::infer(&facts, None))
+}
+
+#[derive(Default)]
+struct Counts {
+    won: usize,
+    stopped: usize,
+    benign: usize,
+    untouched: usize,
+    questions: usize,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let file = std::fs::File::open(arguments.get(1).expect("a file")).expect("the file");
+    let list = arguments.iter().position(|argument| argument == "--list").and_then(|at| arguments.get(at + 1));
+    let without = arguments.iter().any(|argument| argument == "--no-history");
+    let runs: Vec<Run> =
+        BufReader::new(file).lines().map(|line| serde_json::from_str(&line.expect("a line")).expect("a run")).collect();
+    let mut labels = HashMap::new();
+    let mut histories: HashMap<(String, u64), History> = HashMap::new();
+    for run in runs.iter().filter(|run| run.is_benign() && !without) {
+        let history = histories.entry((run.suite.clone(), 1 - run.half())).or_default();
+        for call in run.messages.iter().flat_map(|message| &message.calls) {
+            let destinations = sekisho_flow::destinations(labels_of(&mut labels, &call.tool), &call.arguments);
+            history.destinations.extend(destinations.into_iter().map(|destination| (call.tool.clone(), destination)));
+            history.tools.insert(call.tool.clone());
+        }
+    }
+    let nothing = History::default();
+    let mut counts: BTreeMap<(String, String), Counts> = BTreeMap::new();
+    let mut times = Vec::new();
+    for run in &runs {
+        let (is_won, is_benign) = (run.attack.is_some() && run.attack_succeeded, run.is_benign() && run.utility);
+        if !is_won && !is_benign {
+            continue;
+        }
+        let known = histories.get(&(run.suite.clone(), run.half())).unwrap_or(&nothing);
+        let asked = replay(run, &mut labels, known, &mut times);
+        for key in [(run.model.clone(), run.suite.clone()), ("all".to_owned(), run.suite.clone()), ("all".to_owned(), "all".to_owned())] {
+            let counts = counts.entry(key).or_default();
+            if is_won {
+                counts.won += 1;
+                counts.stopped += usize::from(!asked.is_empty());
+            } else {
+                counts.benign += 1;
+                counts.untouched += usize::from(asked.is_empty());
+                counts.questions += asked.len();
+            }
+        }
+        show(run, &asked, list.map(String::as_str), is_won);
+    }
+    for ((model, suite), count) in counts {
+        println!(
+            "{model:36} {suite:10} won {:4} stopped {:4}  benign {:3} untouched {:3} questions {:3}",
+            count.won, count.stopped, count.benign, count.untouched, count.questions
+        );
+    }
+    times.sort();
+    println!("judge: median {:?}, 99 % {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+}
+
+fn show(run: &Run, asked: &[(String, Value, Judgement)], list: Option<&str>, is_won: bool) {
+    let injection = run.injection_task.as_deref().unwrap_or("-");
+    match list {
+        Some("missed") if is_won && asked.is_empty() => {
+            println!("MISSED {} {} {} {injection}", run.model, run.suite, run.user_task);
+            for call in run.messages.iter().flat_map(|message| &message.calls) {
+                println!("    {} {}", call.tool, call.arguments);
+            }
+        }
+        Some("benign") if !is_won && !asked.is_empty() => {
+            println!("ASKED {} {} {}", run.model, run.suite, run.user_task);
+            for (tool, _, judgement) in asked {
+                for question in &judgement.questions {
+                    println!(
+                        "    {tool} {} {:?} {:?} | {} | {:?}",
+                        question.pointer,
+                        question.state,
+                        question.value,
+                        question.origin.as_ref().map_or(String::new(), |origin| format!("{} {}", origin.tool, origin.path)),
+                        question.sentence
+                    );
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,200 @@
+//! One spelling for texts: what looks the same or says the same after decoding is found as the same.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use percent_encoding::percent_decode_str;
+
+/// How deep encodings are undone, one within the other.
+const MAX_DEPTH: usize = 3;
+/// A value has at most so many spellings.
+const MAX_SPELLINGS: usize = 12;
+/// What is longer is not decoded.
+const MAX_DECODED: usize = 4 << 10;
+
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// A text as it is stored: in NFKC, without invisible characters, other than ASCII in lower case, white space as one space. ASCII
+/// keeps its case, since people read it.
+pub(crate) fn stored(text: &str) -> String {
+    let text: Cow<'_, str> = if text.is_ascii() {
+        Cow::Borrowed(text)
+    } else {
+        icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(text)
+    };
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_whitespace() || character.is_control() {
+            if !out.ends_with(' ') && !out.is_empty() {
+                out.push(' ');
+            }
+        } else if character.is_ascii() {
+            out.push(character);
+        } else if !is_invisible(character) {
+            out.extend(character.to_lowercase());
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// What is not drawn: format characters, joiners, selectors, tags.
+fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A value and what it says decoded, each in the stored form, the plainest last.
+pub(crate) fn spellings(value: &str) -> Vec<String> {
+    let mut all = vec![stored(value)];
+    let (mut at, mut depth_ends, mut depth) = (0, 1, 0);
+    while at < all.len() && depth < MAX_DEPTH && all.len() < MAX_SPELLINGS {
+        let decoded = decodings(&all[at]);
+        for text in decoded {
+            let text = stored(&text);
+            if !text.is_empty() && !all.contains(&text) && all.len() < MAX_SPELLINGS {
+                all.push(text);
+            }
+        }
+        at += 1;
+        if at == depth_ends {
+            (depth, depth_ends) = (depth + 1, all.len());
+        }
+    }
+    all
+}
+
+/// What a text may say decoded once.
+fn decodings(text: &str) -> Vec<String> {
+    if text.len() > MAX_DECODED {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    if text.contains('%') {
+        found.extend(percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned));
+    }
+    if text.contains('&') {
+        found.push(html_escape::decode_html_entities(text).into_owned());
+    }
+    if text.contains('\\') {
+        found.push(without_escapes(text));
+    }
+    if text.contains('=') {
+        found.push(without_quoted_printable(text));
+    }
+    found.extend(binary(text));
+    found.retain(|decoded| decoded != text);
+    found
+}
+
+/// Base64 or hexadecimal digits that say a text.
+pub(crate) fn binary(text: &str) -> Option<String> {
+    let compact: Cow<'_, str> =
+        if text.contains(' ') { Cow::Owned(text.replace(' ', "")) } else { Cow::Borrowed(text) };
+    if compact.len() < 8 || !compact.is_ascii() {
+        return None;
+    }
+    let hexadecimal = compact.strip_prefix("0x").unwrap_or(&compact);
+    let bytes = hex::decode(hexadecimal)
+        .or_else(|_| STANDARD.decode(compact.as_bytes()))
+        .or_else(|_| URL_SAFE.decode(compact.as_bytes()))
+        .ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let is_text = text.len() >= 4 && text.chars().all(|character| !character.is_control() || character.is_whitespace());
+    is_text.then_some(text)
+}
+
+/// `\n`, `\"` and `\u0041` as what they mean.
+fn without_escapes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let digits = match rest.chars().next() {
+            Some('u') => 4,
+            Some('x') => 2,
+            _ => 0,
+        };
+        let code = rest.get(1..=digits).filter(|_| digits > 0);
+        let character = code.and_then(|code| u32::from_str_radix(code, 16).ok()).and_then(char::from_u32);
+        if let Some(character) = character {
+            out.push(character);
+            rest = &rest[1 + digits..];
+        } else if let Some(next) = rest.chars().next() {
+            out.push(if matches!(next, 'n' | 'r' | 't') { ' ' } else { next });
+            rest = &rest[next.len_utf8()..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `=40` as `@`.
+fn without_quoted_printable(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.as_bytes();
+    while let [first, rest @ ..] = bytes {
+        let byte = rest.get(..2).filter(|_| *first == b'=').and_then(|pair| hex::decode(pair).ok());
+        match byte {
+            Some(byte) => {
+                out.extend(byte);
+                bytes = rest.get(2..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                bytes = rest;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+/// What a longer text says with encoded parts: the decodings of the whole text, and of each word that is binary.
+pub(crate) fn hidden_in(text: &str, max: usize) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let words = text.split(|character: char| !(character.is_ascii_alphanumeric() || "+/=_-%&;#\\".contains(character)));
+    for word in words.filter(|word| word.len() >= 6) {
+        let is_encoded = word.len() >= 12 && !word.contains(['%', '&', '\\'])
+            || word.contains(['%', '\\'])
+            || word.contains('&') && word.contains(';')
+            || word.contains('=');
+        if is_encoded && found.len() < max {
+            found.extend(spellings(word).into_iter().skip(1).filter(|text| text.len() >= 4));
+        }
+    }
+    if text.contains(['%', '&', '\\', '=']) && text.len() <= MAX_DECODED {
+        found.extend(decodings(text).into_iter().map(|decoded| stored(&decoded)));
+    }
+    found.truncate(max);
+    found
+}
+
+/// Where `needle` stands in `text`, ASCII letters of either case being the same, not within a longer word or number.
+pub(crate) fn find(text: &str, needle: &str) -> Option<usize> {
+    let (text, needle) = (text.as_bytes(), needle.as_bytes());
+    let first = *needle.first()?;
+    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
+    memchr::memchr2_iter(lower, upper, text).find(|&at| {
+        text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
+            && is_edge(text, at.wrapping_sub(1), first)
+            && is_edge(text, at + needle.len(), *needle.last().unwrap_or(&first))
+    })
+}
+
+/// Whether the byte beside a place belongs to another word.
+fn is_edge(text: &[u8], beside: usize, own: u8) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
+    !is_word(own) || text.get(beside).is_none_or(|byte| !is_word(*byte))
+}
+
+#[cfg(test)]
+#[path = "normal_tests.rs"]
+mod tests;
