@@ -1,14 +1,16 @@
 //! Where a call's effects go: mail addresses, hosts, accounts, paths and the like, each in one spelling, so that they can be
 //! compared and learnt.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::labels::{DestinationPlaces, ToolLabels};
+use crate::labels::{DestinationPlaces, SinkKind, ToolLabels};
 use crate::normal;
 use crate::rules::{RULES, words_of};
-use crate::tokens::tokens;
+use crate::tokens::{is_moment, tokens};
 use crate::values::cut;
 
 /// What a destination is.
@@ -49,11 +51,27 @@ impl DestinationHash {
 }
 
 impl Destination {
-    /// By which this destination of this tool is learnt and known.
+    /// By which this destination of this tool is learnt and known. A host is the same for all tools.
     pub fn hash(&self, tool: &str) -> DestinationHash {
+        match self.kind {
+            DestinationKind::Host => self.hash_as(&[]),
+            _ => self.hash_as(&[tool, &self.member]),
+        }
+    }
+
+    /// By which it is approved for the rest of a session: what deletes or pays on its own, all other tools together.
+    pub(crate) fn hash_of_approval(&self, tool: &str) -> DestinationHash {
+        let words = words_of(tool);
+        match RULES.kind_of(&words) {
+            Some((Some(SinkKind::Delete | SinkKind::Pay), _)) => self.hash_as(&[tool]),
+            _ => self.hash_as(&["session"]),
+        }
+    }
+
+    fn hash_as(&self, scope: &[&str]) -> DestinationHash {
         let kind: &'static str = self.kind.into();
         let mut hasher = Sha256::new();
-        for part in [tool, kind, &self.member, &self.identity] {
+        for part in scope.iter().copied().chain([kind, &self.identity]) {
             hasher.update(part.len().to_le_bytes());
             hasher.update(part);
         }
@@ -187,13 +205,22 @@ pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Ro
     let name = leaf.member.rsplit('/').next().unwrap_or_default();
     let words = words_of(name);
     let members = &RULES.members;
-    let has_word = |of: &std::collections::HashSet<String>| words.last().is_some_and(|word| of.contains(word)) || of.contains(name);
-    let digits = leaf.text.bytes().filter(u8::is_ascii_digit).count();
-    if has_word(&members.plain) || !leaf.is_text && digits < 5 || leaf.text.chars().count() < 2 {
+    let ends_with = |of: &HashSet<String>| words.last().is_some_and(|word| of.contains(word)) || of.contains(name);
+    let deletes = labels.sink.as_ref().is_some_and(|sink| sink.kind == SinkKind::Delete);
+    let is_source = words_of(&leaf.member).iter().any(|word| members.source.contains(word)) && !deletes;
+    if ends_with(&members.plain) || is_source || is_small(&leaf.text) {
         return Role::Plain;
     }
-    if has_word(&members.content) || leaf.text.len() > 400 {
+    if ends_with(&members.content) || leaf.text.len() > 400 {
         return Role::Content;
     }
     Role::Destination
+}
+
+/// Too little to identify anything: a small number, a letter, a moment.
+fn is_small(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b".,-+ ".contains(&byte));
+    let is_constant = ["true", "false", "null", "none"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    is_constant || is_number && digits < 5 || text.chars().count() < 2 || is_moment(text.trim())
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
-use crate::labels::Returned;
+use crate::labels::{Returned, Trust};
 use crate::rules::{RULES, words_of};
 
 /// Structured texts are looked for so deep within one another.
@@ -66,6 +66,19 @@ fn is_key_line(line: &str) -> bool {
         && (rest.is_empty() || rest.starts_with(' '))
 }
 
+/// What stands behind a label in a text of lines: `Account Number: DE89` says a number. The value ends with its line, or where it is one
+/// word that identifies something.
+fn labelled(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices(": ").filter_map(|(at, _)| {
+        let label = text[..at].rsplit(['\n', '.', ',', ';', ':', '|']).next()?.trim();
+        let words = label.split_whitespace().rev().take_while(|word| word.starts_with(char::is_uppercase)).count();
+        let last = label.rsplit(' ').next().filter(|last| !last.is_empty() && words > 0)?;
+        let rest = text[at + 2..].lines().next()?;
+        let word = rest.split_whitespace().next()?.trim_end_matches(['.', ',', ';']);
+        (!word.is_empty() && word.len() <= 120).then_some((last, word))
+    })
+}
+
 struct Reader {
     fields: Vec<Field>,
     /// Paths that the labels name.
@@ -90,8 +103,25 @@ impl Reader {
         };
         self.authored = pointers(&returned.authored);
         self.asserted = pointers(&returned.asserted);
-        // A text of its own is what a page or a file says.
-        self.value("", value, is_text, 0);
+        match value {
+            Value::String(text) if is_text && returned.has_lines => self.lines(text),
+            // What a page says is what strangers say; a line of a trusted server is what it says.
+            Value::String(text) if is_text => {
+                self.value("", value, returned.trust == Trust::Untrusted || is_prose(text), 0);
+            }
+            _ => self.value("", value, false, 0),
+        }
+    }
+
+    /// A text of lines, of which those of the form `key: value` are fields.
+    fn lines(&mut self, text: &str) {
+        if !is_prose(text) {
+            return self.push("", text.to_owned(), false);
+        }
+        for (label, value) in labelled(text).take(MAX_FIELDS) {
+            self.push(&format!("/{label}"), value.to_owned(), false);
+        }
+        self.push("", text.to_owned(), true);
     }
 
     fn value(&mut self, path: &str, value: &Value, is_authored: bool, depth: usize) {

@@ -8,8 +8,8 @@ use crate::destination::{Destination, DestinationKind, KnownDestinations, Role, 
 use crate::judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Question, ValueOrigin};
 use crate::labels::{Sink, SinkKind, ToolLabels, Trust};
 use crate::normal;
-use crate::rules::words_of;
-use crate::tokens::{Token, tokens};
+use crate::rules::{RULES, words_of};
+use crate::tokens::Token;
 use crate::values::{Piece, SessionValues, Writer, cut};
 
 /// Origins of an argument that are listed.
@@ -34,6 +34,10 @@ pub(crate) struct Judge<'a> {
 struct Found {
     places: Vec<(ValueOrigin, Writer)>,
     sentence: Option<String>,
+    /// It is a whole field somewhere.
+    is_whole: bool,
+    /// It was found itself, and not only the folder that it is in.
+    is_exact: bool,
 }
 
 impl Found {
@@ -64,18 +68,19 @@ impl<'a> Judge<'a> {
 
     pub(crate) fn judge(&self, arguments: &Value) -> Judgement {
         let mut judgement = Judgement::default();
+        let mut has_user = false;
         for leaf in leaves(arguments, MAX_LEAVES) {
             let role = role_of(self.labels, arguments, &leaf);
             let found = self.look_up(&leaf.text);
             let state = if role == Role::Plain { ArgumentState::Plain } else { found.state() };
             self.secrets(&leaf.pointer, &found, &mut judgement);
             if let Some(sink) = &self.labels.sink {
-                self.question(sink, &leaf.pointer, &leaf.member, &leaf.text, role, &found, &mut judgement);
+                has_user |= self.question(sink, &leaf.pointer, &leaf.member, &leaf.text, role, &found, &mut judgement);
             }
             let origins = found.places.into_iter().map(|(origin, _)| origin).take(MAX_ORIGINS).collect();
             judgement.argument_labels.insert(leaf.pointer, ArgumentLabels { state, origins });
         }
-        self.whole(&mut judgement);
+        self.whole(has_user, &mut judgement);
         judgement
     }
 
@@ -95,6 +100,7 @@ impl<'a> Judge<'a> {
         for entry in self.session.entries() {
             for piece in &entry.pieces {
                 let Some(at) = place_in(piece, text) else { continue };
+                found.is_whole |= piece.text.len() == text.len();
                 if found.places.len() < MAX_ORIGINS * 8 {
                     let origin = ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() };
                     found.places.push((origin, piece.writer));
@@ -110,7 +116,11 @@ impl<'a> Judge<'a> {
     fn look_up_token(&self, token: &Token) -> Found {
         let mut found = Found::default();
         self.look_up_text(&token.identity, &mut found);
-        if token.kind == DestinationKind::Path && found.best().is_none() {
+        if token.kind == DestinationKind::Mail && found.is_whole && self.is_named(&token.identity) {
+            found.places.push((user_origin(), Writer::Asserted));
+        }
+        found.is_exact = found.best().is_some();
+        if token.kind == DestinationKind::Path && !found.is_exact {
             let mut path = token.identity.as_str();
             while let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1) {
                 self.look_up_text(parent, &mut found);
@@ -147,13 +157,14 @@ impl<'a> Judge<'a> {
         role: Role,
         found: &Found,
         judgement: &mut Judgement,
-    ) {
-        let _ = sink;
+    ) -> bool {
         match role {
             Role::Plain => {}
             Role::Content => {
                 let is_short = (3..=120).contains(&text.len());
-                if is_short && found.state() == ArgumentState::Untrusted {
+                // What is sent to an undisputed destination may quote what was read.
+                let is_sent = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
+                if is_short && !is_sent && found.state() == ArgumentState::Untrusted && !found.is_whole {
                     let destination = Destination {
                         kind: DestinationKind::Name,
                         member: member.to_owned(),
@@ -163,24 +174,29 @@ impl<'a> Judge<'a> {
                 }
             }
             Role::Destination => {
+                let mut has_user = false;
                 let of_value = Destination::of_value(member, text);
                 for destination in of_value {
                     let token = Token { kind: destination.kind, identity: destination.identity.clone() };
                     let of_token = self.look_up_token(&token);
                     judgement.destinations.push(destination.clone());
+                    has_user |= of_token.best() == Some(Writer::User);
                     let state = of_token.state();
-                    if matches!(state, ArgumentState::Untrusted | ArgumentState::Unknown) {
+                    let is_own_path = token.kind == DestinationKind::Path && !of_token.is_exact && sink.kind != SinkKind::Delete;
+                    if matches!(state, ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own_path {
                         self.ask(destination, pointer, text, &of_token, judgement);
                     }
                 }
+                return has_user;
             }
         }
+        false
     }
 
     fn ask(&self, destination: Destination, pointer: &str, text: &str, found: &Found, judgement: &mut Judgement) {
         if !self.session.has_untrusted()
             || self.known.knows(self.tool, &destination)
-            || self.session.is_approved(&destination.hash(self.tool))
+            || self.session.is_approved(&destination.hash_of_approval(self.tool))
         {
             return;
         }
@@ -195,9 +211,39 @@ impl<'a> Judge<'a> {
         });
     }
 
-    /// What is asked about a call as a whole.
-    fn whole(&self, judgement: &mut Judgement) {
-        let _ = (judgement, words_of, SinkKind::Delete, Trust::Trusted, tokens);
+    /// Whether the user named whom this address belongs to: a word of its local part.
+    fn is_named(&self, address: &str) -> bool {
+        let local = address.split('@').next().unwrap_or_default();
+        words_of(local).iter().filter(|word| word.len() >= 3).any(|word| self.is_said(word))
+    }
+
+    fn is_said(&self, word: &str) -> bool {
+        self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
+    }
+
+    /// What cannot be undone is asked about as a whole where it is new for the tenant, and the user said nothing of it.
+    fn whole(&self, has_user: bool, judgement: &mut Judgement) {
+        let Some(sink) = &self.labels.sink else { return };
+        let is_final = matches!(sink.kind, SinkKind::Delete | SinkKind::Pay | SinkKind::Publish);
+        if !is_final || has_user || !judgement.questions.is_empty() || self.known.knows_tool(self.tool) {
+            return;
+        }
+        let is_asked_for = RULES.verbs.of(sink.kind).iter().any(|word| self.is_said(word));
+        if !is_asked_for {
+            let destination =
+                Destination { kind: DestinationKind::Name, member: String::new(), identity: self.tool.to_owned() };
+            self.ask(destination, "", self.tool, &Found::default(), judgement);
+        }
+    }
+}
+
+fn user_origin() -> ValueOrigin {
+    ValueOrigin {
+        call: String::new(),
+        tool: String::new(),
+        path: String::new(),
+        trust: Trust::Trusted,
+        secrecy: BTreeSet::new(),
     }
 }
 

@@ -38,6 +38,9 @@ pub enum SinkKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returned {
     pub trust: Trust,
+    /// Its texts are files of the machine: a line `key: value` in one, and a short one as a whole, is a field.
+    #[serde(default)]
+    pub has_lines: bool,
     /// The names of the secrets that its results are.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub secrecy: BTreeSet<String>,
@@ -143,6 +146,7 @@ impl ToolLabels {
         };
         let returns = Returned {
             trust,
+            has_lines: words_of(facts.name).iter().any(|word| RULES.local.contains(word)),
             secrecy: overlay.secrecy.clone(),
             authored: overlay.authored.clone(),
             asserted: overlay.asserted.clone(),

@@ -192,7 +192,8 @@ pub(crate) fn find(text: &str, needle: &str) -> Option<usize> {
 /// Whether the byte beside a place belongs to another word.
 fn is_edge(text: &[u8], beside: usize, own: u8) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
-    !is_word(own) || text.get(beside).is_none_or(|byte| !is_word(*byte))
+    // A path that begins within another one is not that path.
+    !(is_word(own) || own == b'/') || text.get(beside).is_none_or(|byte| !is_word(*byte))
 }
 
 #[cfg(test)]

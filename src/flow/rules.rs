@@ -13,6 +13,8 @@ pub(crate) struct Rules {
     pub(crate) verbs: Verbs,
     /// Words of names of tools whose results strangers write.
     pub(crate) strangers: HashSet<String>,
+    /// Those of them that name files of the machine: a line `key: value` in one is a field.
+    pub(crate) local: HashSet<String>,
     pub(crate) members: Members,
     /// Verbs that are nouns, too: they count where no other word does.
     pub(crate) weak: HashSet<String>,
@@ -37,6 +39,8 @@ pub(crate) struct Verbs {
 pub(crate) struct Members {
     /// Arguments that are content, and no destination.
     pub(crate) content: HashSet<String>,
+    /// Arguments that say what is sent or copied, and not where.
+    pub(crate) source: HashSet<String>,
     /// Arguments that identify nothing.
     pub(crate) plain: HashSet<String>,
     /// Members of results that strangers write.
@@ -57,6 +61,18 @@ impl Rules {
 }
 
 impl Verbs {
+    /// The words for what a kind of sink does.
+    pub(crate) fn of(&self, kind: SinkKind) -> &HashSet<String> {
+        match kind {
+            SinkKind::Send => &self.send,
+            SinkKind::Pay => &self.pay,
+            SinkKind::Delete => &self.delete,
+            SinkKind::Publish => &self.publish,
+            SinkKind::Fetch => &self.fetch,
+            SinkKind::Write => &self.write,
+        }
+    }
+
     fn kind_of_word(&self, word: &str) -> Option<Option<SinkKind>> {
         let kinds = [
             (&self.delete, Some(SinkKind::Delete)),

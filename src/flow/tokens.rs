@@ -88,8 +88,9 @@ fn other(word: &str) -> Option<Token> {
 }
 
 /// A date or a time: digits with separators.
-fn is_moment(word: &str) -> bool {
-    let parts: Vec<&str> = word.split(['-', ':', '.', 'T']).collect();
+pub(crate) fn is_moment(word: &str) -> bool {
+    let parts: Vec<&str> = word.split(['-', ':', '.', 'T', ' ']).collect();
     let is_date = parts.iter().any(|part| part.len() == 4) && parts.iter().all(|part| matches!(part.len(), 1 | 2 | 4));
-    parts.len() >= 3 && (is_date || word.contains(':'))
+    let are_digits = parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'Z'));
+    are_digits && (parts.len() >= 3 && is_date || parts.len() >= 2 && word.contains(':'))
 }

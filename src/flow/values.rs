@@ -10,7 +10,7 @@ use crate::destination::{Destination, DestinationHash, KnownDestinations};
 use crate::fields::fields;
 use crate::judge::Judge;
 use crate::judgement::{Judgement, ValueOrigin};
-use crate::labels::{SinkKind, ToolLabels, Trust};
+use crate::labels::{ToolLabels, Trust};
 use crate::normal;
 
 /// What the values of one session take at most, in bytes of memory.
@@ -153,7 +153,7 @@ impl SessionValues {
     /// Adds what a person approved for the rest of the session: it is not asked about again.
     pub fn add_approved(&mut self, tool: &str, destinations: &[Destination]) {
         let room = MAX_APPROVED.saturating_sub(self.approved.len());
-        self.approved.extend(destinations.iter().take(room).map(|destination| destination.hash(tool)));
+        self.approved.extend(destinations.iter().take(room).map(|destination| destination.hash_of_approval(tool)));
     }
 
     /// Adds all that another session has: of a sub-agent, or of another replica.
@@ -201,6 +201,10 @@ impl SessionValues {
         self.user.iter().chain(&self.results)
     }
 
+    pub(crate) fn user_pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.user.iter().flat_map(|entry| &entry.pieces)
+    }
+
     pub(crate) fn is_approved(&self, hash: &DestinationHash) -> bool {
         self.approved.contains(hash)
     }
@@ -236,14 +240,10 @@ fn drop_oldest(entries: &mut VecDeque<Entry>, mut total: usize, max: usize) -> (
 
 /// Who wrote a field.
 fn writer(is_authored: bool, origin: &CallOrigin, labels: &ToolLabels) -> Writer {
-    let changes = labels.sink.as_ref().is_some_and(|sink| sink.kind != SinkKind::Fetch);
     match labels.returns.trust {
-        // The answer to a change repeats what the change said.
-        _ if origin.steered => Writer::Stranger,
-        Trust::Trusted if !is_authored => Writer::Trusted,
-        Trust::Untrusted if !is_authored => Writer::Asserted,
-        Trust::Trusted if changes => Writer::Trusted,
-        Trust::Trusted | Trust::Untrusted => Writer::Stranger,
+        _ if origin.steered || is_authored => Writer::Stranger,
+        Trust::Trusted => Writer::Trusted,
+        Trust::Untrusted => Writer::Asserted,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use sekisho_flow::{CallOrigin, Destination, Judgement, KnownDestinations, SessionValues, ToolFacts, ToolLabels};
+use sekisho_flow::{CallOrigin, Destination, DestinationHash, Judgement, KnownDestinations, SessionValues, ToolFacts, ToolLabels};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,13 +53,13 @@ impl Run {
 /// What the benign runs of the other half of the tasks used.
 #[derive(Default)]
 struct History {
-    destinations: HashSet<(String, Destination)>,
+    destinations: HashSet<DestinationHash>,
     tools: HashSet<String>,
 }
 
 impl KnownDestinations for History {
     fn knows(&self, tool: &str, destination: &Destination) -> bool {
-        self.destinations.contains(&(tool.to_owned(), destination.clone()))
+        self.destinations.contains(&destination.hash(tool))
     }
 
     fn knows_tool(&self, tool: &str) -> bool {
@@ -137,7 +137,7 @@ fn main() {
         let history = histories.entry((run.suite.clone(), 1 - run.half())).or_default();
         for call in run.messages.iter().flat_map(|message| &message.calls) {
             let destinations = sekisho_flow::destinations(labels_of(&mut labels, &call.tool), &call.arguments);
-            history.destinations.extend(destinations.into_iter().map(|destination| (call.tool.clone(), destination)));
+            history.destinations.extend(destinations.iter().map(|destination| destination.hash(&call.tool)));
             history.tools.insert(call.tool.clone());
         }
     }
