@@ -10,8 +10,17 @@ use sha2::{Digest, Sha256};
 use crate::labels::{DestinationPlaces, SinkKind, ToolLabels};
 use crate::normal;
 use crate::rules::{RULES, words_of};
-use crate::tokens::{is_moment, tokens};
+use crate::tokens::{MAX_TOKENS, is_moment, tokens};
 use crate::values::cut;
+
+/// Arguments of a call that are judged.
+pub(crate) const MAX_LEAVES: usize = 256;
+/// What is read of a value that is a destination. A longer one is a destination of its own, which nobody knows.
+const MAX_VALUE: usize = 4 << 10;
+/// What is kept of an identity.
+const MAX_IDENTITY: usize = 256;
+/// Lists and objects within one another that are read.
+const MAX_DEPTH: usize = 32;
 
 /// What a destination is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -108,7 +117,7 @@ pub fn destinations(labels: &ToolLabels, arguments: &Value) -> Vec<Destination> 
         return Vec::new();
     }
     let mut found = Vec::new();
-    for leaf in leaves(arguments, MAX_LEAVES) {
+    for leaf in leaves(arguments) {
         match role_of(labels, arguments, &leaf) {
             Role::Destination => found.extend(Destination::of_value(&leaf.member, &leaf.text)),
             Role::Content | Role::Plain => {}
@@ -118,24 +127,36 @@ pub fn destinations(labels: &ToolLabels, arguments: &Value) -> Vec<Destination> 
     found
 }
 
-const MAX_LEAVES: usize = 256;
-
 impl Destination {
     /// The destinations that a value names: each that it says, else itself.
     pub(crate) fn of_value(member: &str, text: &str) -> Vec<Self> {
-        let spellings = normal::spellings(cut(text, 4 << 10));
+        let is_long = text.len() > MAX_VALUE;
         let mut found: Vec<Self> = Vec::new();
-        for spelling in &spellings {
-            let named = tokens(spelling).into_iter();
-            found.extend(named.map(|token| Self { kind: token.kind, member: member.to_owned(), identity: token.identity }));
+        for spelling in normal::spellings(cut(text, MAX_VALUE)) {
+            for token in tokens(&spelling) {
+                let destination = Self { kind: token.kind, member: member.to_owned(), identity: token.identity };
+                if !found.contains(&destination) {
+                    found.push(destination);
+                }
+            }
         }
-        if found.is_empty()
-            && let Some(first) = spellings.into_iter().next().filter(|text| !text.is_empty())
-        {
-            let identity = cut(&first, 256).to_ascii_lowercase();
-            found.push(Self { kind: DestinationKind::Name, member: member.to_owned(), identity });
+        // Where not all of it was read, the whole is one more destination.
+        if found.is_empty() || is_long || found.len() >= MAX_TOKENS {
+            found.push(Self::of_content(member, text));
         }
+        found.retain(|destination| !destination.identity.is_empty());
         found
+    }
+
+    /// A text by its name.
+    pub(crate) fn of_content(member: &str, text: &str) -> Self {
+        let stored = normal::stored(cut(text, MAX_VALUE)).to_ascii_lowercase();
+        let identity = if stored.len() > MAX_IDENTITY || text.len() > MAX_VALUE {
+            hex::encode(Sha256::digest(text))
+        } else {
+            stored
+        };
+        Self { kind: DestinationKind::Name, member: member.to_owned(), identity }
     }
 }
 
@@ -149,15 +170,15 @@ pub(crate) struct Leaf {
     pub(crate) is_text: bool,
 }
 
-/// The scalars of the arguments, in order, at most `max`.
-pub(crate) fn leaves(arguments: &Value, max: usize) -> Vec<Leaf> {
+/// The scalars of the arguments, in order, at most [`MAX_LEAVES`].
+pub(crate) fn leaves(arguments: &Value) -> Vec<Leaf> {
     let mut found = Vec::new();
-    collect(arguments, "", "", max, 0, &mut found);
+    collect(arguments, "", "", 0, &mut found);
     found
 }
 
-fn collect(value: &Value, pointer: &str, member: &str, max: usize, depth: usize, found: &mut Vec<Leaf>) {
-    if found.len() >= max {
+fn collect(value: &Value, pointer: &str, member: &str, depth: usize, found: &mut Vec<Leaf>) {
+    if found.len() >= MAX_LEAVES {
         return;
     }
     let mut leaf = |text: String, is_text| {
@@ -167,17 +188,17 @@ fn collect(value: &Value, pointer: &str, member: &str, max: usize, depth: usize,
         Value::Null | Value::Bool(_) => {}
         Value::Number(number) => leaf(number.to_string(), false),
         Value::String(text) => leaf(text.clone(), true),
-        _ if depth >= 32 => leaf(value.to_string(), true),
+        _ if depth >= MAX_DEPTH => leaf(value.to_string(), true),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                collect(item, &format!("{pointer}/{index}"), member, max, depth + 1, found);
+                collect(item, &format!("{pointer}/{index}"), member, depth + 1, found);
             }
         }
         Value::Object(members) => {
             for (name, item) in members {
                 let name = name.replace('~', "~0").replace('/', "~1");
                 let (pointer, member) = (format!("{pointer}/{name}"), format!("{member}/{name}"));
-                collect(item, &pointer, &member, max, depth + 1, found);
+                collect(item, &pointer, &member, depth + 1, found);
             }
         }
     }
@@ -211,7 +232,7 @@ pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Ro
     if ends_with(&members.plain) || is_source || is_small(&leaf.text) {
         return Role::Plain;
     }
-    if ends_with(&members.content) || leaf.text.len() > 400 {
+    if ends_with(&members.content) {
         return Role::Content;
     }
     Role::Destination

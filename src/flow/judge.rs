@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::destination::{Destination, DestinationKind, KnownDestinations, Role, leaves, role_of};
+use crate::destination::{Destination, DestinationKind, KnownDestinations, Leaf, MAX_LEAVES, Role, leaves, role_of};
+use crate::found::Found;
 use crate::judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Question, ValueOrigin};
-use crate::labels::{Sink, SinkKind, ToolLabels, Trust};
+use crate::labels::{Sink, SinkKind, ToolLabels};
 use crate::normal;
 use crate::rules::{RULES, words_of};
-use crate::tokens::Token;
-use crate::values::{Piece, SessionValues, Writer, cut};
+use crate::tokens::tokens;
+use crate::values::{Entry, SessionValues, Writer, cut};
 
 /// Origins of an argument that are listed.
 const MAX_ORIGINS: usize = 8;
-/// Arguments that are looked for; a call with more of them is asked about as a whole.
-const MAX_LEAVES: usize = 256;
 /// What is compared of a value.
 const MAX_VALUE: usize = 4 << 10;
-/// What is shown of a value or of the sentence that has it.
+/// What is shown of a value.
 const MAX_SHOWN: usize = 200;
+/// The lengths of content that is asked about where it was copied from untrusted text.
+const QUOTED: std::ops::RangeInclusive<usize> = 3..=120;
 
 /// Judges the calls of one tool.
 pub(crate) struct Judge<'a> {
@@ -27,33 +28,6 @@ pub(crate) struct Judge<'a> {
     tool: &'a str,
     labels: &'a ToolLabels,
     known: &'a dyn KnownDestinations,
-}
-
-/// Where a text was found.
-#[derive(Debug, Default)]
-struct Found {
-    places: Vec<(ValueOrigin, Writer)>,
-    sentence: Option<String>,
-    /// It is a whole field somewhere.
-    is_whole: bool,
-    /// It was found itself, and not only the folder that it is in.
-    is_exact: bool,
-}
-
-impl Found {
-    fn best(&self) -> Option<Writer> {
-        self.places.iter().map(|(_, writer)| *writer).min()
-    }
-
-    fn state(&self) -> ArgumentState {
-        match self.best() {
-            Some(Writer::User) => ArgumentState::User,
-            Some(Writer::Trusted) => ArgumentState::Trusted,
-            Some(Writer::Asserted) => ArgumentState::Asserted,
-            Some(Writer::Stranger) => ArgumentState::Untrusted,
-            None => ArgumentState::Unknown,
-        }
-    }
 }
 
 impl<'a> Judge<'a> {
@@ -68,132 +42,133 @@ impl<'a> Judge<'a> {
 
     pub(crate) fn judge(&self, arguments: &Value) -> Judgement {
         let mut judgement = Judgement::default();
-        let mut has_user = false;
-        for leaf in leaves(arguments, MAX_LEAVES) {
-            let role = role_of(self.labels, arguments, &leaf);
-            let found = self.look_up(&leaf.text);
-            let state = if role == Role::Plain { ArgumentState::Plain } else { found.state() };
-            self.secrets(&leaf.pointer, &found, &mut judgement);
+        let leaves = leaves(arguments);
+        let mut is_of_user = false;
+        for leaf in &leaves {
+            let role = role_of(self.labels, arguments, leaf);
+            let spellings = normal::spellings(cut(&leaf.text, MAX_VALUE));
+            let found = self.look_up(&spellings);
             if let Some(sink) = &self.labels.sink {
-                has_user |= self.question(sink, &leaf.pointer, &leaf.member, &leaf.text, role, &found, &mut judgement);
+                is_of_user |= self.of_sink(sink, leaf, role, &found, &mut judgement);
+                self.secrets(leaf, &spellings, &found, &mut judgement);
             }
+            let state = if role == Role::Plain { ArgumentState::Plain } else { found.state() };
             let origins = found.places.into_iter().map(|(origin, _)| origin).take(MAX_ORIGINS).collect();
-            judgement.argument_labels.insert(leaf.pointer, ArgumentLabels { state, origins });
+            judgement.argument_labels.insert(leaf.pointer.clone(), ArgumentLabels { state, origins });
         }
-        self.whole(has_user, &mut judgement);
+        if let Some(sink) = &self.labels.sink {
+            self.whole(sink, is_of_user, leaves.len() >= MAX_LEAVES, &mut judgement);
+        }
         judgement
     }
 
     /// Where a value stands, in any of its spellings.
-    fn look_up(&self, value: &str) -> Found {
+    fn look_up(&self, spellings: &[String]) -> Found {
         let mut found = Found::default();
-        for spelling in normal::spellings(cut(value, MAX_VALUE)) {
-            self.look_up_text(&spelling, &mut found);
+        for spelling in spellings {
+            found.look_up(self.session, spelling);
         }
         found
     }
 
-    fn look_up_text(&self, text: &str, found: &mut Found) {
-        if text.len() < 2 {
-            return;
-        }
-        for entry in self.session.entries() {
-            for piece in &entry.pieces {
-                let Some(at) = place_in(piece, text) else { continue };
-                found.is_whole |= piece.text.len() == text.len();
-                if found.places.len() < MAX_ORIGINS * 8 {
-                    let origin = ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() };
-                    found.places.push((origin, piece.writer));
-                }
-                if piece.writer == Writer::Stranger && found.sentence.is_none() {
-                    found.sentence = Some(sentence(&piece.text, at));
-                }
-            }
-        }
-    }
-
-    /// Whether what names this destination is the user, a trusted result, or a server.
-    fn look_up_token(&self, token: &Token) -> Found {
-        let mut found = Found::default();
-        self.look_up_text(&token.identity, &mut found);
-        if token.kind == DestinationKind::Mail && found.is_whole && self.is_named(&token.identity) {
-            found.places.push((user_origin(), Writer::Asserted));
-        }
-        found.is_exact = found.best().is_some();
-        if token.kind == DestinationKind::Path && !found.is_exact {
-            let mut path = token.identity.as_str();
-            while let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1) {
-                self.look_up_text(parent, &mut found);
-                if found.best().is_some() {
-                    break;
-                }
-                path = parent;
-            }
-        }
-        found
-    }
-
-    fn secrets(&self, pointer: &str, found: &Found, judgement: &mut Judgement) {
-        if self.labels.sink.is_none() {
-            return;
-        }
-        let allowed = &self.labels.returns.secrecy;
-        for (origin, _) in &found.places {
-            let secrecy: BTreeSet<String> = origin.secrecy.difference(allowed).cloned().collect();
-            if !secrecy.is_empty() && judgement.forbidden.len() < MAX_ORIGINS {
-                let origin = origin.clone();
-                judgement.forbidden.push(ForbiddenSecret { pointer: pointer.to_owned(), secrecy, origin });
-            }
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "prototype")]
-    fn question(
-        &self,
-        sink: &Sink,
-        pointer: &str,
-        member: &str,
-        text: &str,
-        role: Role,
-        found: &Found,
-        judgement: &mut Judgement,
-    ) -> bool {
+    /// What an argument of a sink is asked about. Answers whether the user named a destination in it.
+    fn of_sink(&self, sink: &Sink, leaf: &Leaf, role: Role, found: &Found, judgement: &mut Judgement) -> bool {
         match role {
-            Role::Plain => {}
+            Role::Plain => false,
             Role::Content => {
-                let is_short = (3..=120).contains(&text.len());
-                // What is sent to an undisputed destination may quote what was read.
-                let is_sent = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
-                if is_short && !is_sent && found.state() == ArgumentState::Untrusted && !found.is_whole {
-                    let destination = Destination {
-                        kind: DestinationKind::Name,
-                        member: member.to_owned(),
-                        identity: normal::stored(text).to_ascii_lowercase(),
-                    };
-                    self.ask(destination, pointer, text, found, judgement);
-                }
+                self.content(sink, leaf, found, judgement);
+                false
             }
             Role::Destination => {
-                let mut has_user = false;
-                let of_value = Destination::of_value(member, text);
-                for destination in of_value {
-                    let token = Token { kind: destination.kind, identity: destination.identity.clone() };
-                    let of_token = self.look_up_token(&token);
-                    judgement.destinations.push(destination.clone());
-                    has_user |= of_token.best() == Some(Writer::User);
-                    let state = of_token.state();
-                    let is_own_path = token.kind == DestinationKind::Path && !of_token.is_exact && sink.kind != SinkKind::Delete;
-                    if matches!(state, ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own_path {
-                        self.ask(destination, pointer, text, &of_token, judgement);
-                    }
+                let mut is_of_user = false;
+                for destination in Destination::of_value(&leaf.member, &leaf.text) {
+                    is_of_user |= self.destination(sink, leaf, destination, judgement);
                 }
-                return has_user;
+                is_of_user
             }
         }
-        false
     }
 
-    fn ask(&self, destination: Destination, pointer: &str, text: &str, found: &Found, judgement: &mut Judgement) {
+    /// Content of a call that goes nowhere is what the call is about: where untrusted text dictates it, that is asked about. What is
+    /// sent to an undisputed destination may quote what was read.
+    fn content(&self, sink: &Sink, leaf: &Leaf, found: &Found, judgement: &mut Judgement) {
+        let is_sent = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
+        let is_copied = found.state() == ArgumentState::Untrusted && !found.is_whole_field;
+        if !is_sent && is_copied && QUOTED.contains(&leaf.text.len()) {
+            let destination = Destination::of_content(&leaf.member, &leaf.text);
+            self.ask(destination, leaf, found, judgement);
+        }
+    }
+
+    fn destination(&self, sink: &Sink, leaf: &Leaf, destination: Destination, judgement: &mut Judgement) -> bool {
+        let found = self.look_up_destination(&destination);
+        // Files in folders that nobody named: the models choose where they keep what they work on.
+        let is_own_file = destination.kind == DestinationKind::Path && !found.is_exact && sink.kind != SinkKind::Delete;
+        judgement.destinations.push(destination.clone());
+        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own_file {
+            self.ask(destination, leaf, &found, judgement);
+        }
+        found.state() == ArgumentState::User
+    }
+
+    fn look_up_destination(&self, destination: &Destination) -> Found {
+        let mut found = Found::default();
+        found.look_up(self.session, &destination.identity);
+        found.is_exact = found.best().is_some();
+        match destination.kind {
+            // The sender of a message, say, whom the user speaks of.
+            DestinationKind::Mail if found.is_whole_field && self.is_named(&destination.identity) => {
+                found.places.push((ValueOrigin::of_user(), Writer::Asserted));
+            }
+            DestinationKind::Path if !found.is_exact => self.look_up_folders(&destination.identity, &mut found),
+            _ => {}
+        }
+        found
+    }
+
+    /// A path that stands nowhere is as good as the innermost folder of it that stands somewhere.
+    fn look_up_folders(&self, path: &str, found: &mut Found) {
+        let mut path = path;
+        for _ in 0..16 {
+            let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1) else { return };
+            found.look_up(self.session, parent);
+            if found.best().is_some() {
+                return;
+            }
+            path = parent;
+        }
+    }
+
+    /// Secrets in an argument, whole or as a part of it, that the tool's own labels do not have. What the user wrote is none.
+    fn secrets(&self, leaf: &Leaf, spellings: &[String], found: &Found, judgement: &mut Judgement) {
+        let allowed = &self.labels.returns.secrecy;
+        let is_secret = |entry: &&Entry| !entry.origin.secrecy.is_subset(allowed);
+        if found.state() == ArgumentState::User {
+            return;
+        }
+        for entry in self.session.entries().filter(is_secret) {
+            let Some(piece) = entry.pieces.iter().find(|piece| shares_text(&piece.text, spellings)) else { continue };
+            if judgement.forbidden.len() >= MAX_ORIGINS {
+                return;
+            }
+            let secrecy: BTreeSet<String> = entry.origin.secrecy.difference(allowed).cloned().collect();
+            let origin = ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() };
+            judgement.forbidden.push(ForbiddenSecret { pointer: leaf.pointer.clone(), secrecy, origin });
+        }
+    }
+
+    /// What cannot be undone is asked about as a whole where it is new for the tenant, and the user said nothing of it; and so is a
+    /// call with more arguments than are judged.
+    fn whole(&self, sink: &Sink, is_of_user: bool, has_more: bool, judgement: &mut Judgement) {
+        let is_final = matches!(sink.kind, SinkKind::Delete | SinkKind::Pay | SinkKind::Publish);
+        let is_new = is_final && !is_of_user && !self.known.knows_tool(self.tool) && !self.is_asked_for(sink.kind);
+        if (is_new && judgement.questions.is_empty()) || has_more {
+            let leaf = Leaf { pointer: String::new(), member: String::new(), text: self.tool.to_owned(), is_text: true };
+            self.ask(Destination::of_content("", self.tool), &leaf, &Found::default(), judgement);
+        }
+    }
+
+    fn ask(&self, destination: Destination, leaf: &Leaf, found: &Found, judgement: &mut Judgement) {
         if !self.session.has_untrusted()
             || self.known.knows(self.tool, &destination)
             || self.session.is_approved(&destination.hash_of_approval(self.tool))
@@ -201,14 +176,26 @@ impl<'a> Judge<'a> {
             return;
         }
         judgement.questions.push(Question {
-            pointer: pointer.to_owned(),
-            value: cut(text, MAX_SHOWN).to_owned(),
+            pointer: leaf.pointer.clone(),
+            value: cut(&leaf.text, MAX_SHOWN).to_owned(),
             state: found.state(),
             origin: found.places.first().map(|(origin, _)| origin.clone()),
             sentence: found.sentence.clone(),
-            new: String::new(),
+            new: self.novelty(&destination, &leaf.pointer, found),
             destination,
         });
+    }
+
+    /// What is new about a destination, as a sentence.
+    fn novelty(&self, destination: &Destination, pointer: &str, found: &Found) -> String {
+        let kind: &'static str = destination.kind.into();
+        let source = match found.state() {
+            ArgumentState::Unknown if pointer.is_empty() => "the user asked for no such call",
+            ArgumentState::Unknown => "it stands in nothing that the user wrote or that was read",
+            _ => "it comes from text that strangers can write",
+        };
+        let identity = cut(&destination.identity, MAX_SHOWN);
+        format!("No undisputed or approved call of {} had the {kind} {identity}: {source}.", self.tool)
     }
 
     /// Whether the user named whom this address belongs to: a word of its local part.
@@ -217,47 +204,19 @@ impl<'a> Judge<'a> {
         words_of(local).iter().filter(|word| word.len() >= 3).any(|word| self.is_said(word))
     }
 
+    /// Whether the user said a word for what such a sink does.
+    fn is_asked_for(&self, kind: SinkKind) -> bool {
+        let words = RULES.verbs.of(kind).iter();
+        words.filter(|word| !RULES.weak.contains(*word)).any(|word| self.is_said(word))
+    }
+
     fn is_said(&self, word: &str) -> bool {
         self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
     }
-
-    /// What cannot be undone is asked about as a whole where it is new for the tenant, and the user said nothing of it.
-    fn whole(&self, has_user: bool, judgement: &mut Judgement) {
-        let Some(sink) = &self.labels.sink else { return };
-        let is_final = matches!(sink.kind, SinkKind::Delete | SinkKind::Pay | SinkKind::Publish);
-        if !is_final || has_user || !judgement.questions.is_empty() || self.known.knows_tool(self.tool) {
-            return;
-        }
-        let is_asked_for = RULES.verbs.of(sink.kind).iter().any(|word| self.is_said(word));
-        if !is_asked_for {
-            let destination =
-                Destination { kind: DestinationKind::Name, member: String::new(), identity: self.tool.to_owned() };
-            self.ask(destination, "", self.tool, &Found::default(), judgement);
-        }
-    }
 }
 
-fn user_origin() -> ValueOrigin {
-    ValueOrigin {
-        call: String::new(),
-        tool: String::new(),
-        path: String::new(),
-        trust: Trust::Trusted,
-        secrecy: BTreeSet::new(),
-    }
-}
-
-/// Where a text stands in a piece. What a server asserts is compared as a whole: within a longer text a stranger may have put it.
-fn place_in(piece: &Piece, text: &str) -> Option<usize> {
-    match piece.writer {
-        Writer::Asserted if piece.text.len() > 4 * text.len().max(32) => None,
-        _ => normal::find(&piece.text, text),
-    }
-}
-
-/// The sentence of a text around a place.
-fn sentence(text: &str, at: usize) -> String {
-    let start = text[..at].rfind(['.', '!', '?', '>', ';']).map_or(0, |end| end + 1).max(at.saturating_sub(MAX_SHOWN / 2));
-    let start = text.ceil_char_boundary(start);
-    cut(&text[start..], MAX_SHOWN).trim().to_owned()
+/// Whether one of the spellings has a secret text, or what identifies something in it.
+fn shares_text(secret: &str, spellings: &[String]) -> bool {
+    let stands_in = |text: &str| spellings.iter().any(|spelling| normal::find(spelling, text).is_some());
+    secret.len() >= 4 && stands_in(secret) || tokens(secret).iter().any(|token| stands_in(&token.identity))
 }

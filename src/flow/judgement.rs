@@ -67,6 +67,19 @@ pub struct ValueOrigin {
     pub secrecy: BTreeSet<String>,
 }
 
+impl ValueOrigin {
+    /// The text of the user.
+    pub(crate) fn of_user() -> Self {
+        Self {
+            call: String::new(),
+            tool: String::new(),
+            path: String::new(),
+            trust: Trust::Trusted,
+            secrecy: BTreeSet::new(),
+        }
+    }
+}
+
 /// What a person is asked about one argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {

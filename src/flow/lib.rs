@@ -3,6 +3,7 @@
 
 mod destination;
 mod fields;
+mod found;
 mod judge;
 mod judgement;
 mod labels;

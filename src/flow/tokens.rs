@@ -4,7 +4,7 @@ use crate::destination::DestinationKind;
 use crate::rules::RULES;
 
 /// A text has at most so many of them that are looked at.
-const MAX_TOKENS: usize = 64;
+pub(crate) const MAX_TOKENS: usize = 64;
 
 /// A part of a text that identifies something.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -104,16 +104,9 @@ impl PartialEq for Sizes {
 impl SessionValues {
     /// Adds what the user or the operator wrote.
     pub fn add_user_text(&mut self, text: &str) {
-        let origin = ValueOrigin {
-            call: String::new(),
-            tool: String::new(),
-            path: String::new(),
-            trust: Trust::Trusted,
-            secrecy: BTreeSet::new(),
-        };
         let text = normal::stored(cut(text, MAX_USER_BYTES / 2));
         let piece = Piece { writer: Writer::User, path: Box::default(), text: text.into() };
-        self.push_user(Entry { origin, pieces: vec![piece] });
+        self.push_user(Entry { origin: ValueOrigin::of_user(), pieces: vec![piece] });
     }
 
     /// Adds the result of a call. A string is text, in which fields are looked for: lines `key: value`, and JSON.

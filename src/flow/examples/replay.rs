@@ -15,6 +15,8 @@ struct Run {
     suite: String,
     user_task: String,
     injection_task: Option<String>,
+    #[serde(default)]
+    injections: BTreeMap<String, String>,
     attack: Option<String>,
     utility: bool,
     attack_succeeded: bool,
@@ -119,6 +121,8 @@ fn labels_of<'a>(labels: &'a mut HashMap<String, ToolLabels>, tool: &str) -> &'a
 struct Counts {
     won: usize,
     stopped: usize,
+    /// A question is about a value that stands in the injected text, or about a call as a whole.
+    strictly: usize,
     benign: usize,
     untouched: usize,
     questions: usize,
@@ -156,6 +160,7 @@ fn main() {
             if is_won {
                 counts.won += 1;
                 counts.stopped += usize::from(!asked.is_empty());
+                counts.strictly += usize::from(asked.iter().any(|(_, _, judgement)| is_about(run, judgement)));
             } else {
                 counts.benign += 1;
                 counts.untouched += usize::from(asked.is_empty());
@@ -166,19 +171,30 @@ fn main() {
     }
     for ((model, suite), count) in counts {
         println!(
-            "{model:36} {suite:10} won {:4} stopped {:4}  benign {:3} untouched {:3} questions {:3}",
-            count.won, count.stopped, count.benign, count.untouched, count.questions
+            "{model:36} {suite:10} won {:4} stopped {:4} (strictly {:4})  benign {:3} untouched {:3} questions {:3}",
+            count.won, count.stopped, count.strictly, count.benign, count.untouched, count.questions
         );
     }
     times.sort();
     println!("judge: median {:?}, 99 % {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
 }
 
+fn is_about(run: &Run, judgement: &Judgement) -> bool {
+    judgement.questions.iter().any(|question| {
+        let identity = question.destination.identity.trim_start_matches("/");
+        let is_injected = |text: &String| text.to_lowercase().contains(identity);
+        question.pointer.is_empty() || run.injections.values().any(is_injected)
+    })
+}
+
 fn show(run: &Run, asked: &[(String, Value, Judgement)], list: Option<&str>, is_won: bool) {
     let injection = run.injection_task.as_deref().unwrap_or("-");
     match list {
-        Some("missed") if is_won && asked.is_empty() => {
+        Some("missed") if is_won && !asked.iter().any(|(_, _, judgement)| is_about(run, judgement)) => {
             println!("MISSED {} {} {} {injection}", run.model, run.suite, run.user_task);
+            for question in asked.iter().flat_map(|(_, _, judgement)| &judgement.questions) {
+                println!("    asked {} {}", question.pointer, question.value);
+            }
             for call in run.messages.iter().flat_map(|message| &message.calls) {
                 println!("    {} {}", call.tool, call.arguments);
             }

@@ -1,0 +1,73 @@
+//! Where a text was found among the values of a session.
+
+use crate::judgement::{ArgumentState, ValueOrigin};
+use crate::normal;
+use crate::values::{Piece, SessionValues, Writer, cut};
+
+/// Places that are kept.
+const MAX_PLACES: usize = 64;
+/// What is kept of the sentence that has it.
+const MAX_SENTENCE: usize = 200;
+
+/// Where a text was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) places: Vec<(ValueOrigin, Writer)>,
+    /// The sentence of a stranger that has it.
+    pub(crate) sentence: Option<String>,
+    /// It is a whole field of a result.
+    pub(crate) is_whole_field: bool,
+    /// It was found itself, and not only the folder that it is in.
+    pub(crate) is_exact: bool,
+}
+
+impl Found {
+    /// Adds the places of a text in the stored form.
+    pub(crate) fn look_up(&mut self, session: &SessionValues, text: &str) {
+        if text.len() < 2 {
+            return;
+        }
+        for entry in session.entries() {
+            for piece in &entry.pieces {
+                let Some(at) = place_in(piece, text) else { continue };
+                self.is_whole_field |= piece.text.len() == text.len();
+                let is_better = self.best().is_none_or(|best| piece.writer < best);
+                if is_better || self.places.len() < MAX_PLACES {
+                    self.places.push((ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() }, piece.writer));
+                }
+                if piece.writer == Writer::Stranger && self.sentence.is_none() {
+                    self.sentence = Some(sentence(&piece.text, at));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn best(&self) -> Option<Writer> {
+        self.places.iter().map(|(_, writer)| *writer).min()
+    }
+
+    pub(crate) fn state(&self) -> ArgumentState {
+        match self.best() {
+            Some(Writer::User) => ArgumentState::User,
+            Some(Writer::Trusted) => ArgumentState::Trusted,
+            Some(Writer::Asserted) => ArgumentState::Asserted,
+            Some(Writer::Stranger) => ArgumentState::Untrusted,
+            None => ArgumentState::Unknown,
+        }
+    }
+}
+
+/// Where a text stands in a piece. A server asserts short fields: within a much longer one, somebody may have put it.
+fn place_in(piece: &Piece, text: &str) -> Option<usize> {
+    match piece.writer {
+        Writer::Asserted if piece.text.len() > 4 * text.len().max(32) => None,
+        _ => normal::find(&piece.text, text),
+    }
+}
+
+/// The sentence of a text around a place.
+fn sentence(text: &str, at: usize) -> String {
+    let begin = text[..at].rfind(['.', '!', '?', '>', ';']).map_or(0, |end| end + 1);
+    let begin = text.ceil_char_boundary(begin.max(at.saturating_sub(MAX_SENTENCE / 2)));
+    cut(&text[begin..], MAX_SENTENCE).trim().to_owned()
+}
