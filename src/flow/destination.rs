@@ -223,6 +223,9 @@ pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Ro
         };
         return if paths.iter().any(is_named) { Role::Destination } else { Role::Content };
     }
+    if labels.sink.as_ref().is_some_and(|sink| sink.constants.contains(&leaf.member)) {
+        return Role::Plain;
+    }
     let name = leaf.member.rsplit('/').next().unwrap_or_default();
     let words = words_of(name);
     let members = &RULES.members;

@@ -66,17 +66,28 @@ fn is_key_line(line: &str) -> bool {
         && (rest.is_empty() || rest.starts_with(' '))
 }
 
-/// What stands behind a label in a text of lines: `Account Number: DE89` says a number. The value ends with its line, or where it is one
-/// word that identifies something.
-fn labelled(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.match_indices(": ").filter_map(|(at, _)| {
-        let label = text[..at].rsplit(['\n', '.', ',', ';', ':', '|']).next()?.trim();
-        let words = label.split_whitespace().rev().take_while(|word| word.starts_with(char::is_uppercase)).count();
-        let last = label.rsplit(' ').next().filter(|last| !last.is_empty() && words > 0)?;
+/// What stands behind labels in a file: of `Account Number: DE89` the one word behind the colon.
+fn labelled(text: &str) -> Vec<(&str, &str)> {
+    let said = text.match_indices(": ").filter_map(|(at, _)| {
+        let label = text[..at].rsplit(['\n', '.', ',', ';', ':', '|']).next()?;
+        let last = label.rsplit(' ').next().filter(|last| last.starts_with(char::is_uppercase))?;
         let rest = text[at + 2..].lines().next()?;
         let word = rest.split_whitespace().next()?.trim_end_matches(['.', ',', ';']);
         (!word.is_empty() && word.len() <= 120).then_some((last, word))
-    })
+    });
+    said.collect()
+}
+
+/// What a server lists: of lines `Hotels: Ritz, Savoy` the parts between the commas, where all are short.
+fn listed(text: &str) -> Vec<(&str, &str)> {
+    let mut said = Vec::new();
+    for line in text.lines().filter(|line| is_key_line(line.trim_start())) {
+        let Some((label, value)) = line.split_once(": ") else { continue };
+        if value.split(", ").all(|part| part.len() <= 80 && part.split_whitespace().count() <= 6) {
+            said.extend(value.split(", ").map(|part| (label.trim(), part)));
+        }
+    }
+    said
 }
 
 struct Reader {
@@ -104,21 +115,20 @@ impl Reader {
         self.authored = pointers(&returned.authored);
         self.asserted = pointers(&returned.asserted);
         match value {
-            Value::String(text) if is_text && returned.has_lines => self.lines(text),
-            // What a page says is what strangers say; a line of a trusted server is what it says.
-            Value::String(text) if is_text => {
-                self.value("", value, returned.trust == Trust::Untrusted || is_prose(text), 0);
-            }
+            Value::String(text) if is_text && returned.has_lines => self.lines(text, labelled),
+            Value::String(text) if is_text && returned.trust == Trust::Trusted => self.lines(text, listed),
+            // What a page says is what strangers say.
+            Value::String(_) if is_text => self.value("", value, true, 0),
             _ => self.value("", value, false, 0),
         }
     }
 
-    /// A text of lines, of which those of the form `key: value` are fields.
-    fn lines(&mut self, text: &str) {
+    /// A text of lines, in which a server says short things, each with its label.
+    fn lines(&mut self, text: &str, said: fn(&str) -> Vec<(&str, &str)>) {
         if !is_prose(text) {
             return self.push("", text.to_owned(), false);
         }
-        for (label, value) in labelled(text).take(MAX_FIELDS) {
+        for (label, value) in said(text).into_iter().take(MAX_FIELDS) {
             self.push(&format!("/{label}"), value.to_owned(), false);
         }
         self.push("", text.to_owned(), true);

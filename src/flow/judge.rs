@@ -102,10 +102,15 @@ impl<'a> Judge<'a> {
 
     fn destination(&self, sink: &Sink, leaf: &Leaf, destination: Destination, judgement: &mut Judgement) -> bool {
         let found = self.look_up_destination(&destination);
-        // Files in folders that nobody named: the models choose where they keep what they work on.
-        let is_own_file = destination.kind == DestinationKind::Path && !found.is_exact && sink.kind != SinkKind::Delete;
+        let is_own = match destination.kind {
+            // A file that nobody named: the models choose where they keep what they work on.
+            DestinationKind::Path => !found.is_exact && sink.kind != SinkKind::Delete,
+            // The name of a thing that is made.
+            DestinationKind::Name => found.best().is_none() && sink.kind == SinkKind::Write && !is_credential(&leaf.member),
+            _ => false,
+        };
         judgement.destinations.push(destination.clone());
-        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own_file {
+        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own {
             self.ask(destination, leaf, &found, judgement);
         }
         found.state() == ArgumentState::User
@@ -213,6 +218,11 @@ impl<'a> Judge<'a> {
     fn is_said(&self, word: &str) -> bool {
         self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
     }
+}
+
+/// Whether an argument gives others access, or takes it.
+fn is_credential(member: &str) -> bool {
+    words_of(member).iter().any(|word| RULES.members.credential.contains(word))
 }
 
 /// Whether one of the spellings has a secret text, or what identifies something in it.

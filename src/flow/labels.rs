@@ -67,6 +67,9 @@ pub enum DestinationPlaces {
 pub struct Sink {
     pub kind: SinkKind,
     pub destinations: DestinationPlaces,
+    /// Arguments that the schema limits to constants, as JSON pointers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub constants: BTreeSet<String>,
 }
 
 /// What a tool counts as.
@@ -142,7 +145,7 @@ impl ToolLabels {
                 why.push("sink: the configuration says so".to_owned());
                 sink.of_configuration(facts)
             }
-            None => sink_kind(facts, &mut why).map(|kind| Sink { kind, destinations: DestinationPlaces::ByName }),
+            None => sink_kind(facts, &mut why).map(|kind| Sink::by_name(kind, facts)),
         };
         let returns = Returned {
             trust,
@@ -159,17 +162,19 @@ impl SinkOverlay {
     fn of_configuration(&self, facts: &ToolFacts<'_>) -> Option<Sink> {
         match self {
             Self::None(false) => None,
-            Self::None(true) => {
-                let kind = sink_kind(facts, &mut Vec::new()).unwrap_or(SinkKind::Write);
-                Some(Sink { kind, destinations: DestinationPlaces::ByName })
-            }
-            Self::Kind { kind, destination } if destination.is_empty() => {
-                Some(Sink { kind: *kind, destinations: DestinationPlaces::ByName })
-            }
+            Self::None(true) => Some(Sink::by_name(sink_kind(facts, &mut Vec::new()).unwrap_or(SinkKind::Write), facts)),
+            Self::Kind { kind, destination } if destination.is_empty() => Some(Sink::by_name(*kind, facts)),
             Self::Kind { kind, destination } => {
-                Some(Sink { kind: *kind, destinations: DestinationPlaces::Paths(destination.clone()) })
+                let destinations = DestinationPlaces::Paths(destination.clone());
+                Some(Sink { destinations, ..Sink::by_name(*kind, facts) })
             }
         }
+    }
+}
+
+impl Sink {
+    fn by_name(kind: SinkKind, facts: &ToolFacts<'_>) -> Self {
+        Self { kind, destinations: DestinationPlaces::ByName, constants: constants(facts.input_schema) }
     }
 }
 
@@ -199,6 +204,9 @@ fn sink_kind(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Option<SinkKind> {
         (Some((Some(SinkKind::Fetch), word)), ..) => {
             (Some(SinkKind::Fetch), format!("its name has the word `{word}`"))
         }
+        (Some((None, word)), ..) if requests(facts, &words) => {
+            (Some(SinkKind::Fetch), format!("its name has the word `{word}`, and it reads by a URL"))
+        }
         (_, Some("GET" | "HEAD" | "OPTIONS"), _) => (None, "its operation only reads".to_owned()),
         (_, _, Some(true)) => (None, "the annotation readOnlyHint is true".to_owned()),
         (_, Some("DELETE"), _) => (Some(SinkKind::Delete), "its operation is DELETE".to_owned()),
@@ -211,4 +219,25 @@ fn sink_kind(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Option<SinkKind> {
     let kind_name = kind.map_or("none", Into::<&'static str>::into);
     why.push(format!("sink: {kind_name}, since {reason}"));
     kind
+}
+
+/// Whether a read requests a URL that is an argument.
+fn requests(facts: &ToolFacts<'_>, words: &[String]) -> bool {
+    let has_url = |name: &String| words_of(name).iter().any(|word| RULES.members.url.contains(word));
+    let properties = facts.input_schema.and_then(|schema| schema.get("properties")?.as_object());
+    match properties {
+        Some(properties) => properties.keys().any(has_url),
+        None => words.iter().any(|word| RULES.requests.contains(word)),
+    }
+}
+
+/// Arguments that the schema limits to constants and numbers: they identify nothing.
+fn constants(schema: Option<&Value>) -> BTreeSet<String> {
+    let properties = schema.and_then(|schema| schema.get("properties")?.as_object());
+    let is_constant = |schema: &Value| {
+        let kind = schema.get("type").and_then(Value::as_str);
+        schema.get("enum").is_some() || schema.get("const").is_some() || kind == Some("boolean")
+    };
+    let constant = properties.into_iter().flatten().filter(|(_, schema)| is_constant(schema));
+    constant.map(|(name, _)| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }

@@ -13,7 +13,9 @@ pub(crate) struct Rules {
     pub(crate) verbs: Verbs,
     /// Words of names of tools whose results strangers write.
     pub(crate) strangers: HashSet<String>,
-    /// Those of them that name files of the machine: a line `key: value` in one is a field.
+    /// Words of names of tools that read by a URL which is an argument.
+    pub(crate) requests: HashSet<String>,
+    /// Words of `strangers` that name files of the machine: a line `key: value` in one is a field.
     pub(crate) local: HashSet<String>,
     pub(crate) members: Members,
     /// Verbs that are nouns, too: they count where no other word does.
@@ -43,6 +45,10 @@ pub(crate) struct Members {
     pub(crate) source: HashSet<String>,
     /// Arguments that identify nothing.
     pub(crate) plain: HashSet<String>,
+    /// Arguments that give others access, or take it.
+    pub(crate) credential: HashSet<String>,
+    /// Arguments that are URLs.
+    pub(crate) url: HashSet<String>,
     /// Members of results that strangers write.
     pub(crate) authored: HashSet<String>,
 }
