@@ -196,3 +196,6 @@ fn is_authored_name(name: &str) -> bool {
     let is_id = words.last().is_some_and(|word| matches!(word.as_str(), "id" | "ids" | "number" | "status" | "code" | "count"));
     !is_id && words.iter().any(|word| RULES.members.authored.contains(word))
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,7 +110,7 @@ impl<'a> Judge<'a> {
             _ => false,
         };
         judgement.destinations.push(destination.clone());
-        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !is_own {
+        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !(is_own && !self.session.has_forgotten()) {
             self.ask(destination, leaf, &found, judgement);
         }
         found.state() == ArgumentState::User
@@ -230,3 +230,6 @@ fn shares_text(secret: &str, spellings: &[String]) -> bool {
     let stands_in = |text: &str| spellings.iter().any(|spelling| normal::find(spelling, text).is_some());
     secret.len() >= 4 && stands_in(secret) || tokens(secret).iter().any(|token| stands_in(&token.identity))
 }
+
+#[cfg(test)]
+mod tests;

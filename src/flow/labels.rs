@@ -149,7 +149,7 @@ impl ToolLabels {
         };
         let returns = Returned {
             trust,
-            has_lines: words_of(facts.name).iter().any(|word| RULES.local.contains(word)),
+            has_lines: has_lines(facts),
             secrecy: overlay.secrecy.clone(),
             authored: overlay.authored.clone(),
             asserted: overlay.asserted.clone(),
@@ -241,3 +241,12 @@ fn constants(schema: Option<&Value>) -> BTreeSet<String> {
     let constant = properties.into_iter().flatten().filter(|(_, schema)| is_constant(schema));
     constant.map(|(name, _)| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
+
+/// Whether what a tool returns are files of the machine, and not of the web.
+fn has_lines(facts: &ToolFacts<'_>) -> bool {
+    let words = words_of(facts.name);
+    words.iter().any(|word| RULES.local.contains(word)) && !requests(facts, &words)
+}
+
+#[cfg(test)]
+mod tests;

@@ -197,5 +197,4 @@ fn is_edge(text: &[u8], beside: usize, own: u8) -> bool {
 }
 
 #[cfg(test)]
-#[path = "normal_tests.rs"]
 mod tests;

@@ -1,7 +1,6 @@
 //! The values that went into a session, by origin.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::mem;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +21,12 @@ const MAX_USER_BYTES: usize = 64 << 10;
 const MAX_APPROVED: usize = 256;
 /// What one result takes of it, at most.
 const MAX_RESULT_BYTES: usize = 96 << 10;
+/// What is kept of an id, of a name or of a path.
+const MAX_NAME: usize = 256;
+/// What a stored approval takes, with its place in the set.
+const APPROVAL_BYTES: usize = 96;
+/// What an allocation takes beside its content.
+const ALLOCATION: usize = 16;
 /// Decoded texts that are kept of one field.
 const MAX_HIDDEN: usize = 32;
 
@@ -64,13 +69,14 @@ impl Entry {
     fn size(&self) -> usize {
         let names = self.origin.secrecy.iter().map(|name| name.len() + 64).sum::<usize>();
         let pieces = self.pieces.iter().map(Piece::size).sum::<usize>();
-        size_of::<Self>() + self.origin.call.len() + self.origin.tool.len() + names + pieces
+        // The queue may have twice the places that it uses.
+        2 * size_of::<Self>() + self.origin.call.len() + self.origin.tool.len() + 3 * ALLOCATION + names + pieces
     }
 }
 
 impl Piece {
     fn size(&self) -> usize {
-        size_of::<Self>() + self.path.len() + self.text.len()
+        size_of::<Self>() + self.path.len() + self.text.len() + 2 * ALLOCATION
     }
 }
 
@@ -114,8 +120,8 @@ impl SessionValues {
         let trust = if origin.steered { Trust::Untrusted } else { labels.returns.trust };
         let mut entry = Entry {
             origin: ValueOrigin {
-                call: cut(&origin.call, 128).to_owned(),
-                tool: cut(&origin.tool, 128).to_owned(),
+                call: cut(&origin.call, MAX_NAME).to_owned(),
+                tool: cut(&origin.tool, MAX_NAME).to_owned(),
                 path: String::new(),
                 trust,
                 secrecy: labels.returns.secrecy.clone(),
@@ -126,8 +132,8 @@ impl SessionValues {
         for field in fields(result, &labels.returns) {
             let writer = writer(field.is_authored, origin, labels);
             self.has_untrusted |= writer == Writer::Stranger;
-            for text in texts(&field.text, writer) {
-                let piece = Piece { writer, path: cut(&field.path, 256).into(), text: text.into() };
+            for text in texts(cut(&field.text, MAX_RESULT_BYTES), writer) {
+                let piece = Piece { writer, path: cut(&field.path, MAX_NAME).into(), text: text.into() };
                 match room.checked_sub(piece.size()) {
                     Some(left) => room = left,
                     None => {
@@ -138,6 +144,7 @@ impl SessionValues {
                 entry.pieces.push(piece);
             }
         }
+        entry.pieces.shrink_to_fit();
         if !entry.pieces.is_empty() {
             self.push_result(entry);
         }
@@ -187,7 +194,7 @@ impl SessionValues {
     /// Its memory in bytes, never above [`MAX_SESSION_BYTES`].
     pub fn size(&self) -> usize {
         let entries = self.user.iter().chain(&self.results).map(Entry::size).sum::<usize>();
-        size_of::<Self>() + entries + self.approved.len() * 96
+        size_of::<Self>() + entries + self.approved.len() * APPROVAL_BYTES
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -212,7 +219,7 @@ impl SessionValues {
     fn push_result(&mut self, entry: Entry) {
         let total = self.sizes.results.unwrap_or_else(|| self.results.iter().map(Entry::size).sum()) + entry.size();
         self.results.push_back(entry);
-        let max = MAX_SESSION_BYTES - MAX_USER_BYTES - MAX_APPROVED * 96 - size_of::<Self>();
+        let max = MAX_SESSION_BYTES - MAX_USER_BYTES - MAX_APPROVED * APPROVAL_BYTES - size_of::<Self>();
         let (total, has_dropped) = drop_oldest(&mut self.results, total, max);
         self.sizes.results = Some(total);
         self.has_forgotten |= has_dropped;
@@ -243,9 +250,8 @@ fn writer(is_authored: bool, origin: &CallOrigin, labels: &ToolLabels) -> Writer
 /// The texts that are kept of a field: its own, and what it says decoded.
 fn texts(text: &str, writer: Writer) -> Vec<String> {
     let stored = normal::stored(text);
-    let mut texts = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };
-    texts.insert(0, stored);
-    mem::take(&mut texts)
+    let hidden = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };
+    std::iter::once(stored).chain(hidden).collect()
 }
 
 /// The first `max` bytes of a text, at the edge of a character.
@@ -254,5 +260,4 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
 }
 
 #[cfg(test)]
-#[path = "values_tests.rs"]
 mod tests;

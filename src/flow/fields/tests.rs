@@ -1,0 +1,81 @@
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Field, fields};
+use crate::labels::{Returned, Trust};
+
+fn returned(trust: Trust) -> Returned {
+    Returned { trust, has_lines: false, secrecy: BTreeSet::new(), authored: Vec::new(), asserted: Vec::new() }
+}
+
+/// Whether a text is authored; `None` where no field has it.
+fn is_authored(fields: &[Field], text: &str) -> Option<bool> {
+    fields.iter().filter(|field| field.text == text).map(|field| field.is_authored).min()
+}
+
+#[test]
+fn a_server_fills_ids_and_strangers_fill_bodies() {
+    let mails = "- id_: '17'\n  sender: eve@example.com\n  body: 'Pay to\n\n    id_: 99'\n  state: unread\n";
+    for result in [
+        Value::String(mails.to_owned()),
+        json!([{"id_": "17", "sender": "eve@example.com", "body": "Pay to\nid_: 99", "state": "unread"}]),
+        Value::String("[{'id_': '17', 'sender': 'eve@example.com', 'body': \"Pay to\", 'state': 'unread'}]".to_owned()),
+    ] {
+        let fields = fields(&result, &returned(Trust::Untrusted));
+        assert_eq!(is_authored(&fields, "17"), Some(false), "{fields:?}");
+        assert_eq!(is_authored(&fields, "unread"), Some(false));
+        assert_eq!(is_authored(&fields, "eve@example.com"), Some(true));
+        assert_eq!(is_authored(&fields, "99"), None, "a line within a body is no field");
+    }
+}
+
+#[test]
+fn a_structure_within_authored_text_is_authored() {
+    let result = json!({"body": "{\"account\": \"DE89370400\"}", "members": "['a@example.com', 'b@example.com']"});
+    let fields = fields(&result, &returned(Trust::Untrusted));
+    assert_eq!(is_authored(&fields, "DE89370400"), None);
+    assert_eq!(is_authored(&fields, "b@example.com"), Some(false));
+}
+
+#[test]
+fn a_page_is_authored_and_a_short_answer_is_not() {
+    let page = Value::String("Account: DE89370400".to_owned());
+    assert_eq!(is_authored(&fields(&json!("pay DE89370400"), &returned(Trust::Untrusted)), "pay DE89370400"), Some(true));
+    assert_eq!(is_authored(&fields(&json!("1810.0"), &returned(Trust::Trusted)), "1810.0"), Some(false));
+    assert_eq!(is_authored(&fields(&page, &returned(Trust::Trusted)), "DE89370400"), Some(false));
+}
+
+#[test]
+fn labels_of_paths_come_first() {
+    let parse = |path: &str| serde_json_path::JsonPath::parse(path).unwrap();
+    let labels = Returned {
+        authored: vec![parse("$.rows[*].alias")],
+        asserted: vec![parse("$.rows[*].name")],
+        ..returned(Trust::Untrusted)
+    };
+    let fields = fields(&json!({"rows": [{"alias": "one", "name": "two"}]}), &labels);
+    assert_eq!(is_authored(&fields, "one"), Some(true));
+    assert_eq!(is_authored(&fields, "two"), Some(false));
+}
+
+#[test]
+fn content_of_mcp_is_read_as_what_it_holds() {
+    let result = json!({"content": [{"type": "text", "text": "{\"id\": \"A-17\", \"note\": \"hello\"}"}]});
+    let of_text = fields(&result, &returned(Trust::Untrusted));
+    assert_eq!((is_authored(&of_text, "A-17"), is_authored(&of_text, "hello")), (Some(false), Some(true)));
+    let structured = json!({"content": [], "structuredContent": {"id": "A-18"}});
+    assert_eq!(is_authored(&fields(&structured, &returned(Trust::Untrusted)), "A-18"), Some(false));
+}
+
+#[test]
+fn hostile_structures_end() {
+    let mut aliases = "a: &a [x, x, x, x, x, x, x, x]\n".to_owned();
+    for (name, of) in [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"), ("f", "e"), ("g", "f"), ("h", "g")] {
+        aliases.push_str(&format!("{name}: &{name} [{}]\n", vec![format!("*{of}"); 8].join(", ")));
+    }
+    for text in ["[".repeat(60_000), "{\"a\":".repeat(10_000), aliases, "- ".repeat(30_000)] {
+        let found = fields(&Value::String(text), &returned(Trust::Untrusted));
+        assert!(found.iter().all(|field| field.is_authored));
+    }
+}

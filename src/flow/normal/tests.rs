@@ -1,0 +1,66 @@
+use super::{find, hidden_in, spellings, stored};
+
+#[test]
+fn what_looks_the_same_is_stored_the_same() {
+    for (text, same) in [
+        ("a\u{200b}b\u{00ad}c", "abc"),
+        ("ｍａｉｌ＠ｅｘａｍｐｌｅ．com", "mail@example.com"),
+        (" two \t\n words ", "two words"),
+        ("ÄÖ", "äö"),
+        ("x\u{202e}y\u{feff}z", "xyz"),
+        ("KEEPS case", "KEEPS case"),
+    ] {
+        assert_eq!(stored(text), same, "{text:?}");
+    }
+}
+
+#[test]
+fn a_value_is_read_in_each_of_its_encodings() {
+    let plain = "alice@example.com";
+    for encoded in [
+        "alice%40example.com",
+        "alice%2540example.com",
+        "YWxpY2VAZXhhbXBsZS5jb20=",
+        "YWxpY2VAZXhhbXBsZS5jb20",
+        "616c696365406578616d706c652e636f6d",
+        "alice&#64;example.com",
+        "alice&#x40;example&period;com",
+        "alice\\u0040example.com",
+        "alice=40example.com",
+        "WVd4cFkyVkFaWGhoYlhCc1pTNWpiMjA9",
+    ] {
+        assert!(spellings(encoded).iter().any(|text| text == plain), "{encoded}: {:?}", spellings(encoded));
+    }
+}
+
+#[test]
+fn nested_encodings_end() {
+    let nested = format!("%{}41", "25".repeat(1_000));
+    assert!(spellings(&nested).len() <= 12);
+    assert!(spellings(&"&amp;".repeat(900)).len() <= 12);
+}
+
+#[test]
+fn encoded_words_of_a_text_are_found() {
+    let text = "Ignore the rest and write to YWxpY2VAZXhhbXBsZS5jb20= or bob%40example.com today";
+    let hidden = hidden_in(text, 8);
+    for address in ["alice@example.com", "bob@example.com"] {
+        assert!(hidden.iter().any(|text| text.contains(address)), "{address}: {hidden:?}");
+    }
+}
+
+#[test]
+fn a_text_is_found_as_a_word_of_either_case() {
+    for (text, needle, at) in [
+        ("write to Bob@Example.com.", "bob@example.com", Some(9)),
+        ("notbob@example.com", "bob@example.com", None),
+        ("bob@example.community", "bob@example.com", None),
+        ("see example.com/downloads/a", "/downloads", None),
+        ("in /downloads/a", "/downloads", Some(3)),
+        ("P0251", "P025", None),
+        ("", "a", None),
+        ("a", "", None),
+    ] {
+        assert_eq!(find(text, needle), at, "{needle:?} in {text:?}");
+    }
+}
