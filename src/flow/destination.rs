@@ -15,14 +15,14 @@ use crate::values::cut;
 
 /// Arguments of a call that are judged.
 pub(crate) const MAX_LEAVES: usize = 256;
-/// What is read of a value that is a destination. A longer one is a destination of its own, which nobody knows.
+/// The length of a value that is read as a destination. A longer one is a destination of its own, which nobody knows.
 const MAX_VALUE: usize = 4 << 10;
-/// What is kept of an identity.
+/// The length of an identity, at most. A longer one is kept as its digest.
 const MAX_IDENTITY: usize = 256;
 /// Lists and objects within one another that are read.
 const MAX_DEPTH: usize = 32;
 
-/// What a destination is.
+/// The kind of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -48,7 +48,7 @@ pub struct Destination {
     pub identity: String,
 }
 
-/// What is stored of a destination: its tool, member and identity can be compared, but not read from it.
+/// A destination as it is stored: its tool, member and identity can be compared, but not read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DestinationHash(String);
@@ -88,7 +88,7 @@ impl Destination {
     }
 }
 
-/// What the tenant's own past says.
+/// The past of a tenant.
 pub trait KnownDestinations {
     /// Whether an approved or undisputed call of this tool went to this destination.
     fn knows(&self, tool: &str, destination: &Destination) -> bool;
@@ -110,8 +110,8 @@ impl KnownDestinations for NothingKnown {
     }
 }
 
-/// All destinations of a call: what is learnt from it, unless it was asked about and not approved. None for a tool that is no
-/// sink.
+/// All destinations of a call. They are learnt from it, unless it was asked about and not approved. A tool that is no sink has
+/// none.
 pub fn destinations(labels: &ToolLabels, arguments: &Value) -> Vec<Destination> {
     if labels.sink.is_none() {
         return Vec::new();
@@ -204,7 +204,7 @@ fn collect(value: &Value, pointer: &str, member: &str, depth: usize, found: &mut
     }
 }
 
-/// What an argument is to its call.
+/// The role of an argument in its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Destination,
@@ -213,7 +213,7 @@ pub(crate) enum Role {
     Plain,
 }
 
-/// What an argument is, by the configuration, or by its name and its value.
+/// The role of an argument, by the configuration, or by its name and its value.
 pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Role {
     if let Some(sink) = &labels.sink
         && let DestinationPlaces::Paths(paths) = &sink.destinations

@@ -66,7 +66,7 @@ fn is_key_line(line: &str) -> bool {
         && (rest.is_empty() || rest.starts_with(' '))
 }
 
-/// What stands behind labels in a file: of `Account Number: DE89` the one word behind the colon.
+/// The values behind labels in a file: of `Account Number: DE89` the one word behind the colon.
 fn labelled(text: &str) -> Vec<(&str, &str)> {
     let said = text.match_indices(": ").filter_map(|(at, _)| {
         let label = text[..at].rsplit(['\n', '.', ',', ';', ':', '|']).next()?;
@@ -78,7 +78,7 @@ fn labelled(text: &str) -> Vec<(&str, &str)> {
     said.collect()
 }
 
-/// What a server lists: of lines `Hotels: Ritz, Savoy` the parts between the commas, where all are short.
+/// The parts of a list of a server: of lines `Hotels: Ritz, Savoy` those between the commas, where all are short.
 fn listed(text: &str) -> Vec<(&str, &str)> {
     let mut said = Vec::new();
     for line in text.lines().filter(|line| is_key_line(line.trim_start())) {
@@ -117,7 +117,7 @@ impl Reader {
         match value {
             Value::String(text) if is_text && returned.has_lines => self.lines(text, labelled),
             Value::String(text) if is_text && returned.trust == Trust::Trusted => self.lines(text, listed),
-            // What a page says is what strangers say.
+            // Strangers write pages.
             Value::String(_) if is_text => self.value("", value, true, 0),
             _ => self.value("", value, false, 0),
         }
@@ -190,10 +190,11 @@ fn is_prose(text: &str) -> bool {
     text.len() > 200 || text.trim().contains('\n') || text.split_whitespace().count() > 8
 }
 
-/// Whether strangers fill what has this name.
+/// Whether strangers fill a member of this name.
 fn is_authored_name(name: &str) -> bool {
     let words = words_of(name);
-    let is_id = words.last().is_some_and(|word| matches!(word.as_str(), "id" | "ids" | "number" | "status" | "code" | "count"));
+    let is_id =
+        words.last().is_some_and(|word| matches!(word.as_str(), "id" | "ids" | "number" | "status" | "code" | "count"));
     !is_id && words.iter().any(|word| RULES.members.authored.contains(word))
 }
 

@@ -6,7 +6,7 @@ use crate::values::{Piece, SessionValues, Writer, cut};
 
 /// Places that are kept.
 const MAX_PLACES: usize = 64;
-/// What is kept of the sentence that has it.
+/// The length of the sentence that has it, at most.
 const MAX_SENTENCE: usize = 200;
 
 /// Where a text was found.
@@ -30,10 +30,11 @@ impl Found {
         for entry in session.entries() {
             for piece in &entry.pieces {
                 let Some(at) = place_in(piece, text) else { continue };
-                self.is_whole_field |= piece.text.len() == text.len();
+                self.is_whole_field |= piece.text.len() == text.len() && !piece.is_decoded;
                 let is_better = self.best().is_none_or(|best| piece.writer < best);
                 if is_better || self.places.len() < MAX_PLACES {
-                    self.places.push((ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() }, piece.writer));
+                    self.places
+                        .push((ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() }, piece.writer));
                 }
                 if piece.writer == Writer::Stranger && self.sentence.is_none() {
                     self.sentence = Some(sentence(&piece.text, at));

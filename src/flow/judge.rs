@@ -15,9 +15,9 @@ use crate::values::{Entry, SessionValues, Writer, cut};
 
 /// Origins of an argument that are listed.
 const MAX_ORIGINS: usize = 8;
-/// What is compared of a value.
+/// The length of a value that is compared.
 const MAX_VALUE: usize = 4 << 10;
-/// What is shown of a value.
+/// The length of a value that is shown.
 const MAX_SHOWN: usize = 200;
 /// The lengths of content that is asked about where it was copied from untrusted text.
 const QUOTED: std::ops::RangeInclusive<usize> = 3..=120;
@@ -71,7 +71,7 @@ impl<'a> Judge<'a> {
         found
     }
 
-    /// What an argument of a sink is asked about. Answers whether the user named a destination in it.
+    /// The questions about an argument of a sink. Answers whether the user named a destination in it.
     fn of_sink(&self, sink: &Sink, leaf: &Leaf, role: Role, found: &Found, judgement: &mut Judgement) -> bool {
         match role {
             Role::Plain => false,
@@ -89,8 +89,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Content of a call that goes nowhere is what the call is about: where untrusted text dictates it, that is asked about. What is
-    /// sent to an undisputed destination may quote what was read.
+    /// Content that untrusted text dictates is asked about where the call sends nothing. A message to an undisputed destination may
+    /// quote anything that was read.
     fn content(&self, sink: &Sink, leaf: &Leaf, found: &Found, judgement: &mut Judgement) {
         let is_sent = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
         let is_copied = found.state() == ArgumentState::Untrusted && !found.is_whole_field;
@@ -101,23 +101,32 @@ impl<'a> Judge<'a> {
     }
 
     fn destination(&self, sink: &Sink, leaf: &Leaf, destination: Destination, judgement: &mut Judgement) -> bool {
-        let found = self.look_up_destination(&destination);
+        let found = self.look_up_destination(&destination, leaf);
         let is_own = match destination.kind {
-            // A file that nobody named: the models choose where they keep what they work on.
+            // A file that nobody named: models choose the places of their own files.
             DestinationKind::Path => !found.is_exact && sink.kind != SinkKind::Delete,
             // The name of a thing that is made.
-            DestinationKind::Name => found.best().is_none() && sink.kind == SinkKind::Write && !is_credential(&leaf.member),
+            DestinationKind::Name => {
+                found.best().is_none() && sink.kind == SinkKind::Write && !is_credential(&leaf.member)
+            }
             _ => false,
         };
         judgement.destinations.push(destination.clone());
-        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown) && !(is_own && !self.session.has_forgotten()) {
+        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown)
+            && !(is_own && !self.session.has_forgotten())
+        {
             self.ask(destination, leaf, &found, judgement);
         }
         found.state() == ArgumentState::User
     }
 
-    fn look_up_destination(&self, destination: &Destination) -> Found {
-        let mut found = Found::default();
+    fn look_up_destination(&self, destination: &Destination, leaf: &Leaf) -> Found {
+        // A name is the whole value.
+        let spellings = match destination.kind {
+            DestinationKind::Name => normal::spellings(cut(&leaf.text, MAX_VALUE)),
+            _ => Vec::new(),
+        };
+        let mut found = self.look_up(&spellings);
         found.look_up(self.session, &destination.identity);
         found.is_exact = found.best().is_some();
         match destination.kind {
@@ -144,7 +153,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Secrets in an argument, whole or as a part of it, that the tool's own labels do not have. What the user wrote is none.
+    /// Secrets in an argument, whole or as a part of it, that the tool's own labels do not have. Text of the user is none.
     fn secrets(&self, leaf: &Leaf, spellings: &[String], found: &Found, judgement: &mut Judgement) {
         let allowed = &self.labels.returns.secrecy;
         let is_secret = |entry: &&Entry| !entry.origin.secrecy.is_subset(allowed);
@@ -162,13 +171,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What cannot be undone is asked about as a whole where it is new for the tenant, and the user said nothing of it; and so is a
-    /// call with more arguments than are judged.
+    /// A call that cannot be undone is asked about as a whole where its tool is new for the tenant, and the user said nothing of it;
+    /// and so is a call with more arguments than are judged.
     fn whole(&self, sink: &Sink, is_of_user: bool, has_more: bool, judgement: &mut Judgement) {
         let is_final = matches!(sink.kind, SinkKind::Delete | SinkKind::Pay | SinkKind::Publish);
         let is_new = is_final && !is_of_user && !self.known.knows_tool(self.tool) && !self.is_asked_for(sink.kind);
         if (is_new && judgement.questions.is_empty()) || has_more {
-            let leaf = Leaf { pointer: String::new(), member: String::new(), text: self.tool.to_owned(), is_text: true };
+            let leaf =
+                Leaf { pointer: String::new(), member: String::new(), text: self.tool.to_owned(), is_text: true };
             self.ask(Destination::of_content("", self.tool), &leaf, &Found::default(), judgement);
         }
     }
@@ -191,7 +201,7 @@ impl<'a> Judge<'a> {
         });
     }
 
-    /// What is new about a destination, as a sentence.
+    /// Why a destination is new, as a sentence.
     fn novelty(&self, destination: &Destination, pointer: &str, found: &Found) -> String {
         let kind: &'static str = destination.kind.into();
         let source = match found.state() {

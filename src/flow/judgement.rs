@@ -1,4 +1,4 @@
-//! What a call's arguments are, and what a person is asked about them.
+//! The judgement of a call: where each argument came from, and the questions about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use crate::labels::Trust;
 pub struct Judgement {
     /// By JSON pointer: `input.argument_labels`. Arguments of no known origin are there, too.
     pub argument_labels: BTreeMap<String, ArgumentLabels>,
-    /// Of a sink: what is learnt if the call is undisputed or approved.
+    /// The destinations of a sink, which are learnt if the call is undisputed or approved.
     pub destinations: Vec<Destination>,
-    /// What a person is asked about, empty where the call may run.
+    /// The questions to a person, none where the call may run.
     pub questions: Vec<Question>,
     /// Secrets that may not go to this tool: the call is refused.
     pub forbidden: Vec<ForbiddenSecret>,
 }
 
 impl Judgement {
-    /// Whether an argument came from untrusted text: what the call returns was then selected by a stranger.
+    /// Whether an argument came from untrusted text: a stranger then selected the call's result.
     pub fn is_steered(&self) -> bool {
         self.argument_labels.values().any(|labels| labels.state == ArgumentState::Untrusted)
     }
@@ -34,7 +34,7 @@ pub struct ArgumentLabels {
     pub origins: Vec<ValueOrigin>,
 }
 
-/// What an argument counts as, by the best of its origins.
+/// The origin of an argument, by the best of the places that have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -80,7 +80,7 @@ impl ValueOrigin {
     }
 }
 
-/// What a person is asked about one argument.
+/// A question to a person about one argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The argument, as a JSON pointer; empty for the call as a whole.
@@ -95,7 +95,7 @@ pub struct Question {
     /// The sentence of the result that has it, cut where it is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
-    /// What is new about it, as a sentence.
+    /// Why it is new, as a sentence.
     pub new: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a tool counts as: how far its results are trusted, and what its calls do outside.
+//! The labels of a tool: how far its results are trusted, and the effects of its calls.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json_path::JsonPath;
 
 use crate::rules::{RULES, words_of};
 
-/// Whether strangers can write what a tool returns.
+/// Whether strangers can write a tool's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -17,7 +17,7 @@ pub enum Trust {
     Untrusted,
 }
 
-/// What a call does outside of its session.
+/// The effect of a call outside of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -34,7 +34,7 @@ pub enum SinkKind {
     Write,
 }
 
-/// What a tool returns.
+/// The labels of a tool's results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returned {
     pub trust: Trust,
@@ -72,7 +72,7 @@ pub struct Sink {
     pub constants: BTreeSet<String>,
 }
 
-/// What a tool counts as.
+/// The labels of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolLabels {
     pub returns: Returned,
@@ -82,7 +82,7 @@ pub struct ToolLabels {
     pub why: Vec<String>,
 }
 
-/// What is known of a tool before it is labelled.
+/// The facts about a tool by which it is labelled.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ToolFacts<'a> {
     pub name: &'a str,
@@ -97,7 +97,7 @@ pub struct ToolFacts<'a> {
     pub input_schema: Option<&'a Value>,
 }
 
-/// `labels` as the configuration has them: what is set here is not inferred.
+/// `labels` as the configuration has them: a label that is set here is not inferred.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelsOverlay {
@@ -128,7 +128,7 @@ pub enum SinkOverlay {
 }
 
 impl ToolLabels {
-    /// What a tool counts as, by the overlay and else by the default rules.
+    /// The labels of a tool, by the overlay and else by the default rules.
     pub fn infer(facts: &ToolFacts<'_>, overlay: Option<&LabelsOverlay>) -> Self {
         let mut why = Vec::new();
         let (overlay, none) = (overlay, LabelsOverlay::default());
@@ -162,7 +162,9 @@ impl SinkOverlay {
     fn of_configuration(&self, facts: &ToolFacts<'_>) -> Option<Sink> {
         match self {
             Self::None(false) => None,
-            Self::None(true) => Some(Sink::by_name(sink_kind(facts, &mut Vec::new()).unwrap_or(SinkKind::Write), facts)),
+            Self::None(true) => {
+                Some(Sink::by_name(sink_kind(facts, &mut Vec::new()).unwrap_or(SinkKind::Write), facts))
+            }
             Self::Kind { kind, destination } if destination.is_empty() => Some(Sink::by_name(*kind, facts)),
             Self::Kind { kind, destination } => {
                 let destinations = DestinationPlaces::Paths(destination.clone());
@@ -178,7 +180,7 @@ impl Sink {
     }
 }
 
-/// Whether strangers write what a tool returns.
+/// Whether strangers write a tool's results.
 fn trust(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Trust {
     if facts.open_world == Some(true) {
         why.push("trust: untrusted, since the annotation openWorldHint is true".to_owned());
@@ -195,15 +197,13 @@ fn trust(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Trust {
     Trust::Trusted
 }
 
-/// What a tool's calls do outside; `None` for a read.
+/// The effect of a tool's calls; `None` for a read.
 fn sink_kind(facts: &ToolFacts<'_>, why: &mut Vec<String>) -> Option<SinkKind> {
     let words = words_of(facts.name);
     let by_name = RULES.kind_of(&words);
     let (kind, reason) = match (by_name, facts.http_method, facts.read_only) {
         // A request of a URL that is an argument tells its host something, whatever else is said of it.
-        (Some((Some(SinkKind::Fetch), word)), ..) => {
-            (Some(SinkKind::Fetch), format!("its name has the word `{word}`"))
-        }
+        (Some((Some(SinkKind::Fetch), word)), ..) => (Some(SinkKind::Fetch), format!("its name has the word `{word}`")),
         (Some((None, word)), ..) if requests(facts, &words) => {
             (Some(SinkKind::Fetch), format!("its name has the word `{word}`, and it reads by a URL"))
         }
@@ -242,7 +242,7 @@ fn constants(schema: Option<&Value>) -> BTreeSet<String> {
     constant.map(|(name, _)| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-/// Whether what a tool returns are files of the machine, and not of the web.
+/// Whether a tool's results are files of the machine, and not of the web.
 fn has_lines(facts: &ToolFacts<'_>) -> bool {
     let words = words_of(facts.name);
     words.iter().any(|word| RULES.local.contains(word)) && !requests(facts, &words)

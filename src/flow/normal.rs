@@ -1,4 +1,4 @@
-//! One spelling for texts: what looks the same or says the same after decoding is found as the same.
+//! One spelling for texts: those that look the same, or decode to the same, are found as the same.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,12 @@ use percent_encoding::percent_decode_str;
 const MAX_DEPTH: usize = 3;
 /// A value has at most so many spellings.
 const MAX_SPELLINGS: usize = 12;
-/// What is longer is not decoded.
+/// Longer texts are not decoded.
 const MAX_DECODED: usize = 4 << 10;
 
-const LENIENT: GeneralPurposeConfig =
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
@@ -43,7 +44,7 @@ pub(crate) fn stored(text: &str) -> String {
     out
 }
 
-/// What is not drawn: format characters, joiners, selectors, tags.
+/// Characters that are not drawn: format characters, joiners, selectors, tags.
 fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -51,10 +52,14 @@ fn is_invisible(character: char) -> bool {
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A value and what it says decoded, each in the stored form, the plainest last.
+/// A value and its decodings, each in the stored form, the plainest last.
 pub(crate) fn spellings(value: &str) -> Vec<String> {
     let mut all = vec![stored(value)];
-    let (mut at, mut depth_ends, mut depth) = (0, 1, 0);
+    let bare = all[0].trim_matches(|character: char| "<>\"'`()[]".contains(character)).to_owned();
+    if !bare.is_empty() && bare != all[0] {
+        all.push(bare);
+    }
+    let (mut at, mut depth_ends, mut depth) = (0, all.len(), 0);
     while at < all.len() && depth < MAX_DEPTH && all.len() < MAX_SPELLINGS {
         let decoded = decodings(&all[at]);
         for text in decoded {
@@ -71,7 +76,7 @@ pub(crate) fn spellings(value: &str) -> Vec<String> {
     all
 }
 
-/// What a text may say decoded once.
+/// The texts that decode from a text in one step.
 fn decodings(text: &str) -> Vec<String> {
     if text.len() > MAX_DECODED {
         return Vec::new();
@@ -111,7 +116,7 @@ pub(crate) fn binary(text: &str) -> Option<String> {
     is_text.then_some(text)
 }
 
-/// `\n`, `\"` and `\u0041` as what they mean.
+/// `\n`, `\"` and `\u0041` as the characters that they mean.
 fn without_escapes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -157,7 +162,7 @@ fn without_quoted_printable(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
-/// What a longer text says with encoded parts: the decodings of the whole text, and of each word that is binary.
+/// Texts within a longer text that is encoded as a whole or word by word.
 pub(crate) fn hidden_in(text: &str, max: usize) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let words = text.split(|character: char| !(character.is_ascii_alphanumeric() || "+/=_-%&;#\\".contains(character)));

@@ -1,4 +1,4 @@
-//! The default rules, as data: what the words of names say about tools, arguments and results.
+//! The default rules, as data: words in names of tools, arguments and results, and their meaning.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     pub(crate) domains: HashSet<String>,
 }
 
-/// Words of names of tools, by what their calls do.
+/// Words of names of tools, by the effect of their calls.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Verbs {
     pub(crate) read: HashSet<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Verbs {
 pub(crate) struct Members {
     /// Arguments that are content, and no destination.
     pub(crate) content: HashSet<String>,
-    /// Arguments that say what is sent or copied, and not where.
+    /// Arguments that name the thing that is sent or copied, and no place.
     pub(crate) source: HashSet<String>,
     /// Arguments that identify nothing.
     pub(crate) plain: HashSet<String>,
@@ -58,7 +58,7 @@ pub(crate) static RULES: LazyLock<Rules> =
     LazyLock::new(|| serde_json::from_str(include_str!("rules.json")).expect("rules.json"));
 
 impl Rules {
-    /// What the first word that says something means, with that word; the kind is `None` for a read.
+    /// The meaning of the first word that has one, with that word; the kind is `None` for a read.
     pub(crate) fn kind_of<'a>(&self, words: &'a [String]) -> Option<(Option<SinkKind>, &'a str)> {
         let said = |word: &'a String| Some((self.verbs.kind_of_word(word)?, word.as_str()));
         let strong = words.iter().filter(|word| !self.weak.contains(*word)).find_map(said);
@@ -67,7 +67,7 @@ impl Rules {
 }
 
 impl Verbs {
-    /// The words for what a kind of sink does.
+    /// The verbs of a kind of sink.
     pub(crate) fn of(&self, kind: SinkKind) -> &HashSet<String> {
         match kind {
             SinkKind::Send => &self.send,

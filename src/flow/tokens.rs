@@ -1,4 +1,4 @@
-//! What identifies something in a text: mail addresses, hosts, accounts, paths, keys, long numbers.
+//! The parts of a text that identify something: mail addresses, hosts, accounts, paths, keys, long numbers.
 
 use crate::destination::DestinationKind;
 use crate::rules::RULES;
@@ -27,7 +27,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// What a word identifies.
+/// The token that a word is.
 pub(crate) fn token(word: &str) -> Option<Token> {
     if word.len() < 4 {
         return (word.starts_with('/') && word.len() > 1).then(|| Token::new(DestinationKind::Path, word));

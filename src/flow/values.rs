@@ -12,20 +12,20 @@ use crate::judgement::{Judgement, ValueOrigin};
 use crate::labels::{ToolLabels, Trust};
 use crate::normal;
 
-/// What the values of one session take at most, in bytes of memory.
+/// The memory of one session's values, at most, in bytes.
 pub const MAX_SESSION_BYTES: usize = 256 << 10;
 
-/// What the texts of users take of it, at most. They are dropped apart from results.
+/// The part of it for texts of users, which are dropped apart from results.
 const MAX_USER_BYTES: usize = 64 << 10;
-/// What approvals take of it, at most.
+/// Approvals of a session, at most.
 const MAX_APPROVED: usize = 256;
-/// What one result takes of it, at most.
+/// The part of it for one result.
 const MAX_RESULT_BYTES: usize = 96 << 10;
-/// What is kept of an id, of a name or of a path.
+/// The length of an id, a name or a path, at most.
 const MAX_NAME: usize = 256;
-/// What a stored approval takes, with its place in the set.
+/// The memory of an approval, with its place in the set.
 const APPROVAL_BYTES: usize = 96;
-/// What an allocation takes beside its content.
+/// The memory of an allocation beside its content.
 const ALLOCATION: usize = 16;
 /// Decoded texts that are kept of one field.
 const MAX_HIDDEN: usize = 32;
@@ -45,7 +45,7 @@ pub(crate) enum Writer {
     User,
     /// A server that the operator trusts.
     Trusted,
-    /// A server, of what others cannot write.
+    /// A server, in a field that others cannot write.
     Asserted,
     Stranger,
 }
@@ -56,9 +56,12 @@ pub(crate) struct Piece {
     pub(crate) writer: Writer,
     pub(crate) path: Box<str>,
     pub(crate) text: Box<str>,
+    /// It was decoded from a part of the field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_decoded: bool,
 }
 
-/// What one result, or one text of the user, put in.
+/// The values of one result, or of one text of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) origin: ValueOrigin,
@@ -85,7 +88,7 @@ impl Piece {
 pub struct SessionValues {
     user: VecDeque<Entry>,
     results: VecDeque<Entry>,
-    /// What people approved for the rest of the session.
+    /// Destinations that people approved for the rest of the session.
     approved: BTreeSet<DestinationHash>,
     has_untrusted: bool,
     has_forgotten: bool,
@@ -108,10 +111,10 @@ impl PartialEq for Sizes {
 }
 
 impl SessionValues {
-    /// Adds what the user or the operator wrote.
+    /// Adds a text of the user or of the operator.
     pub fn add_user_text(&mut self, text: &str) {
         let text = normal::stored(cut(text, MAX_USER_BYTES / 2));
-        let piece = Piece { writer: Writer::User, path: Box::default(), text: text.into() };
+        let piece = Piece { writer: Writer::User, path: Box::default(), text: text.into(), is_decoded: false };
         self.push_user(Entry { origin: ValueOrigin::of_user(), pieces: vec![piece] });
     }
 
@@ -132,8 +135,9 @@ impl SessionValues {
         for field in fields(result, &labels.returns) {
             let writer = writer(field.is_authored, origin, labels);
             self.has_untrusted |= writer == Writer::Stranger;
-            for text in texts(cut(&field.text, MAX_RESULT_BYTES), writer) {
-                let piece = Piece { writer, path: cut(&field.path, MAX_NAME).into(), text: text.into() };
+            for (at, text) in texts(cut(&field.text, MAX_RESULT_BYTES), writer).into_iter().enumerate() {
+                let path = cut(&field.path, MAX_NAME).into();
+                let piece = Piece { writer, path, text: text.into(), is_decoded: at > 0 };
                 match room.checked_sub(piece.size()) {
                     Some(left) => room = left,
                     None => {
@@ -150,7 +154,7 @@ impl SessionValues {
         }
     }
 
-    /// Adds what a person approved for the rest of the session: it is not asked about again.
+    /// Adds destinations that a person approved for the rest of the session: they are not asked about again.
     pub fn add_approved(&mut self, tool: &str, destinations: &[Destination]) {
         let room = MAX_APPROVED.saturating_sub(self.approved.len());
         self.approved.extend(destinations.iter().take(room).map(|destination| destination.hash_of_approval(tool)));
@@ -170,7 +174,7 @@ impl SessionValues {
         self.has_forgotten |= other.has_forgotten;
     }
 
-    /// Where the arguments of a call came from, and what a person is asked about them.
+    /// Where the arguments of a call came from, and the questions about them.
     pub fn judge(
         &self,
         tool: &str,
@@ -186,7 +190,7 @@ impl SessionValues {
         self.has_untrusted
     }
 
-    /// Whether values were dropped for want of room: values of unknown origin may then be theirs.
+    /// Whether values were dropped because there was no room: values of unknown origin may then be theirs.
     pub fn has_forgotten(&self) -> bool {
         self.has_forgotten
     }
@@ -247,7 +251,7 @@ fn writer(is_authored: bool, origin: &CallOrigin, labels: &ToolLabels) -> Writer
     }
 }
 
-/// The texts that are kept of a field: its own, and what it says decoded.
+/// The texts that are kept of a field: its own, and its decodings.
 fn texts(text: &str, writer: Writer) -> Vec<String> {
     let stored = normal::stored(text);
     let hidden = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };

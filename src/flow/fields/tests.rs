@@ -41,7 +41,10 @@ fn a_structure_within_authored_text_is_authored() {
 #[test]
 fn a_page_is_authored_and_a_short_answer_is_not() {
     let page = Value::String("Account: DE89370400".to_owned());
-    assert_eq!(is_authored(&fields(&json!("pay DE89370400"), &returned(Trust::Untrusted)), "pay DE89370400"), Some(true));
+    assert_eq!(
+        is_authored(&fields(&json!("pay DE89370400"), &returned(Trust::Untrusted)), "pay DE89370400"),
+        Some(true)
+    );
     assert_eq!(is_authored(&fields(&json!("1810.0"), &returned(Trust::Trusted)), "1810.0"), Some(false));
     assert_eq!(is_authored(&fields(&page, &returned(Trust::Trusted)), "DE89370400"), Some(false));
 }

@@ -30,7 +30,12 @@ fn the_words_of_a_name_say_what_a_tool_does() {
         ("frobnicate", Trusted, Some(Write)),
     ] {
         let labels = ToolLabels::infer(&ToolFacts { name, ..ToolFacts::default() }, None);
-        assert_eq!((labels.returns.trust, labels.sink.map(|sink| sink.kind)), (trust, kind), "{name}: {:?}", labels.why);
+        assert_eq!(
+            (labels.returns.trust, labels.sink.map(|sink| sink.kind)),
+            (trust, kind),
+            "{name}: {:?}",
+            labels.why
+        );
     }
 }
 
@@ -69,5 +74,7 @@ fn the_configuration_comes_first() {
     let facts = ToolFacts { name: "send_email", ..ToolFacts::default() };
     assert_eq!(ToolLabels::infer(&facts, Some(&none)).sink, None);
     assert!(serde_json::from_value::<LabelsOverlay>(json!({"trust": "maybe"})).is_err());
-    assert!(serde_json::from_value::<LabelsOverlay>(json!({"sink": {"kind": "send", "destination": ["who"]}})).is_err());
+    assert!(
+        serde_json::from_value::<LabelsOverlay>(json!({"sink": {"kind": "send", "destination": ["who"]}})).is_err()
+    );
 }
