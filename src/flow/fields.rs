@@ -108,7 +108,9 @@ impl Reader {
         let pointers = |paths: &[JsonPath]| -> HashSet<String> {
             let mut pointers = HashSet::new();
             for path in paths {
-                pointers.extend(path.query_located(value).locations().map(|location| location.to_json_pointer()));
+                pointers.extend(
+                    path.query_located(value).locations().map(serde_json_path::NormalizedPath::to_json_pointer),
+                );
             }
             pointers
         };

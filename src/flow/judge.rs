@@ -89,14 +89,27 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Content that untrusted text dictates is asked about where the call sends nothing. A message to an undisputed destination may
-    /// quote anything that was read.
+    /// Short content that untrusted text dictates is asked about where the call sends nothing. A message to an undisputed destination may
+    /// quote anything that was read, but a short one with a link or an address out of untrusted text leads its reader there.
     fn content(&self, sink: &Sink, leaf: &Leaf, found: &Found, judgement: &mut Judgement) {
-        let is_sent = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
-        let is_copied = found.state() == ArgumentState::Untrusted && !found.is_whole_field;
-        if !is_sent && is_copied && QUOTED.contains(&leaf.text.len()) {
-            let destination = Destination::of_content(&leaf.member, &leaf.text);
-            self.ask(destination, leaf, found, judgement);
+        if !QUOTED.contains(&leaf.text.len()) {
+            return;
+        }
+        if matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch) {
+            for destination in Destination::of_value(&leaf.member, &leaf.text) {
+                if leads_elsewhere(&destination) {
+                    self.link(destination, leaf, judgement);
+                }
+            }
+        } else if found.state() == ArgumentState::Untrusted && !found.is_whole_field {
+            self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, found, judgement);
+        }
+    }
+
+    fn link(&self, destination: Destination, leaf: &Leaf, judgement: &mut Judgement) {
+        let found = self.look_up_destination(&destination, leaf);
+        if found.state() == ArgumentState::Untrusted {
+            self.ask(destination, leaf, &found, judgement);
         }
     }
 
@@ -112,18 +125,17 @@ impl<'a> Judge<'a> {
             _ => false,
         };
         judgement.destinations.push(destination.clone());
-        if matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown)
-            && !(is_own && !self.session.has_forgotten())
-        {
+        let is_disputed = matches!(found.state(), ArgumentState::Untrusted | ArgumentState::Unknown);
+        if is_disputed && (!is_own || self.session.has_forgotten()) {
             self.ask(destination, leaf, &found, judgement);
         }
         found.state() == ArgumentState::User
     }
 
     fn look_up_destination(&self, destination: &Destination, leaf: &Leaf) -> Found {
-        // A name is the whole value.
+        // A name is the whole value. Of a value that is longer than the part that is compared, nobody knows the rest.
         let spellings = match destination.kind {
-            DestinationKind::Name => normal::spellings(cut(&leaf.text, MAX_VALUE)),
+            DestinationKind::Name if leaf.text.len() <= MAX_VALUE => normal::spellings(cut(&leaf.text, MAX_VALUE)),
             _ => Vec::new(),
         };
         let mut found = self.look_up(&spellings);
@@ -228,6 +240,12 @@ impl<'a> Judge<'a> {
     fn is_said(&self, word: &str) -> bool {
         self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
     }
+}
+
+/// Whether it is a link, an address or an account, to which a reader may turn.
+fn leads_elsewhere(destination: &Destination) -> bool {
+    use DestinationKind::{Account, Host, Mail, Phone};
+    matches!(destination.kind, Host | Mail | Account | Phone)
 }
 
 /// Whether an argument gives others access, or takes it.

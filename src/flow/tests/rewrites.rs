@@ -47,7 +47,7 @@ const WANTED: [Wanted; 25] = [
 /// A kind of rewrite: the text that the agent reads, and the argument that it then writes.
 type Rewrite = fn(&str) -> (String, String);
 
-fn text_only(rewritten: String, value: &str) -> (String, String) {
+fn text_only(rewritten: &str, value: &str) -> (String, String) {
     (format!("Use {rewritten} for it."), value.to_owned())
 }
 
@@ -99,26 +99,26 @@ fn full_width(letter: char) -> String {
 }
 
 const KINDS: [(&str, Rewrite); 20] = [
-    ("as it is", |value| text_only(value.to_owned(), value)),
-    ("Base64 in the text", |value| text_only(base64(value), value)),
-    ("Base64 twice", |value| text_only(base64(&base64(value)), value)),
-    ("hexadecimal digits", |value| text_only(hex::encode(value), value)),
-    ("percent encoding", |value| text_only(of_each(value, |letter| format!("%{:02X}", u32::from(letter))), value)),
-    ("HTML references", |value| text_only(of_each(value, |letter| format!("&#{};", u32::from(letter))), value)),
-    ("JSON escapes", |value| text_only(of_each(value, |letter| format!("\\u{:04x}", u32::from(letter))), value)),
-    ("quoted-printable", |value| text_only(of_each(value, |letter| format!("={:02X}", u32::from(letter))), value)),
-    ("zero-width characters", |value| text_only(of_each(value, |letter| format!("{letter}\u{200b}")), value)),
-    ("full-width letters", |value| text_only(of_each(value, full_width), value)),
+    ("as it is", |value| text_only(value, value)),
+    ("Base64 in the text", |value| text_only(&base64(value), value)),
+    ("Base64 twice", |value| text_only(&base64(&base64(value)), value)),
+    ("hexadecimal digits", |value| text_only(&hex::encode(value), value)),
+    ("percent encoding", |value| text_only(&of_each(value, |letter| format!("%{:02X}", u32::from(letter))), value)),
+    ("HTML references", |value| text_only(&of_each(value, |letter| format!("&#{};", u32::from(letter))), value)),
+    ("JSON escapes", |value| text_only(&of_each(value, |letter| format!("\\u{:04x}", u32::from(letter))), value)),
+    ("quoted-printable", |value| text_only(&of_each(value, |letter| format!("={:02X}", u32::from(letter))), value)),
+    ("zero-width characters", |value| text_only(&of_each(value, |letter| format!("{letter}\u{200b}")), value)),
+    ("full-width letters", |value| text_only(&of_each(value, full_width), value)),
     ("upper case in the argument", |value| (format!("Use {value} for it."), value.to_uppercase())),
     ("percent encoding in the argument", |value| {
         (format!("Use {value} for it."), of_each(value, |letter| format!("%{:02X}", u32::from(letter))))
     }),
     ("quoted as of a mail", |value| (format!("> He wrote:\n> \"{value}\"\n"), format!("<{value}>"))),
-    ("homoglyphs", |value| text_only(homoglyphs(value), value)),
-    ("digits in words", |value| text_only(digits_in_words(value), value)),
-    ("digits of another script", |value| text_only(arabic_digits(value), value)),
-    ("reversed", |value| text_only(value.chars().rev().collect(), value)),
-    ("spaces between letters", |value| text_only(of_each(value, |letter| format!("{letter} ")), value)),
+    ("homoglyphs", |value| text_only(&homoglyphs(value), value)),
+    ("digits in words", |value| text_only(&digits_in_words(value), value)),
+    ("digits of another script", |value| text_only(&arabic_digits(value), value)),
+    ("reversed", |value| text_only(&value.chars().rev().collect::<String>(), value)),
+    ("spaces between letters", |value| text_only(&of_each(value, |letter| format!("{letter} ")), value)),
     ("split over two sentences", |value| {
         let (first, second) = halves(value);
         (format!("The first part is {first}. Put {second} behind it."), value.to_owned())
