@@ -1,5 +1,6 @@
 //! The judgement of a call: each argument is looked for in what went into the session.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -17,6 +18,12 @@ use crate::values::{Entry, SessionValues, Writer, cut};
 const MAX_ORIGINS: usize = 8;
 /// The length of a value that is compared.
 const MAX_VALUE: usize = 4 << 10;
+/// Texts that are looked for in the session's values for one call. A destination that is not looked for any more is of unknown origin.
+const MAX_LOOK_UPS: usize = 512;
+/// Comparisons of arguments with secrets for one call. A secret that is not compared any more counts as found.
+const MAX_COMPARISONS: usize = 100_000;
+/// Words of an address that may be the name of its owner.
+const MAX_NAME_WORDS: usize = 8;
 /// The length of a value that is shown.
 const MAX_SHOWN: usize = 200;
 /// The lengths of content that is asked about where it was copied from untrusted text.
@@ -28,6 +35,8 @@ pub(crate) struct Judge<'a> {
     tool: &'a str,
     labels: &'a ToolLabels,
     known: &'a dyn KnownDestinations,
+    look_ups: Cell<usize>,
+    comparisons: Cell<usize>,
 }
 
 impl<'a> Judge<'a> {
@@ -37,7 +46,7 @@ impl<'a> Judge<'a> {
         labels: &'a ToolLabels,
         known: &'a dyn KnownDestinations,
     ) -> Self {
-        Self { session, tool, labels, known }
+        Self { session, tool, labels, known, look_ups: Cell::new(0), comparisons: Cell::new(0) }
     }
 
     pub(crate) fn judge(&self, arguments: &Value) -> Judgement {
@@ -66,9 +75,15 @@ impl<'a> Judge<'a> {
     fn look_up(&self, spellings: &[String]) -> Found {
         let mut found = Found::default();
         for spelling in spellings {
-            found.look_up(self.session, spelling);
+            self.look_up_text(spelling, &mut found);
         }
         found
+    }
+
+    fn look_up_text(&self, text: &str, found: &mut Found) {
+        if self.look_ups.replace(self.look_ups.get().saturating_add(1)) < MAX_LOOK_UPS {
+            found.look_up(self.session, text);
+        }
     }
 
     /// The questions about an argument of a sink. Answers whether the user named a destination in it.
@@ -139,7 +154,7 @@ impl<'a> Judge<'a> {
             _ => Vec::new(),
         };
         let mut found = self.look_up(&spellings);
-        found.look_up(self.session, &destination.identity);
+        self.look_up_text(&destination.identity, &mut found);
         found.is_exact = found.best().is_some();
         match destination.kind {
             // The sender of a message, say, whom the user speaks of.
@@ -157,7 +172,7 @@ impl<'a> Judge<'a> {
         let mut path = path;
         for _ in 0..16 {
             let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1) else { return };
-            found.look_up(self.session, parent);
+            self.look_up_text(parent, found);
             if found.best().is_some() {
                 return;
             }
@@ -173,7 +188,9 @@ impl<'a> Judge<'a> {
             return;
         }
         for entry in self.session.entries().filter(is_secret) {
-            let Some(piece) = entry.pieces.iter().find(|piece| shares_text(&piece.text, spellings)) else { continue };
+            let Some(piece) = entry.pieces.iter().find(|piece| self.shares_text(&piece.text, spellings)) else {
+                continue;
+            };
             if judgement.forbidden.len() >= MAX_ORIGINS {
                 return;
             }
@@ -181,6 +198,16 @@ impl<'a> Judge<'a> {
             let origin = ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() };
             judgement.forbidden.push(ForbiddenSecret { pointer: leaf.pointer.clone(), secrecy, origin });
         }
+    }
+
+    /// Whether one of the spellings has a secret text, or a token of it.
+    fn shares_text(&self, secret: &str, spellings: &[String]) -> bool {
+        let stands_in = |text: &str| {
+            let compared = self.comparisons.get().saturating_add(spellings.len());
+            self.comparisons.set(compared);
+            compared > MAX_COMPARISONS || spellings.iter().any(|spelling| normal::find(spelling, text).is_some())
+        };
+        secret.len() >= 4 && stands_in(secret) || tokens(secret).iter().any(|token| stands_in(&token.identity))
     }
 
     /// A call that cannot be undone is asked about as a whole where its tool is new for the tenant, and the user said nothing of it;
@@ -228,7 +255,7 @@ impl<'a> Judge<'a> {
     /// Whether the user named whom this address belongs to: a word of its local part.
     fn is_named(&self, address: &str) -> bool {
         let local = address.split('@').next().unwrap_or_default();
-        words_of(local).iter().filter(|word| word.len() >= 3).any(|word| self.is_said(word))
+        words_of(local).iter().take(MAX_NAME_WORDS).filter(|word| word.len() >= 3).any(|word| self.is_said(word))
     }
 
     /// Whether the user said a word for what such a sink does.
@@ -251,12 +278,6 @@ fn leads_elsewhere(destination: &Destination) -> bool {
 /// Whether an argument gives others access, or takes it.
 fn is_credential(member: &str) -> bool {
     words_of(member).iter().any(|word| RULES.members.credential.contains(word))
-}
-
-/// Whether one of the spellings has a secret text, or what identifies something in it.
-fn shares_text(secret: &str, spellings: &[String]) -> bool {
-    let stands_in = |text: &str| spellings.iter().any(|spelling| normal::find(spelling, text).is_some());
-    secret.len() >= 4 && stands_in(secret) || tokens(secret).iter().any(|token| stands_in(&token.identity))
 }
 
 #[cfg(test)]

@@ -201,3 +201,17 @@ fn a_call_with_more_than_is_judged_is_asked_about() {
     let long = format!("alice@example.com{}eve@other.example", " ".repeat(5_000));
     assert!(!judge(&session(), "send_email", &json!({"to": long})).questions.is_empty());
 }
+
+#[test]
+fn the_work_for_a_call_is_bounded_and_its_rest_is_asked_about() {
+    let mut session = session();
+    for number in 0..8 {
+        let body = format!("{number} {}", "alice or eve or some a@b.example of many ".repeat(500));
+        add(&mut session, "read_emails", &json!([{ "body": body }]));
+    }
+    let list = |at: usize| (0..40).map(|of| format!("u{at}of{of}@a.example ")).collect::<String>();
+    let many: Vec<String> = (0..20).map(list).collect();
+    let judgement = judge(&session, "send_email", &json!({"to": many, "last": "alice@example.com"}));
+    let asked = judgement.questions.iter().map(|question| question.pointer.as_str()).collect::<Vec<_>>();
+    assert!(asked.contains(&"/last"), "it was not looked for any more, though the user named it");
+}
