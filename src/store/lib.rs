@@ -14,6 +14,7 @@ mod conversation_runs;
 mod conversation_titles;
 mod conversations;
 mod error;
+mod flow_destinations;
 mod idempotency;
 mod interpreter_sessions;
 mod location;
@@ -84,6 +85,9 @@ pub use self::conversation_runs::{
 pub use self::conversation_titles::LaterTitle;
 pub use self::conversations::{Conversation, ConversationChange, ConversationStatus, ConversationStore};
 pub use self::error::StoreError;
+pub use self::flow_destinations::{
+    FlowDestination, FlowDestinationStore, MAX_DESTINATIONS_OF_TENANT, StoredFlowDestination,
+};
 pub use self::idempotency::{
     IdempotencyRecord, IdempotencyStore, KeptReply, OpenRecord, OwnedRecords, RecordFence, RecordOwner,
     RecordedOutcome, StartedCall,

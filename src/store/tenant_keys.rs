@@ -25,6 +25,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),
+    ("flow_destinations", Rows::Tenant("tenant")),
     ("idempotency_records", Rows::Tenant("caller_key")),
     ("interpreter_sessions", Rows::Tenant("caller_key")),
     ("managed_keys", Rows::Tenant("tenant")),

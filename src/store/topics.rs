@@ -2,9 +2,9 @@
 
 use super::{
     ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
-    IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore,
-    RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store,
-    ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
+    FlowDestinationStore, IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore, PermitStore, PlanStore,
+    ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore,
+    Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
 };
 
 impl Store {
@@ -36,6 +36,11 @@ impl Store {
     /// Conversations and their locks.
     pub fn conversations(&self) -> ConversationStore {
         ConversationStore(self.clone())
+    }
+
+    /// Destinations that are known from calls of before.
+    pub fn flow_destinations(&self) -> FlowDestinationStore {
+        FlowDestinationStore(self.clone())
     }
 
     /// Calls with an idempotency key.
