@@ -32,6 +32,7 @@ pub(super) fn agent_request(
     toolbox: Arc<InProcess>,
     messages: Vec<Message>,
 ) -> AgentRequest {
+    toolbox.begin(&profile.prompt, &messages);
     let scopes = toolbox.scopes.clone();
     AgentRequest {
         thread: meta.thread.clone(),

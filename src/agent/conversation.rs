@@ -39,6 +39,7 @@ use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
 pub use self::history::MAY_HAVE_HAPPENED;
+pub(crate) use self::history::SUMMARY;
 pub use self::live::{Decision, LiveRun, StopCause, UnknownCall};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
 pub use self::title::first_line;

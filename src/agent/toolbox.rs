@@ -8,6 +8,7 @@ mod layer;
 mod of_tenant;
 mod over_http;
 mod shortlist;
+mod values;
 
 use std::sync::Arc;
 use std::time::Duration;

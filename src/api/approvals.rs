@@ -69,6 +69,7 @@ pub(super) async fn show(
         let report = |error: &CallError| tracing::error!(%id, cause = error.cause(), "the arguments cannot be opened");
         body.arguments = approvals.shown_arguments(&approval).inspect_err(report).ok();
         body.sent = approvals.shown_sent(&approval).inspect_err(report).ok().flatten();
+        body.questions = approvals.shown_questions(&approval).inspect_err(report).unwrap_or_default();
         body.changed_arguments = approvals.shown_changed_arguments(&approval).inspect_err(report).ok().flatten();
         body.arguments_sha256 = approvals.arguments_sha256(&approval).inspect_err(report).ok();
     }

@@ -68,6 +68,9 @@ pub(super) struct SessionContext {
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     session_id: Option<String>,
     user_id: Option<String>,
+    /// The text of the user for whom the call is made, such as the request to the agent. Values in it count as the user's
+    /// (`policy.flow`).
+    user_text: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
     request_id: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
@@ -93,6 +96,7 @@ impl From<RunContext> for SessionContext {
         Self {
             session_id: session,
             user_id: claimed_user,
+            user_text: None,
             request_id: request,
             agent_id: agent,
             task_id: task,
@@ -230,6 +234,7 @@ impl RequestMeta {
             session: call.origin.session.as_ref().map(|session| Arc::clone(&session.id)),
         });
         call.origin.claimed_user = context.user_id;
+        call.origin.user_text = context.user_text.map(Into::into);
         call.origin.prompt_params = context.prompt_params.unwrap_or_default();
         call.origin.tool_parameters = context.tool_parameters.unwrap_or_default();
         call.origin.trace.clone_from(&self.trace);

@@ -194,8 +194,10 @@ impl Approvals {
     async fn ask(&self, asked: &AskedCall<'_>, reasons: &[String], binding: &Binding) -> Result<CallError, CallError> {
         let AskedCall { call, tool, arguments, policy_version, .. } = *asked;
         let sent = SentToShow::of_call(asked);
-        let text = kept_text(arguments.as_map(), sent.as_ref())?;
-        let (caller, details) = (&call.caller, Details::of(asked, reasons, sent.is_some()));
+        let questions = arguments.judgement().map(|judged| &judged.judgement.questions[..]).unwrap_or_default();
+        let text = kept_text(arguments.as_map(), sent.as_ref(), questions)?;
+        let keeps_more = sent.is_some() || !questions.is_empty();
+        let (caller, details) = (&call.caller, Details::of(asked, reasons, keeps_more));
         let sealed = self.sealer.seal(sealed_for(&caller.tenant, &caller.key), &text);
         let arguments =
             sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;

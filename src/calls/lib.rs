@@ -5,6 +5,9 @@
 
 pub mod pipeline;
 
+// Where the values of sessions come from, and the destinations that are known.
+pub mod flow;
+
 // The stages before a tool is executed.
 pub mod limits;
 

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
+use crate::flow::Flow;
 use crate::journals::Journals;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
@@ -57,6 +58,7 @@ pub struct Pipeline {
     pub registry: Arc<Registry>,
     pub limits: Limits,
     pub policy: Policy,
+    pub flow: Arc<Flow>,
     pub approvals: Arc<Approvals>,
     pub budget: Arc<Budgets>,
     pub breakers: Breakers,
@@ -96,7 +98,8 @@ impl Pipeline {
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record(Stage::Limits, self.limits.admit(call, &tool).await)?;
-        let arguments = scope.validated(&tool, arguments, recorded.as_deref_mut())?;
+        let arguments = scope.validated(&tool, tool.valid_arguments(arguments, &call.origin.prompt_params))?;
+        let arguments = scope.judged(self.flow.judged(call, &tool, arguments).await);
         let permit = scope.record(Stage::Policy, self.permit(call, &tool, arguments, recorded.as_deref()).await)?;
         let hold = scope.record(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record(Stage::Breaker, self.admit_upstream(call, &tool, &permit))?;

@@ -16,6 +16,7 @@ pub mod cases;
 mod checks;
 mod external;
 mod fewer;
+mod flow;
 mod input;
 mod load;
 mod names;
@@ -197,7 +198,7 @@ impl Policy {
     ) -> Result<Authorized, CallError> {
         let set = self.current.load();
         pass_checks(&set, tool, &call.caller)?;
-        let decision = decide(&set, call, tool, &arguments);
+        let decision = decide(&set, call, tool, &arguments).with_flow(tool.name(), &arguments);
         if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
             let Decision { version, cached, .. } = decision;
             return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
@@ -265,6 +266,9 @@ fn input_of(
     reads: Reads,
 ) -> Result<Value, String> {
     let mut input = input::complete(&known.subject, call, arguments.as_map(), reads)?;
+    if reads.flow {
+        flow::add_to(&mut input, arguments.judgement().map(|judged| &**judged))?;
+    }
     if reads.sent {
         input::add_sent(&mut input, &tool.sent_call(call, arguments.sent()))?;
     }

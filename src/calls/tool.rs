@@ -1,6 +1,7 @@
 //! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. The sent
 //! form of a call is a [`SentCall`].
 
+mod flow;
 mod metadata;
 mod missing;
 mod name;
@@ -22,10 +23,12 @@ use crate::transform::Transforms;
 use sekisho_core::call::{Arguments, Upstream};
 use sekisho_core::error::{CallError, Detail};
 use sekisho_core::record::shortened;
+use sekisho_flow::ToolLabels;
 use sekisho_observe::metrics::ToolMetrics;
 
+pub use self::flow::{FlowNotes, JudgedCall};
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
-pub use self::metadata::{Effects, Metadata};
+pub use self::metadata::{Effects, FlowMetadata, Metadata};
 pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name, qualified_prefix, shortened_name};
 pub use self::paging::how_to_read_on;
@@ -63,6 +66,8 @@ pub struct Tool {
     /// The source's description, if the configuration describes the tool otherwise.
     own_description: Option<String>,
     definition_digest: OnceLock<String>,
+    /// Once a call is judged.
+    labels: OnceLock<ToolLabels>,
     executor: Arc<dyn Executor>,
 }
 
@@ -90,6 +95,7 @@ impl Tool {
             metrics,
             own_description: None,
             definition_digest: OnceLock::new(),
+            labels: OnceLock::new(),
             executor,
         }
     }

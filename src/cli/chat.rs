@@ -212,7 +212,8 @@ impl Chat {
         messages.push(message.clone());
         let scopes =
             BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() };
-        let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
+        let toolbox = self.toolbox(&scopes, &messages);
+        let (profile, caller) = (Arc::clone(&self.profile), Arc::clone(&self.caller));
         // The workspace of a gateway elsewhere is not here.
         let session = self.remote.is_none().then(|| Arc::clone(&self.session.id));
         let request =
@@ -261,15 +262,19 @@ impl Chat {
         Ok(())
     }
 
-    /// A toolbox for one run, whose calls are one request.
-    fn toolbox(&self, scopes: &BudgetScopes) -> Arc<dyn Toolbox> {
+    /// A toolbox for one run, whose calls are one request. The messages are those with which it begins.
+    fn toolbox(&self, scopes: &BudgetScopes, messages: &[Message]) -> Arc<dyn Toolbox> {
         match &self.remote {
             Some(remote) => Arc::new(remote.for_request(scopes.request.as_deref(), &self.session.id)),
-            None => Arc::new(InProcess {
-                scopes: scopes.clone(),
-                session: Some(Arc::clone(&self.session)),
-                ..InProcess::new(Arc::clone(self.agents.gateway()), Arc::clone(&self.caller))
-            }),
+            None => {
+                let toolbox = InProcess {
+                    scopes: scopes.clone(),
+                    session: Some(Arc::clone(&self.session)),
+                    ..InProcess::new(Arc::clone(self.agents.gateway()), Arc::clone(&self.caller))
+                };
+                toolbox.begin(&self.profile.prompt, messages);
+                Arc::new(toolbox)
+            }
         }
     }
 }

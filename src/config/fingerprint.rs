@@ -31,6 +31,7 @@ impl Config {
             tenants,
             limits,
             policy,
+            flow,
             approvals,
             budget,
             breaker,
@@ -47,7 +48,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 24] = [
+        let topics: [(&str, &dyn Debug); 25] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -61,6 +62,7 @@ impl Config {
             ("tenants", tenants),
             ("limits", limits),
             ("policy", policy),
+            ("flow", flow),
             ("approvals", approvals),
             ("budget", budget),
             ("breaker", breaker),

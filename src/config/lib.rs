@@ -17,7 +17,9 @@ mod components;
 mod console;
 mod embeddings;
 mod execution;
+mod flow;
 mod identity;
+mod labels;
 mod limits;
 mod mcp;
 mod models;
@@ -80,7 +82,9 @@ pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
+pub use self::flow::{FlowConfig, FlowHistoryConfig, FlowMode, HistoryScope};
 pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
+pub use self::labels::{LabelSettings, Labels, SinkKindSetting, SinkSettings, TrustSetting};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::file as mcp_file;
 pub use self::mcp::{
@@ -154,6 +158,7 @@ pub struct Config {
     pub tenants: BTreeMap<String, TenantConfig>,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
+    pub flow: FlowConfig,
     pub approvals: ApprovalsConfig,
     pub budget: BudgetConfig,
     pub breaker: BreakerConfig,
@@ -317,6 +322,7 @@ impl Config {
         }
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);
+        self.flow.check(&mut findings);
         self.approvals.check(&mut findings);
         self.budget.check(&mut findings);
         self.breaker.check(&mut findings);

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::Secret;
 use super::check::{Finding, Findings};
 use super::identity::{ExchangeSettings, Identity};
+use super::labels::Labels;
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 use sekisho_core::administration::Ownership;
@@ -76,6 +77,9 @@ pub struct CollectionSettings {
     pub identity: Identity,
     pub exchange: ExchangeSettings,
     pub category: String,
+    /// Labels of its tools for policies, beside the tags of their operations, or a mapping with them and with where their
+    /// results come from.
+    pub labels: Labels,
     /// Price of one call in USD.
     #[schemars(with = "Money")]
     pub base_cost_per_use: Decimal,
@@ -129,6 +133,7 @@ impl Default for CollectionSettings {
             identity: Identity::Shared,
             exchange: ExchangeSettings::default(),
             category: "api".into(),
+            labels: Labels::default(),
             base_cost_per_use: Decimal::new(1, 3),
             operations: Vec::new(),
             tags: Vec::new(),
@@ -177,6 +182,7 @@ impl CollectionSettings {
         findings.domains(&at("auth_config.hosts"), &self.auth_config.hosts, false);
         findings.networks(&at("allow_networks"), &self.allow_networks);
         findings.name(&at("category"), &self.category);
+        self.labels.check(&at("labels"), findings);
         if self.base_cost_per_use < Decimal::ZERO {
             findings.add(at("base_cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
         }

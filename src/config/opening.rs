@@ -82,6 +82,7 @@ impl Config {
             tenants,
             limits,
             policy,
+            flow,
             approvals,
             budget,
             outbound,
@@ -101,6 +102,7 @@ impl Config {
         callers::tenants(&mut all.below("tenants"), budget_before, budget_after);
         limits::limits(&mut all.below("limits"), limits, &self.limits);
         limits::policy(&mut all.below("policy"), policy, &self.policy);
+        limits::flow(&mut all.below("flow"), flow, &self.flow);
         limits::approvals(&mut all.below("approvals"), approvals, &self.approvals);
         limits::budget(&mut all.below("budget"), budget, &self.budget);
         limits::outbound(&mut all.below("outbound"), outbound, &self.outbound);

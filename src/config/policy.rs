@@ -6,6 +6,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::check::Findings;
+use super::flow::FlowMode;
 
 /// Longest wait for a decision about a call, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 60_000;
@@ -22,13 +23,21 @@ pub struct PolicyConfig {
     pub dangerous_roles: Vec<String>,
     /// A longer evaluation denies the call, in milliseconds.
     pub timeout_ms: u64,
+    /// A call with a destination or a secret that a stranger may have written: `off`, `observe` or `enforce`.
+    pub flow: FlowMode,
     /// A service that is asked about each call that the policies do not deny.
     pub external: Option<ExternalPolicyConfig>,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { directory: None, dangerous_roles: vec!["operator".to_owned()], timeout_ms: 50, external: None }
+        Self {
+            directory: None,
+            dangerous_roles: vec!["operator".to_owned()],
+            timeout_ms: 50,
+            flow: FlowMode::Off,
+            external: None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::Secret;
 use super::approvals::ApprovalRule;
 use super::audit::AuditArguments;
 use super::check::Findings;
+use super::labels::{Labels, SinkSettings};
 use super::overrides::Overrides;
 use super::schema::Money;
 use super::transform::TransformConfig;
@@ -123,7 +124,10 @@ pub struct ToolOverride {
     pub output_schema: Option<OutputCheck>,
     /// The caller must have one of these roles.
     pub roles: Option<Vec<String>>,
-    pub labels: Option<Vec<String>>,
+    /// Labels for policies, or a mapping with them and with where its results come from.
+    pub labels: Option<Labels>,
+    /// What its calls do outside of their session.
+    pub sink: Option<SinkSettings>,
     pub dangerous: Option<bool>,
     pub requires_auth: Option<bool>,
     /// What the audit trail has of a call's arguments (`digest`).
@@ -161,7 +165,12 @@ impl ToolOverride {
         findings.above_zero_or_none(&setting("max_text_tokens"), self.max_text_tokens);
         findings.above_zero_or_none(&setting("max_output_bytes"), self.max_output_bytes);
         findings.names(&setting("roles"), self.roles.as_deref().unwrap_or_default());
-        findings.names(&setting("labels"), self.labels.as_deref().unwrap_or_default());
+        if let Some(labels) = &self.labels {
+            labels.check(&setting("labels"), findings);
+        }
+        if let Some(sink) = &self.sink {
+            sink.check(&setting("sink"), findings);
+        }
     }
 }
 

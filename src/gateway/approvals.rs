@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,13 @@ struct DecidedCall {
     call: CallContext,
     arguments: Arguments,
     changed: Option<Arguments>,
+}
+
+/// What an approver wrote comes from no stranger.
+fn declare(call: &mut CallContext, changed: Option<&Arguments>) {
+    if let Some(changed) = changed {
+        call.origin.user_text = Some(Value::Object(changed.clone()).to_string().into());
+    }
 }
 
 /// Calls that a person must approve: how they are made once that is decided, and who sees and decides which.
@@ -118,6 +125,7 @@ impl CallApprovals {
         };
         let changed = if approval.is_changed() { changed } else { self.unless_written(&call, written, &arguments) };
         let changed = changed.filter(|_| approval.caller_key == *call.caller.key);
+        declare(&mut call, changed.as_ref());
         call.resumption.approval = Some(approval.id);
         Ok(WaitedAnswer { answered: self.pipeline.call(call, arguments).await, changed })
     }
@@ -153,6 +161,7 @@ impl CallApprovals {
         }
         let approval = approvals.find(&id).await.ok()?;
         let (arguments, changed) = self.approved_arguments(&approval, call.via).ok()?;
+        declare(&mut call, changed.as_ref());
         call.resumption.approval = Some(id);
         Some(DecidedCall { call, arguments, changed })
     }

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::blobs::sweep_session_images;
 use super::housekeeping::Housekeeping;
 use super::{CallApprovals, ConfigurationNotes, Gateway, Keys, OpenapiCollections, PythonFunctions, ToolOffer};
+use sekisho_calls::flow::Flow;
 use sekisho_calls::pipeline::{Pipeline, REFUSALS_WINDOW};
 
 impl Gateway {
@@ -33,6 +34,7 @@ impl Gateway {
         let offer = Arc::clone(&self.tool_offer);
         background.spawn_until_closing(async move { offer.follow_mcp_servers().await });
         background.spawn_of(&self.pipeline, write_refusals);
+        background.spawn_of(&self.pipeline.flow, Flow::keep_history);
         background.spawn_of(&self.housekeeping, Housekeeping::run);
     }
 }

@@ -104,6 +104,9 @@ impl Housekeeping {
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }
+        if let Err(error) = self.pipeline.flow.sweep().await {
+            tracing::warn!(%error, "cannot remove destinations that are known no longer from the store");
+        }
         self.report_lost_approvals().await;
         if let Err(error) = self.store.usage().forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");

@@ -9,13 +9,14 @@ use sekisho_calls::approval::Approvals;
 use sekisho_calls::breaker::Breakers;
 use sekisho_calls::budget::Budgets;
 use sekisho_calls::budget::model_prices;
+use sekisho_calls::flow::Flow;
 use sekisho_calls::journals::Journals;
 use sekisho_calls::limits::Limits;
 use sekisho_calls::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
 use sekisho_calls::policy::Policy;
 use sekisho_calls::registry::{Registry, Snapshot};
 use sekisho_calls::results::Results;
-use sekisho_config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig, TransformConfig};
+use sekisho_config::{ApprovalRule, Config, FlowMode, Identity, ToolOverride, ToolsConfig, TransformConfig};
 use sekisho_core::transform_finding::TransformedPart;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
@@ -141,6 +142,7 @@ pub(super) async fn pipeline(
         }
         .map_err(component_error("limits"))?,
         policy,
+        flow: Arc::new(Flow::new(config, store, Arc::clone(&metrics))),
         approvals: Arc::new(approvals),
         budget: Arc::new(budget),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
@@ -169,7 +171,8 @@ pub fn require_sealing_key(config: &Config, policy: &Policy) -> Result<(), Start
 /// approved.
 fn require_key_for_approvals(config: &Config, policy: &Policy, can_seal: bool) -> Result<(), StartError> {
     let asks = |changes: &ToolOverride| changes.approval.is_some_and(|rule| rule != ApprovalRule::Never);
-    let may_ask = policy.asks_approval() || config.tools.overrides.values().any(asks);
+    let may_ask =
+        policy.asks_approval() || config.policy.flow == FlowMode::Enforce || config.tools.overrides.values().any(asks);
     if may_ask && !can_seal {
         let problem = "calls may need approval, and the arguments of those that wait cannot be sealed: set it to the \
                        output of `openssl rand -hex 32`, the same at all replicas";

@@ -8,6 +8,7 @@ mod agents;
 mod approvals;
 mod exposition;
 mod families;
+mod flow;
 mod large_results;
 mod sandbox;
 mod tool;
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 use self::agents::AgentLabels;
 use self::families::Families;
+use self::flow::mode_of;
 use self::tool::CountedTools;
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Stage;
@@ -33,6 +35,7 @@ use sekisho_core::record::CallSummary;
 use sekisho_core::transform_finding::TransformFinding;
 
 pub use self::approvals::ApprovalEvent;
+pub use self::flow::FlowEvent;
 pub use self::large_results::LargeResultOutcome;
 pub use self::sandbox::{RunEnd, SandboxMetrics};
 pub use self::tool::ToolMetrics;
@@ -318,6 +321,11 @@ impl Metrics {
         }
         for event in ApprovalEvent::ALL.iter().copied() {
             families.approvals.with_label_values(&[event.as_str()]);
+        }
+        for mode in [true, false].map(mode_of) {
+            for event in FlowEvent::ALL.iter().copied() {
+                families.flow_calls.with_label_values(&[mode, event.as_str()]);
+            }
         }
         for outcome in LargeResultOutcome::ALL.iter().copied() {
             families.large_results.with_label_values(&[outcome.as_str()]);

@@ -25,8 +25,8 @@ use super::collection::NO_SERVER;
 use super::read::operation::{Api, Operation, StatusRange};
 use super::read::report::{Report, Works};
 use sekisho_calls::tool::ToolDefinition;
-use sekisho_calls::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema};
-use sekisho_config::{CollectionSettings, OutputCheck, identity_of_headers};
+use sekisho_calls::tool::{ArgumentSchema, Fit, FlowMetadata, InvalidSchema, Metadata, Parameters, SharedSchema};
+use sekisho_config::{CollectionSettings, OutputCheck};
 use sekisho_core::json;
 use sekisho_outbound::{DomainList, upstream_of};
 
@@ -244,6 +244,7 @@ impl Maker<'_> {
         let settings = self.settings;
         let hints = Hints::of(&operation.extensions);
         let mut labels = operation.tags.clone();
+        labels.extend(settings.labels.0.names.iter().flatten().cloned());
         if operation.deprecated {
             labels.push("deprecated".into());
         }
@@ -258,6 +259,7 @@ impl Maker<'_> {
             author: self.api.title.clone(),
             source: format!("openapi:{}", self.collection),
             labels,
+            flow: FlowMetadata::of_source(&settings.labels.0),
             timeout_seconds: timeout_seconds.max(1),
             rate_limit: hints.rate_limit.map_or(settings.rate_limit, |hint| hint.min(settings.rate_limit)),
             cost_per_use: hints.cost.map_or(settings.base_cost_per_use, |hint| hint.max(settings.base_cost_per_use)),

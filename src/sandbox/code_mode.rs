@@ -230,6 +230,8 @@ impl<'a> ProgramTools<'a> {
                 request: outer.origin.request.clone(),
                 trace: telemetry::current().or_else(|| outer.origin.trace.clone()),
                 session: outer.origin.session.clone(),
+                values_of: outer.origin.values_of.clone(),
+                user_text: outer.origin.user_text.clone(),
                 claimed_user: outer.origin.claimed_user.clone(),
                 prompt_params: outer.origin.prompt_params.clone(),
                 tool_parameters: outer.origin.tool_parameters.clone(),

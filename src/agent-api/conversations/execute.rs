@@ -229,6 +229,7 @@ impl ExecuteConversation {
         let mut toolbox = requested_run::toolbox(meta, gateway, session);
         let executor = self.executor.map(claimed).transpose()?;
         toolbox.claimed_user.clone_from(&executor);
+        toolbox.conversation = Some(conversation.id.as_str().into());
         let tokens: Map<_, _> = self.tokens.into_iter().map(|(name, token)| (name, token.expose().into())).collect();
         toolbox.tool_parameters.insert("tokens".to_owned(), tokens.into());
         Ok(RunRequest {

@@ -109,6 +109,8 @@ impl Context {
         let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
         let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
         let messages = history.with(self.answers.clone(), request.user_input.clone().map(UserMessage::from));
+        // Without the names of files in the workspace, which others may have chosen.
+        request.toolbox.begin(&request.profile.prompt, &messages);
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),

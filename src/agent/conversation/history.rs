@@ -16,6 +16,9 @@ pub const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arr
 pub(super) const NOT_MADE: &str =
     "Error: a person had to approve the call, and it was not made. Make it again if it is still needed.";
 
+/// Begins a summary of earlier messages, in the first message of the user.
+pub(crate) const SUMMARY: &str = "[Summary of the earlier conversation]";
+
 /// The messages of a session.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct History {
@@ -45,7 +48,7 @@ impl History {
 
     /// Puts the summary of the earlier messages first.
     pub(super) fn after(mut self, summary: &str) -> Self {
-        let text = format!("[Summary of the earlier conversation]\n{summary}");
+        let text = format!("{SUMMARY}\n{summary}");
         match self.messages.first_mut() {
             Some(Message::User(first)) => first.parts.insert(0, UserPart::Text(format!("{text}\n\n").into())),
             _ => self.messages.insert(0, Message::User(text.as_str().into())),

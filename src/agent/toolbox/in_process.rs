@@ -32,6 +32,8 @@ pub struct InProcess {
     pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     pub session: Option<Arc<Session>>,
+    /// The id of the stored conversation that it runs.
+    pub conversation: Option<Arc<str>>,
     pub claimed_user: Option<String>,
     pub trace: Option<TraceParent>,
     /// As `session_context.tool_parameters` of a call: the caller's tokens for headers.
@@ -49,6 +51,7 @@ impl InProcess {
             // A toolbox serves one run, whose calls are one request (E60, E61).
             scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() },
             session: None,
+            conversation: None,
             claimed_user: None,
             trace: None,
             tool_parameters: Map::new(),
@@ -63,6 +66,7 @@ impl InProcess {
                 request: self.request.clone(),
                 trace: telemetry::current().or_else(|| self.trace.clone()),
                 session: self.session.clone(),
+                values_of: Some(self.values_of()),
                 claimed_user: self.claimed_user.clone(),
                 tool_parameters: self.tool_parameters.clone(),
                 handles: Some(ResultHandles {

@@ -64,6 +64,11 @@ pub struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub arguments_sha256: Option<String>,
+    /// For approvers: the values that strangers may have written, each with `argument`, `value`, `kind`, `state`, `origin` (call,
+    /// tool, path), the `sentence` that has it, and its news (`new`); absent where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<Object>)]
+    pub questions: Vec<Value>,
     pub session_id: Option<String>,
     /// `rest`, `mcp`, `agent` or `sandbox`.
     pub via: String,
@@ -178,6 +183,7 @@ impl ApprovalBody {
             sent: None,
             changed_arguments: None,
             arguments_sha256: None,
+            questions: Vec::new(),
             session_id: details.session.as_deref().map(shown),
             via: details.via.clone(),
             call_id: details.call_id.clone(),

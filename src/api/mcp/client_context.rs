@@ -88,6 +88,7 @@ impl McpClientContext {
             origin: CallOrigin {
                 request: self.request.clone(),
                 trace: self.trace.clone(),
+                values_of: self.session_id.as_deref().map(Into::into),
                 tool_parameters: self.tokens.tool_parameters(),
                 ..CallOrigin::default()
             },

@@ -37,7 +37,7 @@ impl Approvals {
             return serde_json::from_slice(&text).map_err(CallError::internal);
         }
         let asked = serde_json::from_slice(&text).map_err(CallError::internal)?;
-        Ok(Kept { asked, changed: None, sent: None })
+        Ok(Kept { asked, changed: None, sent: None, questions: Vec::new() })
     }
 
     /// The digest of the arguments with which the call is made, if it is approved as it is.
@@ -63,7 +63,7 @@ impl Approvals {
         sent: Option<&SentToShow>,
     ) -> Result<String, CallError> {
         check_size(json::canonical(changed).len())?;
-        let kept = Kept { asked: self.arguments(approval)?, changed: Some(changed.clone()), sent: sent.cloned() };
+        let kept = Kept { changed: Some(changed.clone()), sent: sent.cloned(), ..self.kept(approval)? };
         let text = serde_json::to_vec(&kept).map_err(CallError::internal)?;
         self.sealer.seal(sealed_for(&approval.tenant, &approval.caller_key), &text).map_err(CallError::internal)
     }

@@ -10,6 +10,7 @@ use crate::tool::{Tool, ValidArguments};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
 use sekisho_core::json;
+use sekisho_flow::Question;
 
 /// The parts of a call that are sent otherwise than its arguments say, without the masked parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub(super) struct Kept {
     /// The form of the arguments with which the call is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sent: Option<SentToShow>,
+    /// The questions about where its values come from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) questions: Vec<Question>,
 }
 
 /// Where a call is sent. Nothing of it is secret.
@@ -118,16 +122,22 @@ impl Approvals {
     }
 }
 
-/// The text of a requested call that is sealed.
+/// The text of a requested call that is sealed. The questions are bounded where they are made.
 ///
 /// # Errors
 /// `too_large`.
-pub(super) fn kept_text(asked: &Arguments, sent: Option<&SentToShow>) -> Result<Vec<u8>, CallError> {
+pub(super) fn kept_text(
+    asked: &Arguments,
+    sent: Option<&SentToShow>,
+    questions: &[Question],
+) -> Result<Vec<u8>, CallError> {
     let text = json::canonical(asked);
     check_size(text.len())?;
-    let Some(sent) = sent else { return Ok(text) };
-    check_size(serde_json::to_vec(sent).map_err(CallError::internal)?.len())?;
-    let kept = Kept { asked: asked.clone(), changed: None, sent: Some(sent.clone()) };
+    if sent.is_none() && questions.is_empty() {
+        return Ok(text);
+    }
+    check_size(serde_json::to_vec(&sent).map_err(CallError::internal)?.len())?;
+    let kept = Kept { asked: asked.clone(), changed: None, sent: sent.cloned(), questions: questions.to_vec() };
     serde_json::to_vec(&kept).map_err(CallError::internal)
 }
 
@@ -239,12 +249,12 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_read_again() {
         let asked = members(json!({"amount": 1}));
-        assert_eq!(kept_text(&asked, None).unwrap(), br#"{"amount":1}"#);
+        assert_eq!(kept_text(&asked, None, &[]).unwrap(), br#"{"amount":1}"#);
         let sent =
             |size: usize| SentToShow { arguments: Some(json!("x".repeat(size))), meta: Map::new(), as_task: false };
-        let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1))).unwrap()).unwrap();
+        let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1)), &[]).unwrap()).unwrap();
         assert_eq!((kept.asked, kept.changed, kept.sent), (asked.clone(), None, Some(sent(1))));
-        assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS))).is_err());
+        assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS)), &[]).is_err());
         // The text of the version before, once an approver has changed the arguments.
         let kept: Kept = serde_json::from_value(json!({"asked": {"a": 1}, "changed": {"a": 2}})).unwrap();
         assert_eq!((kept.changed, kept.sent), (Some(members(json!({"a": 2}))), None));

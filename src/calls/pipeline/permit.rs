@@ -14,7 +14,7 @@ impl Pipeline {
     /// Whether the call may need approval at all, or one that its code makes: for others nothing is kept to make them again.
     pub fn may_need_approval(&self, call: &CallContext) -> bool {
         let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never || tool.metadata.sandboxed;
-        self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
+        self.policy.asks_approval() || self.flow.asks() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
     /// Permits a call that nothing refuses and that has its approval, where it needs one.

@@ -19,7 +19,7 @@ use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::limits::Slots;
 use crate::policy::Permit;
-use crate::tool::{Tool, ValidArguments};
+use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::{
     CallContext, CallId, InterpreterSession, McpResult, NestedCallList, RateState, Stage, StageTimes,
@@ -143,6 +143,11 @@ pub struct Receipt {
     pub rule: Option<Arc<str>>,
     #[schema(value_type = Option<Object>)]
     pub policy: Option<PolicyNote>,
+    /// Where its values come from, if that is in question: `mode`, `questions` with argument, state and origin of each, and the
+    /// arguments with `secrets` that may not leave.
+    #[serde(rename = "flow", serialize_with = "json::flow", skip_serializing_if = "json::is_undisputed")]
+    #[schema(required = false, value_type = Object)]
+    pub judged: Option<Arc<JudgedCall>>,
     #[schema(value_type = Option<Object>)]
     pub budget: Option<BudgetNote>,
     #[schema(value_type = Option<Object>)]
@@ -201,6 +206,7 @@ impl Receipt {
             rate: None,
             rule: None,
             policy: None,
+            judged: None,
             budget: None,
             breaker: None,
             attempts: 0,

@@ -17,6 +17,7 @@ use super::recorded::Recorded;
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
+use crate::flow::{Ended, Flow};
 use crate::registry::Registry;
 use crate::tool::{Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
@@ -185,6 +186,12 @@ impl CallScope<'_> {
         self.record(Stage::Validate, result)
     }
 
+    /// Records where valid arguments come from, also of a call that is refused.
+    pub(super) fn judged(&mut self, arguments: ValidArguments) -> ValidArguments {
+        self.receipt.judged = arguments.judgement().cloned();
+        arguments
+    }
+
     /// The stage that runs the tool. The message of a tool that fails is changed like a result.
     pub(super) fn executed(
         &mut self,
@@ -195,6 +202,18 @@ impl CallScope<'_> {
             self.receipt.transforms.extend(rules.change_error(error));
         }
         self.record(Stage::Execute, result)
+    }
+
+    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed.
+    pub(super) fn add_to_session(&self, flow: &Flow, outcome: &Result<Accepted, CallError>) {
+        let Some(tool) = &self.receipt.schema else { return };
+        let ended = match outcome {
+            Ok(Accepted { answer, .. }) => Ended::Answered { value: tool.value_of(&answer.output), text: &answer.text },
+            // Other refusals have no text from outside.
+            Err(error) if error.stage() == Some(Stage::Execute) => Ended::Failed(error.message()),
+            Err(_) => return,
+        };
+        flow.ended(self.call, tool, self.receipt.judged.as_deref(), ended);
     }
 
     /// Keeps the reserved amount until the call has ended.

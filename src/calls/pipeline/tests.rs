@@ -1,5 +1,6 @@
 //! Shared by the tests of the stages: a scripted tool, and a pipeline around it.
 
+mod flow;
 mod transforms;
 
 use std::sync::LazyLock;
@@ -140,11 +141,13 @@ impl Checkpoint {
         let kept = Config { state_directory: Some(state.path().to_owned()), ..config.clone() };
         let results = Results::new(&kept, store.clone(), Arc::clone(&metrics));
         let journals = Journals::new(&kept, store.program_runs());
+        let flow = Flow::new(&kept, &store, Arc::clone(&metrics));
         let approvals = Approvals::new(&kept, store, audit.clone(), Arc::clone(&metrics));
         let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
+            flow: Arc::new(flow),
             approvals: Arc::new(approvals),
             budget: Arc::new(Budgets::new(&config.budget)),
             breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),

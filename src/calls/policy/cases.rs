@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 use super::load::{self, PolicyError};
 use super::reads::Reads;
 use super::set::{PolicySet, Verdict};
-use super::{input, load_set};
+use super::{flow, input, load_set};
 use crate::registry::Snapshot;
 use crate::tool::{Destination, Metadata, SentCall};
 use sekisho_config::PolicyConfig;
@@ -182,6 +182,7 @@ fn example(metadata: &Metadata) -> Result<Json, String> {
     let mut input = input::complete(&input::subject(metadata, &[], &caller), &call, &Arguments::new(), Reads::ALL)?;
     let sent = SentCall { destination: Destination::local(&metadata.source), arguments: &Arguments::new() };
     input::add_sent(&mut input, &sent)?;
+    flow::add_to(&mut input, None)?;
     let input = input.to_json_str().map_err(|error| error.to_string())?;
     serde_json::from_str(&input).map_err(|error| error.to_string())
 }
@@ -199,7 +200,9 @@ fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> 
         let place = format!("{place}.{name}");
         let field = fields.get_mut(name).ok_or_else(|| format!("the policy input has no `{place}`"))?;
         match (place.as_str(), &mut *field) {
-            ("input.arguments" | "input.sent.arguments" | "input.sent.meta", _) => *field = value.clone(),
+            ("input.arguments" | "input.argument_labels" | "input.sent.arguments" | "input.sent.meta", _) => {
+                *field = value.clone();
+            }
             ("input.session", Json::Null) => {
                 *field = example_session()?;
                 fill_in(field, value, &place)?;

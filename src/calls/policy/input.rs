@@ -7,13 +7,18 @@
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
 //!  "sent": {"method", "address", "coding", "arguments": {}, "meta": {}, "as_task"},
 //!  "session": {"id", "calls", "cost_usd"},
+//!  "argument_labels": {"/to": {"state", "origins": [{"call", "tool", "path", "trust", "secrecy": []}]}},
+//!  "flow": {"mode": "off|observe|enforce", "sink", "untrusted": false, "questions": [{"argument", "kind", "state", "origin"}],
+//!           "forbidden": [{"argument", "secrecy": [], "origin"}]},
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "parent", "program", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
 //! for a tool. `arguments` have the tool's own names, with the values that are filled in; `sent` is the form that goes
 //! out. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call without
 //! a session. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that
-//! it runs, with the programs before it in a session; both are null for a call from outside. Money is a number, in USD.
+//! it runs, with the programs before it in a session; both are null for a call from outside. `argument_labels` says by
+//! JSON Pointer where the arguments come from, and `flow` which of them are in question; with `policy.flow: off` they are
+//! empty. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +138,7 @@ pub(super) fn unknown_field(fields: &[(&str, &[&str])], path: &[String]) -> Opti
 }
 
 /// The fields of the input, two levels deep; the names of arguments are the tool's.
-pub(super) const FIELDS: [(&str, &[&str]); 9] = [
+pub(super) const FIELDS: [(&str, &[&str]); 11] = [
     ("tool", &[]),
     ("kind", &[]),
     ("target", &[]),
@@ -155,6 +160,8 @@ pub(super) const FIELDS: [(&str, &[&str]); 9] = [
     ("sent", &["method", "address", "coding", "arguments", "meta", "as_task"]),
     ("user", &["id", "tenant", "roles", "anonymous"]),
     ("session", &["id", "calls", "cost_usd"]),
+    ("argument_labels", &[]),
+    ("flow", &["mode", "sink", "untrusted", "questions", "forbidden"]),
     ("call", &["id", "via", "depth", "parent", "program", "dry_run"]),
 ];
 

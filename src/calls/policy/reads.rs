@@ -17,6 +17,8 @@ pub(super) struct Reads {
     /// The form in which the call is sent.
     pub(super) sent: bool,
     pub(super) session: bool,
+    /// `argument_labels` or `flow`.
+    pub(super) flow: bool,
     pub(super) call: bool,
     /// A builtin whose result changes: the clock, random numbers, the network.
     pub(super) changing_builtin: bool,
@@ -26,8 +28,15 @@ pub(super) struct Reads {
 const CHANGING_BUILTINS: [&str; 6] = ["time", "rand", "uuid", "http", "opa", "lookup_ip_addr"];
 
 impl Reads {
-    pub(super) const ALL: Self =
-        Self { target: true, arguments: true, sent: true, session: true, call: true, changing_builtin: true };
+    pub(super) const ALL: Self = Self {
+        target: true,
+        arguments: true,
+        sent: true,
+        session: true,
+        flow: true,
+        call: true,
+        changing_builtin: true,
+    };
 
     pub(super) fn of(tokens: &[Token]) -> Self {
         let mut reads = Self::default();
@@ -47,6 +56,7 @@ impl Reads {
             arguments: self.arguments || other.arguments,
             sent: self.sent || other.sent,
             session: self.session || other.session,
+            flow: self.flow || other.flow,
             call: self.call || other.call,
             changing_builtin: self.changing_builtin || other.changing_builtin,
         }
@@ -70,6 +80,7 @@ impl Reads {
             Some("arguments") => self.arguments = true,
             Some("sent") => self.sent = true,
             Some("session") => self.session = true,
+            Some("argument_labels" | "flow") => self.flow = true,
             Some("call") => self.call = true,
             // `input` as a whole, `input[name]`, or an unknown field.
             _ => *self = self.or(Self { changing_builtin: false, ..Self::ALL }),
@@ -215,6 +226,8 @@ mod tests {
             "startswith(input.sent.address, \"https://a.example\")",
             "input[\"sent\"]",
             "input.session.cost_usd > 1",
+            "input.flow.untrusted",
+            "input.argument_labels[_].state == \"unknown\"",
             "input.call.depth > 0",
             "import input.call",
             "walk(input, [path, value])",

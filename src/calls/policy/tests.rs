@@ -110,6 +110,15 @@ fn the_default_policies_pass_their_cases() {
 }
 
 #[test]
+fn the_rules_about_the_origin_of_values_pass_their_cases() {
+    let config = PolicyConfig { directory: Some(checkout().join("policies/flow")), ..PolicyConfig::default() };
+    let results = cases::run(&config, &Snapshot::default()).unwrap();
+    assert!(results.len() >= 7, "{results:?}");
+    let failed: Vec<_> = results.iter().filter(|result| result.problem.is_some()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
 fn a_failed_case_reports_the_actual_decision() {
     let rules =
         "package tools\ndeny[\"never\"] { input.tool == \"x\" }\nrequire_approval[\"ask\"] { input.tool == \"y\" }\n";

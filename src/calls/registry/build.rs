@@ -8,7 +8,7 @@ use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
 use crate::tool::{InputSchema, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName, Unavailable};
 use crate::transform::TransformRules;
-use sekisho_config::{ToolOverride, ToolsConfig};
+use sekisho_config::{Labels, ToolOverride, ToolsConfig};
 use sekisho_core::call::CallKind;
 use sekisho_core::error::Detail;
 use sekisho_observe::metrics::Metrics;
@@ -257,7 +257,13 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.max_output_bytes, &changes.max_output_bytes);
     set(&mut metadata.output_check, &changes.output_schema);
     set(&mut metadata.roles, &changes.roles);
-    set(&mut metadata.labels, &changes.labels);
+    if let Some(Labels(labels)) = &changes.labels {
+        set(&mut metadata.labels, &labels.names);
+        metadata.flow.set_labels(labels);
+    }
+    if changes.sink.is_some() {
+        metadata.flow.sink.clone_from(&changes.sink);
+    }
     set(&mut metadata.dangerous, &changes.dangerous);
     set(&mut metadata.requires_auth, &changes.requires_auth);
     set(&mut metadata.audit_arguments, &changes.audit_arguments);

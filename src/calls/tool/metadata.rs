@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use super::MAX_OUTPUT_BYTES;
-use sekisho_config::{ApprovalRule, AuditArguments, OutputCheck};
+use sekisho_config::{ApprovalRule, AuditArguments, LabelSettings, OutputCheck, SinkSettings};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallKind, Caller, READ_RESULT};
 
@@ -34,6 +34,8 @@ pub struct Metadata {
     /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`, `component:<file>`.
     pub source: String,
     pub labels: Vec<String>,
+    /// Where its results come from and what its calls do outside, as far as the configuration says it.
+    pub flow: FlowMetadata,
     pub timeout_seconds: u32,
     pub memory_limit_mb: u32,
     /// Calls a minute for each caller.
@@ -71,6 +73,40 @@ pub struct Metadata {
     pub mcp_annotations: Map<String, Value>,
 }
 
+/// The settings about the values that a tool returns and the effects of its calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlowMetadata {
+    /// Without the names, which are `labels` of the metadata.
+    pub labels: LabelSettings,
+    pub sink: Option<SinkSettings>,
+    /// Annotations of its server that make it less guarded count.
+    pub trusts_annotations: bool,
+}
+
+impl FlowMetadata {
+    /// Sets what these labels set.
+    pub fn set_labels(&mut self, settings: &LabelSettings) {
+        let LabelSettings { names: _, trust, secrecy, authored, asserted } = settings;
+        self.labels.trust = trust.or(self.labels.trust);
+        for (own, set) in [
+            (&mut self.labels.secrecy, secrecy),
+            (&mut self.labels.authored, authored),
+            (&mut self.labels.asserted, asserted),
+        ] {
+            let new: Vec<_> = set.iter().filter(|one| !own.contains(one)).cloned().collect();
+            own.extend(new);
+        }
+    }
+
+    /// With the labels that a source has for all of its tools.
+    #[must_use]
+    pub fn of_source(labels: &LabelSettings) -> Self {
+        let mut flow = Self::default();
+        flow.set_labels(labels);
+        flow
+    }
+}
+
 /// The effects of a tool's call, as listed to MCP clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects {
@@ -94,6 +130,7 @@ impl Default for Metadata {
             author: "sekisho".into(),
             source: BUILTIN.into(),
             labels: Vec::new(),
+            flow: FlowMetadata::default(),
             timeout_seconds: 30,
             memory_limit_mb: 128,
             rate_limit: 60,

@@ -116,7 +116,7 @@ async fn obey(chat: &mut Chat, command: Line) {
 }
 
 async fn show_tools(chat: &Chat) {
-    match chat.toolbox(&BudgetScopes::default()).list().await {
+    match chat.toolbox(&BudgetScopes::default(), &[]).list().await {
         Ok(tools) => {
             let row = |tool: sekisho_agent::ToolDescription| vec![tool.name, folded(&tool.description)];
             present::table(&["tool", "description"], tools.into_iter().map(row).collect());

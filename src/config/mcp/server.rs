@@ -11,6 +11,7 @@ use crate::Secret;
 use crate::breaker::BreakerOverrides;
 use crate::check::Findings;
 use crate::identity::{ExchangeSettings, Identity};
+use crate::labels::Labels;
 use crate::schema::Money;
 use crate::tools::{TOOL_NAME_RULE, is_tool_name};
 use sekisho_core::administration::Ownership;
@@ -73,7 +74,8 @@ pub struct McpServerSettings {
     /// Disable the server.
     pub disabled: bool,
     pub category: String,
-    pub labels: Vec<String>,
+    /// Labels of its tools for policies, or a mapping with them and with where their results come from.
+    pub labels: Labels,
     /// The caller must have one of these roles; empty: no role required.
     pub roles: Vec<String>,
     /// Calls per minute for each caller and tool, and each for reading resources, for prompts and for completions;
@@ -159,7 +161,7 @@ impl Default for McpServerSettings {
             trusted: false,
             disabled: false,
             category: "mcp".into(),
-            labels: Vec::new(),
+            labels: Labels::default(),
             roles: Vec::new(),
             rate_limit: None,
             breaker: BreakerOverrides::default(),
@@ -310,7 +312,7 @@ impl McpServerSettings {
             findings.add(at("alias"), "is not a valid server name", TOOL_NAME_RULE);
         }
         findings.name(&at("category"), &self.category);
-        findings.names(&at("labels"), &self.labels);
+        self.labels.check(&at("labels"), findings);
         findings.names(&at("roles"), &self.roles);
         findings.names(&at("include"), &self.include);
         findings.names(&at("exclude"), &self.exclude);

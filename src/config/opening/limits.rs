@@ -3,8 +3,8 @@
 use super::Comparison;
 use crate::limits::RuleMatch;
 use crate::{
-    ApprovalsConfig, BudgetConfig, ExternalPolicyConfig, LimitRule, LimitsConfig, OutboundConfig, PolicyConfig,
-    ProxyConfig, WebhookConfig,
+    ApprovalsConfig, BudgetConfig, ExternalPolicyConfig, FlowConfig, FlowHistoryConfig, FlowMode, HistoryScope,
+    LimitRule, LimitsConfig, OutboundConfig, PolicyConfig, ProxyConfig, WebhookConfig,
 };
 
 pub(super) fn limits(at: &mut Comparison<'_>, was: &LimitsConfig, is: &LimitsConfig) {
@@ -56,9 +56,14 @@ fn limit_rule(at: &mut Comparison<'_>, was: &LimitRule, is: &LimitRule) {
 
 /// The rules in the folder are compared where they are loaded.
 pub(super) fn policy(at: &mut Comparison<'_>, was: &PolicyConfig, is: &PolicyConfig) {
-    let PolicyConfig { directory, dangerous_roles, timeout_ms: _, external } = was;
+    let PolicyConfig { directory, dangerous_roles, timeout_ms: _, flow, external } = was;
     at.replaced("directory", directory, &is.directory);
     at.wider("dangerous_roles", dangerous_roles, &is.dangerous_roles);
+    at.rises("flow", flow, &is.flow, |mode| match mode {
+        FlowMode::Enforce => 0,
+        FlowMode::Observe => 1,
+        FlowMode::Off => 2,
+    });
     let Some(was) = external else { return };
     let ExternalPolicyConfig { url, timeout_ms: _, send_arguments } = was;
     match &is.external {
@@ -68,6 +73,12 @@ pub(super) fn policy(at: &mut Comparison<'_>, was: &PolicyConfig, is: &PolicyCon
         }
         None => at.add_if(true, "external.url", &Some(url.clone()), &None),
     }
+}
+
+pub(super) fn flow(at: &mut Comparison<'_>, was: &FlowConfig, is: &FlowConfig) {
+    let FlowConfig { history: FlowHistoryConfig { days, scope } } = was;
+    at.higher("history.days", days, &is.history.days);
+    at.rises("history.scope", scope, &is.history.scope, |scope| *scope == HistoryScope::Tenant);
 }
 
 pub(super) fn approvals(at: &mut Comparison<'_>, was: &ApprovalsConfig, is: &ApprovalsConfig) {

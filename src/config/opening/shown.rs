@@ -9,8 +9,8 @@ use url::Url;
 
 use crate::settings;
 use crate::{
-    AnonymousAccess, ApprovalRule, Identity, McpPrefix, McpShare, OutputCheck, Provider, ReloadMode, ResourceStatus,
-    RuleSubject, SearchProvider,
+    AnonymousAccess, ApprovalRule, FlowMode, HistoryScope, Identity, McpPrefix, McpShare, OutputCheck, Provider,
+    ReloadMode, ResourceStatus, RuleSubject, SearchProvider,
 };
 
 /// Longest text of a value, in characters.
@@ -52,7 +52,17 @@ macro_rules! shown_by_name {
 
 shown_as_written!(bool, u8, u16, u32, u64, usize, f64, Decimal);
 
-shown_by_name!(AnonymousAccess, Identity, McpPrefix, McpShare, ReloadMode, ResourceStatus, RuleSubject);
+shown_by_name!(
+    AnonymousAccess,
+    FlowMode,
+    HistoryScope,
+    Identity,
+    McpPrefix,
+    McpShare,
+    ReloadMode,
+    ResourceStatus,
+    RuleSubject
+);
 
 fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {

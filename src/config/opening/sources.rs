@@ -26,6 +26,7 @@ fn collection(at: &mut Comparison<'_>, was: &CollectionSettings, is: &Collection
         identity,
         exchange,
         category: _,
+        labels,
         base_cost_per_use,
         operations,
         tags,
@@ -57,6 +58,7 @@ fn collection(at: &mut Comparison<'_>, was: &CollectionSettings, is: &Collection
     at.below("credentials").in_both(credentials, &is.credentials, scheme);
     at.changed("identity", identity, &is.identity);
     self::exchange(at, exchange, &is.exchange);
+    at.altered("labels", labels.opens(&is.labels));
     at.lower("base_cost_per_use", base_cost_per_use, &is.base_cost_per_use);
     at.wider_choice("operations", operations, &is.operations);
     at.wider_choice("tags", tags, &is.tags);
@@ -225,7 +227,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     at.fewer("exclude", exclude, &is.exclude);
     at.set("trusted", *trusted, is.trusted);
     at.unset("disabled", *disabled, is.disabled);
-    at.fewer("labels", labels, &is.labels);
+    at.altered("labels", labels.opens(&is.labels));
     at.wider_choice("roles", roles, &is.roles);
     at.higher_or_gone("rate_limit", rate_limit, &is.rate_limit);
     at.lower("cost_per_use", cost_per_use, &is.cost_per_use);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Comparison, has_more};
 use crate::{
-    ApprovalRule, ComponentGrantsConfig, ComponentsConfig, OutputCheck, PythonToolsConfig, Secret, ToolOverride,
-    ToolsConfig, TransformConfig, TransformRule, WebFetchConfig, WebSearchConfig,
+    ApprovalRule, ComponentGrantsConfig, ComponentsConfig, Labels, OutputCheck, PythonToolsConfig, Secret,
+    SinkKindSetting, SinkSettings, ToolOverride, ToolsConfig, TransformConfig, TransformRule, WebFetchConfig,
+    WebSearchConfig,
 };
 
 pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig) {
@@ -39,6 +40,7 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         output_schema,
         roles,
         labels,
+        sink,
         dangerous,
         requires_auth,
         audit_arguments: _,
@@ -70,8 +72,10 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         (None, _) => false,
     };
     at.add_if(more_callers, "roles", roles, &is.roles);
-    let loses = labels.as_ref().is_some_and(|was| is.labels.as_ref().is_none_or(|is| has_more(is, was)));
-    at.add_if(loses, "labels", labels, &is.labels);
+    let none = Labels::default();
+    let opens = labels.as_ref().unwrap_or(&none).opens(is.labels.as_ref().unwrap_or(&none));
+    at.altered("labels", opens);
+    at.altered("sink", sink != &is.sink && sink_opens(sink.as_ref(), is.sink.as_ref()));
     at.rises("dangerous", dangerous, &is.dangerous, how_open);
     at.rises("requires_auth", requires_auth, &is.requires_auth, how_open);
     at.rises("approval", approval, &is.approval, |rule| match rule.unwrap_or_default() {
@@ -81,6 +85,11 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
     });
     let (needed, needed_is) = (approvals_needed.unwrap_or(1), is.approvals_needed.unwrap_or(1));
     at.lower("approvals_needed", &needed, &needed_is);
+}
+
+/// A sink that is set for the first time closes, unless it says that there is none.
+fn sink_opens(was: Option<&SinkSettings>, is: Option<&SinkSettings>) -> bool {
+    was.is_some() || is.is_some_and(|is| is.kind == SinkKindSetting::None)
 }
 
 /// The openness of a mark that a tool may have by itself.

@@ -223,6 +223,9 @@ fn every_rule_of_the_check_is_enforced() {
         ("limits: {max_concurrent_per_tool: 0}", "limits.max_concurrent_per_tool"),
         ("limits: {parallelism: 0}", "limits.parallelism"),
         ("tools: {overrides: {x: {approvals_needed: 3}}}", "tools.overrides.x.approvals_needed"),
+        ("tools: {overrides: {x: {labels: {authored: [a.b]}}}}", "tools.overrides.x.labels.authored[0]"),
+        ("tools: {overrides: {x: {sink: {kind: send, destination: [to]}}}}", "tools.overrides.x.sink.destination[0]"),
+        ("flow: {history: {days: 0}}", "flow.history.days"),
         ("secrets: {key: '00ff'}", "secrets.key"),
         (
             "secrets: {previous_key: '0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}",

@@ -23,6 +23,11 @@ pub struct CallOrigin {
     pub request: Option<Arc<ClientRequest>>,
     pub trace: Option<TraceParent>,
     pub session: Option<Arc<Session>>,
+    /// Where it is not the session: the run or conversation of an agent, or the session of an MCP client, among whose values its
+    /// result is.
+    pub values_of: Option<Arc<str>>,
+    /// `session_context.user_text`: the text of the user, as the client declares it.
+    pub user_text: Option<Arc<str>>,
     /// `session_context.user_id`: never an identity, only passed on and recorded.
     pub claimed_user: Option<String>,
     /// `session_context.prompt_params`, for adapters (E43).

@@ -16,7 +16,7 @@ use crate::transport::request_headers::MarkedArguments;
 use sekisho_calls::registry::lock::Pin;
 use sekisho_calls::registry::lock::injection_findings;
 use sekisho_calls::tool::{Executor, ToolDefinition, Unavailable};
-use sekisho_calls::tool::{Metadata, Parameters};
+use sekisho_calls::tool::{FlowMetadata, Metadata, Parameters};
 use sekisho_config::McpServerSettings;
 use sekisho_core::call::Upstream;
 use sekisho_core::error::Detail;
@@ -129,7 +129,8 @@ impl ListingPolicy<'_> {
             category: settings.category.clone(),
             author: self.server.to_owned(),
             source: source(self.server),
-            labels: settings.labels.clone(),
+            labels: settings.labels.0.names.clone().unwrap_or_default(),
+            flow: FlowMetadata { trusts_annotations: settings.trusted, ..FlowMetadata::of_source(&settings.labels.0) },
             timeout_seconds: settings.timeout_seconds,
             rate_limit: settings.rate_limit.unwrap_or(self.rate_limit),
             cost_per_use: settings.cost_per_use,

@@ -10,7 +10,7 @@ use super::Server;
 use super::catalogue::source;
 use sekisho_calls::registry::unknown_target;
 use sekisho_calls::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
-use sekisho_calls::tool::{Metadata, qualified_name};
+use sekisho_calls::tool::{FlowMetadata, Metadata, qualified_name};
 use sekisho_config::McpServerSettings;
 use sekisho_core::call::{Arguments, CallContext, CallKind, Caller, Stage, ToolOutput, Upstream};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -64,7 +64,8 @@ fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Exe
         category: settings.category.clone(),
         author: server.name().to_owned(),
         source: source(server.name()),
-        labels: settings.labels.clone(),
+        labels: settings.labels.0.names.clone().unwrap_or_default(),
+        flow: FlowMetadata::of_source(&settings.labels.0),
         timeout_seconds: settings.timeout_seconds,
         rate_limit: settings.rate_limit.unwrap_or(server.rate_limit),
         roles: settings.roles.clone(),

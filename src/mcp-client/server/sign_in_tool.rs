@@ -6,7 +6,9 @@ use serde_json::json;
 
 use super::Server;
 use super::catalogue::source;
-use sekisho_calls::tool::{Attempt, Effects, Execution, Executor, Metadata, ToolDefinition, qualified_name};
+use sekisho_calls::tool::{
+    Attempt, Effects, Execution, Executor, FlowMetadata, Metadata, ToolDefinition, qualified_name,
+};
 use sekisho_core::call::{Arguments, ToolOutput};
 use sekisho_core::error::CallError;
 use sekisho_user_tokens::{User, UserSource};
@@ -39,7 +41,8 @@ impl Server {
             category: settings.category.clone(),
             author: self.name().to_owned(),
             source: source(self.name()),
-            labels: settings.labels.clone(),
+            labels: settings.labels.0.names.clone().unwrap_or_default(),
+            flow: FlowMetadata { trusts_annotations: settings.trusted, ..FlowMetadata::of_source(&settings.labels.0) },
             timeout_seconds: settings.timeout_seconds,
             roles: settings.roles.clone(),
             owner: settings.owner.clone(),

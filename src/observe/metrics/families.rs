@@ -146,6 +146,8 @@ families! {
     approvals_pending: IntGauge = "approvals_pending" {},
     /// Callers that wait until their calls are approved.
     approval_waiters: IntGauge = "approval_waiters" {},
+    /// Calls of tools with effects that were judged by where their values come from: undisputed, asked or forbidden.
+    flow_calls: IntCounterVec = "flow_calls_total" { mode, judgement },
     /// Tasks of the asynchronous runtime that have not ended: connections, calls, sessions and background work.
     runtime_tasks: IntGauge = "runtime_tasks" {},
     /// Always 1; its labels describe the build, with the commit and its date where these are known.

@@ -130,6 +130,7 @@ const MOVES: &[Move] = &[
     (|m, _| m.approval(ApprovalEvent::Used), "approvals_total{event=\"used\"}"),
     (|m, _| m.set_approvals_pending(1), "approvals_pending"),
     (|m, _| m.waits_for_approval(1), "approval_waiters"),
+    (|m, _| m.flow(true, FlowEvent::Asked), "flow_calls_total{judgement=\"asked\",mode=\"enforce\"}"),
     (|m, _| m.large_result(LargeResultOutcome::Stored), "large_results_total{outcome=\"stored\"}"),
     (
         |m, _| {

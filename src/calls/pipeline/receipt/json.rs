@@ -10,7 +10,7 @@ use serde_json::Map;
 
 use super::Reply;
 use crate::budget::Left;
-use crate::tool::Tool;
+use crate::tool::{JudgedCall, Tool};
 use sekisho_core::call::{Stage, StageTimes};
 use sekisho_core::error::{CallError, Detail, NeededApproval, NeededSignIn};
 
@@ -126,6 +126,16 @@ pub(super) fn in_microseconds<S: Serializer>(times: &StageTimes, serializer: S) 
 /// The hash of the tool's input schema.
 pub(super) fn schema_hash<S: Serializer>(tool: &Option<Arc<Tool>>, serializer: S) -> Result<S::Ok, S::Error> {
     tool.as_ref().map(|tool| tool.input.hash()).serialize(serializer)
+}
+
+/// The questions about the call.
+pub(super) fn flow<S: Serializer>(judged: &Option<Arc<JudgedCall>>, serializer: S) -> Result<S::Ok, S::Error> {
+    judged.as_ref().map(|judged| judged.notes()).serialize(serializer)
+}
+
+/// Whether there is no question about the call.
+pub(super) fn is_undisputed(judged: &Option<Arc<JudgedCall>>) -> bool {
+    judged.as_ref().is_none_or(|judged| !judged.is_disputed())
 }
 
 /// Amounts are exact decimals inside the gateway; the specification has JSON numbers in replies.

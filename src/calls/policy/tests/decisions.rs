@@ -42,9 +42,11 @@ fn the_policy_input_is_a_contract() {
         as_task: false,
     };
     input::add_sent(&mut input, &SentCall { destination, arguments: &sent }).unwrap();
+    flow::add_to(&mut input, None).unwrap();
     let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
     insta::assert_json_snapshot!(input, {".call.id" => "[id]", ".call.parent" => "[id]"}, @r#"
     {
+      "argument_labels": {},
       "arguments": {
         "lines": [
           1,
@@ -61,6 +63,13 @@ fn the_policy_input_is_a_contract() {
         "parent": "[id]",
         "program": "abababababababababababababababababababababababababababababababab",
         "via": "sandbox"
+      },
+      "flow": {
+        "forbidden": [],
+        "mode": "off",
+        "questions": [],
+        "sink": null,
+        "untrusted": false
       },
       "kind": "tool",
       "metadata": {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::violation::SchemaViolation;
 use super::{InvalidSchema, Schema, coerce, lowering, violation};
-use crate::tool::{FilledIn, SentForm};
+use crate::tool::{FilledIn, JudgedCall, SentForm};
 use crate::transform::Transforms;
 use sekisho_core::call::Arguments;
 use sekisho_core::coercion::Coercion;
@@ -56,6 +56,8 @@ pub struct ValidArguments {
     is_filled_in: bool,
     coercions: Vec<Coercion>,
     findings: Vec<TransformFinding>,
+    /// Where they come from, if that is looked up.
+    judged: Option<Arc<JudgedCall>>,
 }
 
 /// Arguments in another form than the tool's own.
@@ -272,7 +274,7 @@ impl ValidArguments {
             Value::Object(members) => members,
             _ => Arguments::new(),
         };
-        Self { arguments, other_form: None, is_filled_in: false, coercions, findings: Vec::new() }
+        Self { arguments, other_form: None, is_filled_in: false, coercions, findings: Vec::new(), judged: None }
     }
 
     /// Writes the arguments in their sent form.
@@ -281,6 +283,16 @@ impl ValidArguments {
         let sent = form.sent(&self.arguments, &further);
         let is_other = sent != self.arguments;
         Self { other_form: is_other.then(|| Box::new(OtherForm { further, sent })), ..self }
+    }
+
+    /// The same, judged by where they come from.
+    pub(crate) fn judged(self, judged: JudgedCall) -> Self {
+        Self { judged: Some(Arc::new(judged)), ..self }
+    }
+
+    /// Where they come from, with the questions about them; `None` where that is not looked up.
+    pub fn judgement(&self) -> Option<&Arc<JudgedCall>> {
+        self.judged.as_ref()
     }
 
     /// By the names of the tool.

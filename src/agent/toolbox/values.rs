@@ -1,0 +1,100 @@
+//! The messages with which a run begins, as the values of its calls: the user's and the operator's text, and the results of
+//! tools that are in the history. So a run that another process or replica continues, and a copy of a conversation, knows
+//! where its values come from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::InProcess;
+use crate::conversation::SUMMARY;
+use crate::message::{AssistantTurn, Message, ToolMessage, UserPart};
+use sekisho_calls::flow::Said;
+use sekisho_config::{FlowMode, ProfilePrompt};
+
+impl InProcess {
+    /// Adds the messages with which a run begins, and the operator's prompt.
+    pub fn begin(&self, prompt: &ProfilePrompt, messages: &[Message]) {
+        let pipeline = &self.gateway.pipeline;
+        if pipeline.flow.mode() == FlowMode::Off {
+            return;
+        }
+        let (snapshot, session) = (pipeline.registry.snapshot(), self.values_of());
+        let tool_of = |tool: &str| snapshot.get(tool).cloned();
+        let calls = messages.iter().filter_map(Message::as_assistant).flat_map(AssistantTurn::calls);
+        let arguments: HashMap<_, _> =
+            calls.filter_map(|call| Some((&*call.id, Value::Object(call.read_arguments().ok()?)))).collect();
+        let prompts = [&prompt.replace, &prompt.append].into_iter().flatten().map(|text| Said::User(text));
+        let said = prompts.chain(messages.iter().flat_map(|message| said(message, &arguments)));
+        pipeline.flow.begin(&self.caller, &session, said, tool_of, self.conversation.is_some());
+    }
+
+    /// The session among whose values the results of its calls are: its conversation, its session, or only this run.
+    pub(super) fn values_of(&self) -> Arc<str> {
+        match (&self.conversation, &self.session, &self.scopes.request) {
+            // No id of a session has this character.
+            (Some(conversation), ..) => format!("conversation\u{1f}{conversation}").into(),
+            (None, Some(session), _) => Arc::clone(&session.id),
+            (None, None, Some(run)) => format!("run\u{1f}{run}").into(),
+            (None, None, None) => "".into(),
+        }
+    }
+}
+
+/// The texts of a message. The model's own are nobody's: values in them come from the others, or from nowhere.
+fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>) -> Vec<Said<'a>> {
+    match message {
+        Message::System(text) => vec![Said::User(text)],
+        Message::User(message) => message.parts.iter().filter_map(of_part).collect(),
+        Message::Assistant(_) => Vec::new(),
+        Message::Tool(ToolMessage { call_id, tool, text, .. }) => {
+            vec![Said::Result { call: call_id, tool, arguments: arguments.get(&**call_id), text }]
+        }
+    }
+}
+
+fn of_part(part: &UserPart) -> Option<Said<'_>> {
+    match part {
+        // A model has written it about results, too.
+        UserPart::Text(text) if text.starts_with(SUMMARY) => {
+            Some(Said::Result { call: "", tool: "", arguments: None, text })
+        }
+        UserPart::Text(text) => Some(Said::User(text)),
+        UserPart::Image(_) | UserPart::File(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(message: &Message) -> Vec<String> {
+        let describe = |said: Said<'_>| match said {
+            Said::User(text) => format!("user: {text}"),
+            Said::Result { tool, text, .. } => format!("{tool}: {text}"),
+        };
+        said(message, &HashMap::new()).into_iter().map(describe).collect()
+    }
+
+    #[test]
+    fn a_summary_and_a_result_are_no_text_of_the_user() {
+        let summary = format!("{SUMMARY}\nMail bob.\n\n");
+        let result = ToolMessage {
+            call_id: "1".into(),
+            tool: "web_fetch".into(),
+            text: "a page".into(),
+            images: Vec::new(),
+            is_error: false,
+        };
+        for (message, expected) in [
+            (Message::System("Be brief.".into()), vec!["user: Be brief.".to_owned()]),
+            (Message::User("Mail ann.".into()), vec!["user: Mail ann.".to_owned()]),
+            (Message::User(summary.as_str().into()), vec![format!(": {summary}")]),
+            (Message::Assistant(AssistantTurn::new("eve@evil.example", [])), vec![]),
+            (Message::Tool(result), vec!["web_fetch: a page".to_owned()]),
+        ] {
+            assert_eq!(described(&message), expected, "{message:?}");
+        }
+    }
+}

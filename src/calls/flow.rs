@@ -1,0 +1,284 @@
+//! Where the values of a session came from: after validation, the arguments of a call are judged against the values that
+//! went into its session, and against the destinations that are known from calls of before. The result of a call goes into
+//! the session with the labels of its tool.
+//!
+//! With `policy.flow: off` no session is kept, and nothing is looked up.
+
+mod history;
+mod report;
+mod sessions;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::tool::{JudgedCall, Tool, ValidArguments};
+use sekisho_config::{Config, FlowHistoryConfig, FlowMode};
+use sekisho_core::call::{CallContext, Caller};
+use sekisho_flow::{CallOrigin, Destination, Judgement, NothingKnown, Returned, ToolLabels, Trust};
+use sekisho_observe::metrics::{FlowEvent, Metrics};
+use sekisho_store::{Store, StoreError};
+
+pub use self::history::{ForgetDestinations, KnownDestination};
+pub use self::report::{FlowReport, ReportedQuestion};
+
+use self::history::History;
+use self::report::Observed;
+use self::sessions::{FlowSessions, SharedSession};
+
+/// The values of all sessions, and the known destinations.
+#[derive(Debug)]
+pub struct Flow {
+    settings: ArcSwap<Settings>,
+    sessions: FlowSessions,
+    history: History,
+    observed: Observed,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    mode: FlowMode,
+    history: FlowHistoryConfig,
+}
+
+/// A part of a conversation, as a run of an agent begins with it.
+#[derive(Debug, Clone, Copy)]
+pub enum Said<'a> {
+    /// By the user or the operator.
+    User(&'a str),
+    /// By a tool; `tool` is its name, and `arguments` those of the call, where they are known.
+    Result { call: &'a str, tool: &'a str, arguments: Option<&'a Value>, text: &'a str },
+}
+
+/// The end of a call.
+#[derive(Debug, Clone, Copy)]
+pub enum Ended<'a> {
+    /// The value and the text of its answer.
+    Answered { value: &'a Value, text: &'a str },
+    /// The message of a tool that failed.
+    Failed(&'a str),
+}
+
+impl Settings {
+    fn of(config: &Config) -> Self {
+        Self { mode: config.policy.flow, history: config.flow.history.clone() }
+    }
+}
+
+impl Flow {
+    pub fn new(config: &Config, store: &Store, metrics: Arc<Metrics>) -> Self {
+        Self {
+            settings: ArcSwap::from_pointee(Settings::of(config)),
+            sessions: FlowSessions::default(),
+            history: History::new(store.flow_destinations()),
+            observed: Observed::default(),
+            metrics,
+        }
+    }
+
+    pub fn reconfigure(&self, config: &Config) {
+        self.settings.store(Arc::new(Settings::of(config)));
+        if config.policy.flow == FlowMode::Off {
+            self.sessions.clear();
+        }
+    }
+
+    pub fn mode(&self) -> FlowMode {
+        self.settings.load().mode
+    }
+
+    /// Whether calls may need an approval because of their values.
+    pub fn asks(&self) -> bool {
+        self.mode() == FlowMode::Enforce
+    }
+
+    /// Valid arguments with the judgement of where they come from.
+    pub async fn judged(&self, call: &CallContext, tool: &Tool, arguments: ValidArguments) -> ValidArguments {
+        if self.mode() == FlowMode::Off {
+            return arguments;
+        }
+        // Boxed, to keep it out of the size of the future of a call where it is off.
+        let judged = Box::pin(self.judge(call, tool, &arguments)).await;
+        arguments.judged(judged)
+    }
+
+    async fn judge(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> JudgedCall {
+        let settings = self.settings.load_full();
+        let (labels, session) = (tool.labels(), self.sessions.of_call(call));
+        let arguments = Value::Object(arguments.as_map().clone());
+        let (first, has_untrusted) = {
+            let mut session = session.lock();
+            session.add_declared(call);
+            let judgement = session.values.judge(tool.name(), labels, &arguments, &NothingKnown);
+            (judgement, session.values.has_untrusted())
+        };
+        // Few calls have a destination that is in question: only then the store is asked.
+        let judgement = match first.questions.is_empty() {
+            true => first,
+            false => {
+                let destinations = destinations_of(&first);
+                let known = self.history.known(&settings.history, call, tool.name(), &destinations).await;
+                session.lock().values.judge(tool.name(), labels, &arguments, &known)
+            }
+        };
+        if !call.dry_run {
+            self.count(settings.mode, &session, call, tool, &judgement);
+        }
+        let sink = labels.sink.as_ref().map(|sink| sink.kind);
+        JudgedCall { mode: settings.mode, judgement, sink, has_untrusted }
+    }
+
+    /// Counts a judged call. A question is counted once in a session.
+    fn count(&self, mode: FlowMode, session: &SharedSession, call: &CallContext, tool: &Tool, judgement: &Judgement) {
+        if tool.labels().sink.is_none() && judgement.forbidden.is_empty() {
+            return;
+        }
+        let event = match (judgement.questions.is_empty(), judgement.forbidden.is_empty()) {
+            (_, false) => FlowEvent::Forbidden,
+            (false, true) => FlowEvent::Asked,
+            (true, true) => FlowEvent::Undisputed,
+        };
+        self.metrics.flow(mode == FlowMode::Enforce, event);
+        let is_first = event != FlowEvent::Undisputed && session.lock().is_first(tool.name(), judgement);
+        self.observed.count(call, tool.name(), judgement, is_first);
+    }
+
+    /// Adds the end of a call to its session, and learns its destinations, unless they are in question.
+    pub fn ended(&self, call: &CallContext, tool: &Tool, judged: Option<&JudgedCall>, ended: Ended<'_>) {
+        if call.dry_run || self.mode() == FlowMode::Off {
+            return;
+        }
+        let session = self.sessions.of_call(call);
+        // A local tool asserts nothing of its own: it works on values that are there.
+        let is_local = tool.is_local() && session.lock().values.has_untrusted();
+        let steered = is_local || judged.is_some_and(|judged| judged.judgement.is_steered());
+        let origin = CallOrigin { call: call.id.to_string(), tool: tool.name().to_owned(), steered };
+        let labels = tool.labels();
+        match ended {
+            Ended::Failed(message) => session.lock().values.add_result(&origin, labels, &message.into()),
+            Ended::Answered { value, text } => {
+                {
+                    let mut session = session.lock();
+                    session.values.add_result(&origin, labels, value);
+                    if says_more(text, value) {
+                        session.values.add_result(&origin, labels, &text.into());
+                    }
+                }
+                if let Some(judged) = judged {
+                    self.learn(call, tool, judged, &session);
+                }
+            }
+        }
+    }
+
+    /// A call with a question that was made although flow is enforced has an approval: nothing else gets to its end.
+    fn learn(&self, call: &CallContext, tool: &Tool, judged: &JudgedCall, session: &SharedSession) {
+        let (destinations, is_asked) = (destinations_of(&judged.judgement), !judged.judgement.questions.is_empty());
+        if judged.sink.is_none() || (is_asked && judged.mode != FlowMode::Enforce) {
+            return;
+        }
+        if is_asked {
+            session.lock().values.add_approved(tool.name(), &destinations);
+        }
+        self.history.learn(&self.settings.load().history, call, tool.name(), &destinations);
+    }
+
+    /// Adds the messages with which a run of an agent begins. With `replace`, the session has nothing else: the messages
+    /// are all that went into it.
+    pub fn begin<'a>(
+        &self,
+        caller: &Caller,
+        session: &Arc<str>,
+        said: impl IntoIterator<Item = Said<'a>>,
+        tool_of: impl Fn(&str) -> Option<Arc<Tool>>,
+        replace: bool,
+    ) {
+        if self.mode() == FlowMode::Off {
+            return;
+        }
+        let session = self.sessions.named(caller, session);
+        let mut session = session.lock();
+        if replace {
+            session.begin_anew();
+        }
+        for said in said {
+            match said {
+                Said::User(text) => session.values.add_user_text(text),
+                Said::Result { call, tool, arguments, text } => {
+                    let of_past = CallOrigin { call: call.to_owned(), tool: tool.to_owned(), ..CallOrigin::default() };
+                    session.add_past(of_past, tool_of(tool).as_deref(), arguments, text);
+                }
+            }
+        }
+    }
+
+    /// The number of sessions whose values are kept.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The questions since the gateway was started, of a tenant or of all.
+    pub fn report(&self, tenant: Option<&str>) -> FlowReport {
+        self.observed.report(self.mode(), tenant)
+    }
+
+    /// The known destinations of a tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn known(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
+        self.history.list(tenant, max).await
+    }
+
+    /// Removes destinations; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
+        self.history.forget(tenant, forget).await
+    }
+
+    /// Writes learnt destinations to the store, until the gateway closes.
+    pub async fn keep_history(self: Arc<Self>, closing: CancellationToken) {
+        self.history.keep(closing).await;
+    }
+
+    /// Removes destinations that are known no longer.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        self.history.sweep().await
+    }
+}
+
+/// The destinations of a call, and those in its content that are in question.
+fn destinations_of(judgement: &Judgement) -> Vec<Destination> {
+    let asked = judgement.questions.iter().map(|question| &question.destination);
+    let all: BTreeSet<_> = judgement.destinations.iter().chain(asked).cloned().collect();
+    all.into_iter().collect()
+}
+
+/// Whether a text has something that the value does not have.
+fn says_more(text: &str, value: &Value) -> bool {
+    match value {
+        Value::String(own) => own != text,
+        _ => !text.is_empty() && serde_json::from_str::<Value>(text).ok().as_ref() != Some(value),
+    }
+}
+
+/// The labels of results of which the tool is not known.
+fn untrusted() -> ToolLabels {
+    let returns = Returned {
+        trust: Trust::Untrusted,
+        has_lines: false,
+        secrecy: BTreeSet::new(),
+        authored: Vec::new(),
+        asserted: Vec::new(),
+    };
+    ToolLabels { returns, sink: None, why: Vec::new() }
+}
