@@ -19,6 +19,7 @@ mod conversations;
 mod core_dumps;
 mod explain;
 mod failure;
+mod flow;
 mod gateway_servers;
 mod import;
 mod keys;
@@ -218,6 +219,11 @@ enum Command {
         #[command(subcommand)]
         command: Option<results::ResultsCommand>,
     },
+    /// Show where the values of calls come from at a running gateway: labels of tools, questions, known destinations.
+    Flow {
+        #[command(subcommand)]
+        command: Option<flow::FlowCommand>,
+    },
     /// Show what is left of the limits of a running gateway.
     Limits {
         #[command(subcommand)]
@@ -309,6 +315,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "console")]
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
+        Command::Flow { command } => flow::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
         Command::Runs(command) => runs::run(&common, command),

@@ -4,6 +4,7 @@
 pub(super) mod calls;
 pub(super) mod cluster;
 pub(super) mod configuration;
+pub(super) mod flow;
 pub(super) mod keys;
 pub(super) mod limits;
 pub(super) mod lock;

@@ -54,6 +54,8 @@ pub enum EventKind {
     ApprovalExpired,
     /// The process of an approved call stopped before its answer.
     ApprovalOutcomeUnknown,
+    /// An administrator had known destinations forgotten.
+    DestinationsForgotten,
     /// A caller deleted a session of an interpreter.
     InterpreterSessionDeleted,
     /// A caller made copies of a session of an interpreter.

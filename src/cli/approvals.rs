@@ -163,6 +163,9 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         let (approver, at, reason) = (text(decision, "approver"), text(decision, "at"), text(decision, "reason"));
         present::line(&format!("{what} by {approver} at {at}: {reason}"));
     }
+    for question in approval["questions"].as_array().into_iter().flatten() {
+        present::line(&question_line(question));
+    }
     present::line("arguments:");
     let mut shown = present::json(&approval["arguments"]);
     for (title, member) in [("arguments that the approver wrote:", "changed_arguments"), ("sent:", "sent")] {
@@ -172,6 +175,18 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         }
     }
     shown
+}
+
+/// The value, and where it comes from.
+fn question_line(question: &Value) -> String {
+    let (argument, value, state) = (text(question, "argument"), text(question, "value"), text(question, "state"));
+    let (origin, sentence) = (&question["origin"], text(question, "sentence"));
+    let from = match text(origin, "tool") {
+        tool if tool.is_empty() => String::new(),
+        tool => format!(", from call {} of {tool}", text(origin, "call")),
+    };
+    let quoted = if sentence.is_empty() { String::new() } else { format!(": \"{sentence}\"") };
+    format!("{argument} = {value} is {state}{from}{quoted}")
 }
 
 fn decided(approval: &Value, as_json: bool) -> Exit {

@@ -67,6 +67,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Import { .. }
         | Command::Cluster { .. }
         | Command::Keys { .. }
+        | Command::Flow { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
         | Command::Runs(_)
@@ -128,7 +129,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 25] = [
+    const REMOTE: [&[&str]; 27] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -141,6 +142,8 @@ mod tests {
         &["approvals", "approve", "x"],
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
+        &["flow"],
+        &["flow", "forget", "--tool", "x"],
         &["limits", "show"],
         &["runs"],
         &["runs", "settle", "x", "--not-made"],

@@ -123,6 +123,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
                 h2 #reasons { (texts.get("approval-reasons")) }
                 ul.plain.notes { @for reason in &approval.reasons { li { (format::text(reason)) } } }
             }
+            @if !approval.questions.is_empty() { (questions(&texts, approval)) }
             (arguments(visit, approval))
             @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
             @if let Some(token) = &token { (forms(&texts, token, approval)) }
@@ -144,6 +145,27 @@ fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
             @if let Some(target) = &approval.target { div { dt { (texts.get("approval-target")) } dd { code { (format::text(target)) } } } }
             div { dt { (texts.get("approval-asked")) } dd { (format::moment(texts, &approval.created_at)) } }
             div { dt { (texts.get("approval-expires")) } dd { (format::moment(texts, &approval.expires_at)) } }
+        }
+    }
+}
+
+/// The values that strangers may have written, each with its sentence.
+fn questions(texts: &Texts, approval: &ApprovalBody) -> Markup {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    html! {
+        section aria-labelledby="questions" {
+            h2 #questions { (texts.get("approval-questions")) }
+            @for question in &approval.questions {
+                p {
+                    code { (format::text(&text(&question["argument"]))) } " "
+                    code { (format::text(&text(&question["value"]))) } " "
+                    span.quiet { (format::text(&text(&question["new"]))) }
+                }
+                @if question["sentence"].is_string() {
+                    blockquote { (format::text(&text(&question["sentence"]))) }
+                    p.quiet { code { (format::text(&text(&question["origin"]["tool"]))) " " (format::text(&text(&question["origin"]["call"]))) } }
+                }
+            }
         }
     }
 }

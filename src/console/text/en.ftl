@@ -594,6 +594,7 @@ approval-given = { $given } of { $needed } approvals
 approval-person = Person
 approval-target = Resource or prompt
 approval-reasons = Why a person must decide
+approval-questions = Values that strangers may have written
 approval-arguments-help = Characters that hide others are escaped. What the policies mask has its length and SHA-256 instead.
 approval-changed = The approver put these in their place:
 approval-sent = This is sent. Arguments are in it where their names or values differ from those above:

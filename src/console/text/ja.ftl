@@ -540,6 +540,7 @@ approval-given = 承認 { $given } / { $needed }
 approval-person = 利用者
 approval-target = リソースまたはプロンプト
 approval-reasons = 人の判断が必要な理由
+approval-questions = 第三者が書いた可能性のある値
 approval-arguments-help = 見えない文字はエスケープされます。ポリシーが隠す値は長さと SHA-256 だけを表示します。
 approval-changed = 承認者が次の引数に変更しました：
 approval-sent = 実際に送信される内容です。名前または値が上と異なる引数だけを表示します：

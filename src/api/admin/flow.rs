@@ -1,0 +1,249 @@
+//! `/admin/flow`: the labels of tools, the questions since the start, and the destinations that are known.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::recorded;
+use crate::body::FromAdministrator;
+use crate::documentation::ReplyBody;
+use crate::list::{Page, PageQuery};
+use crate::parameters::Parameters;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_audit::EventKind;
+use sekisho_calls::flow::{FlowReport, ForgetDestinations, KnownDestination, ReportedQuestion};
+use sekisho_calls::tool::Tool;
+use sekisho_config::FlowMode;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
+
+/// Maximum destinations of an answer.
+const MAX_SHOWN: usize = 500;
+
+/// The labels of one tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowToolBody {
+    tool: String,
+    /// Whether strangers can write its results: `trusted` or `untrusted`.
+    trust: &'static str,
+    /// The names of the secrets that its results are.
+    secrecy: Vec<String>,
+    /// The effect of its calls: `send`, `pay`, `delete`, `publish`, `fetch` or `write`; absent for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sink: Option<&'static str>,
+    /// A sentence for each decision.
+    why: Vec<String>,
+}
+
+/// The questions since the gateway was started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowReportBody {
+    #[schema(value_type = String)]
+    mode: FlowMode,
+    /// RFC 3339. Of this replica, where there are several.
+    since: String,
+    /// Calls of tools with effects.
+    calls: u64,
+    /// Of these the calls about which a person is asked, or would be. Equal questions of a session are one.
+    asked: u64,
+    /// The most frequent first; 500 at most.
+    questions: Vec<FlowQuestionBody>,
+}
+
+/// Equal questions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowQuestionBody {
+    tenant: String,
+    tool: String,
+    /// JSON Pointer; empty for the call as a whole.
+    argument: String,
+    /// `untrusted`, `unknown`, or `secret` for a secret that may not leave.
+    state: String,
+    /// The tool whose result has the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    count: u64,
+    /// The id of the last call with it.
+    last_call: String,
+}
+
+/// The destinations that are known.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowDestinationList {
+    /// Those that were used last first; 500 at most.
+    destinations: Vec<FlowDestinationBody>,
+}
+
+/// A destination that is known. It is stored as a hash.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowDestinationBody {
+    /// Empty for a host: it is known for all tools.
+    tool: String,
+    /// The argument that named it; empty for a call of the tool itself.
+    argument: String,
+    /// The caller for whom it is known; absent: all of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<String>,
+    first_seen: String,
+    last_seen: String,
+    expires_at: String,
+}
+
+/// Which destinations are forgotten: those for which all members hold that are set, of which one must be.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ForgetBody {
+    /// Of calls of this tool.
+    tool: Option<String>,
+    /// A mail address, host, account or other destination, as a call names it.
+    destination: Option<String>,
+    /// RFC 3339: those that were reached for the first time at this moment or later.
+    #[schema(format = DateTime)]
+    since: Option<String>,
+    /// All of the tenant.
+    all: bool,
+    /// By default the administrator's. Another one only for administrators of the tenant `default`.
+    tenant: Option<String>,
+}
+
+/// The number of destinations that were forgotten.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Forgotten {
+    forgotten: u64,
+}
+
+/// The labels of the tools that the caller may see, in the order of their names.
+#[utoipa::path(get, path = "/admin/flow/tools", operation_id = "listFlowTools", tag = "operation", params(PageQuery),
+    responses((status = 200, body = Page<FlowToolBody>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn tools(
+    meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
+    let limit = query.limit()?;
+    let after = query.after.as_deref().unwrap_or_default();
+    let usable = gateway.pipeline.tools_for(&meta.caller);
+    let mut tools: Vec<_> = usable.visible().map(|(tool, _)| tool).filter(|tool| tool.name() > after).collect();
+    tools.sort_by(|one, other| one.name().cmp(other.name()));
+    tools.truncate(limit + 1);
+    let page = Page::from_read(tools, limit, |tool| tool.name().to_owned());
+    Ok(reply::json(StatusCode::OK, &page.map(|tool| FlowToolBody::of(tool))))
+}
+
+/// The questions since the gateway was started: those that a person was asked, or with `policy.flow: observe` would have been
+/// asked. Of the caller's tenant; for administrators of the tenant `default`, of all tenants.
+#[utoipa::path(get, path = "/admin/flow", operation_id = "getFlowReport", tag = "operation",
+    responses((status = 200, body = FlowReportBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn report(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    meta.caller.require_administrator()?;
+    let tenant = (!meta.caller.administers_shared()).then_some(&*meta.caller.tenant);
+    Ok(reply::json(StatusCode::OK, &FlowReportBody::of(gateway.pipeline.flow.report(tenant))))
+}
+
+/// The destinations that are known for callers of the administrator's tenant.
+#[utoipa::path(get, path = "/admin/flow/destinations", operation_id = "listFlowDestinations", tag = "operation",
+    responses((status = 200, body = FlowDestinationList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn destinations(
+    meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+) -> Result<Response, ErrorReply> {
+    meta.caller.require_administrator()?;
+    let known = gateway.pipeline.flow.known(&meta.caller.tenant, MAX_SHOWN).await.map_err(CallError::from)?;
+    let destinations = known.into_iter().map(FlowDestinationBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &FlowDestinationList { destinations }))
+}
+
+/// Forgets destinations: calls that go there are asked about again.
+#[utoipa::path(post, path = "/admin/flow/forget", operation_id = "forgetFlowDestinations", tag = "operation",
+    request_body = ForgetBody,
+    responses((status = 200, body = Forgotten), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn forget(
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { meta, body, .. }: FromAdministrator<ForgetBody>,
+) -> Result<Response, ErrorReply> {
+    let tenant = body.tenant_for(&meta.caller)?;
+    let (forget, service) = (body.wanted()?, Arc::clone(&gateway));
+    let subject = tenant.clone();
+    let change = async move { service.pipeline.flow.forget(&tenant, &forget).await.map_err(CallError::from) };
+    let forgotten = recorded(&gateway, &meta, EventKind::DestinationsForgotten, &subject, change).await?;
+    Ok(reply::json(StatusCode::OK, &Forgotten { forgotten }))
+}
+
+impl FlowToolBody {
+    fn of(tool: &Tool) -> Self {
+        let labels = tool.labels();
+        Self {
+            tool: tool.name().to_owned(),
+            trust: labels.returns.trust.into(),
+            secrecy: labels.returns.secrecy.iter().cloned().collect(),
+            sink: labels.sink.as_ref().map(|sink| sink.kind.into()),
+            why: labels.why.clone(),
+        }
+    }
+}
+
+impl FlowReportBody {
+    fn of(report: FlowReport) -> Self {
+        let FlowReport { mode, since, calls, asked, questions } = report;
+        let questions = questions.into_iter().take(MAX_SHOWN).map(FlowQuestionBody::from).collect();
+        Self { mode, since: since.to_string(), calls, asked, questions }
+    }
+}
+
+impl From<ReportedQuestion> for FlowQuestionBody {
+    fn from(question: ReportedQuestion) -> Self {
+        let ReportedQuestion { tenant, tool, argument, state, from, count, last_call } = question;
+        Self { tenant, tool, argument, state, from, count, last_call }
+    }
+}
+
+impl From<KnownDestination> for FlowDestinationBody {
+    fn from(known: KnownDestination) -> Self {
+        let KnownDestination { tool, member, caller, first_seen, last_seen, expires } = known;
+        let [first_seen, last_seen, expires_at] = [first_seen, last_seen, expires].map(|moment| moment.to_string());
+        Self { tool, argument: member, caller, first_seen, last_seen, expires_at }
+    }
+}
+
+impl ForgetBody {
+    /// # Errors
+    /// `denied`: the caller does not administer the tenant.
+    fn tenant_for(&self, caller: &Caller) -> Result<String, CallError> {
+        let tenant = self.tenant.clone().unwrap_or_else(|| caller.tenant.to_string());
+        if tenant == *caller.tenant || caller.administers(&tenant) {
+            return Ok(tenant);
+        }
+        let message =
+            "this requires the role `admin` in that tenant, or in the tenant `default`; use a key that has it";
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// # Errors
+    /// `invalid_request`: no member is set, or `since` is no moment.
+    fn wanted(self) -> Result<ForgetDestinations, CallError> {
+        let Self { tool, destination, since, all, tenant: _ } = self;
+        let since = since
+            .map(|text| text.parse::<Timestamp>())
+            .transpose()
+            .map_err(|_| invalid("`since` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z"))?;
+        let forget = ForgetDestinations { tool, destination, since, all };
+        if forget == ForgetDestinations::default() {
+            return Err(invalid(
+                "set `tool`, `destination` or `since`, or `all: true` for all destinations of the tenant",
+            ));
+        }
+        Ok(forget)
+    }
+}
+
+fn invalid(message: &str) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
