@@ -52,6 +52,7 @@ mod egress;
 mod examples;
 mod extended;
 mod files;
+mod flow;
 mod hooks;
 mod httpbin;
 mod https;

@@ -73,10 +73,10 @@ const PAGES: [(&str, &str); 26] = [
 ];
 
 /// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, run,
-/// Python functions), `hooks.rs`, `issuers.rs` and
+/// Python functions), `flow.rs`, `hooks.rs`, `issuers.rs` and
 /// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 13] = [
+const TESTED_ELSEWHERE: [&str; 14] = [
     "SUMMARY.md",
     "approvals.md",
     "architecture.md",
@@ -85,6 +85,7 @@ const TESTED_ELSEWHERE: [&str; 13] = [
     "code-mode.md",
     "components.md",
     "deployment.md",
+    "flow.md",
     "hooks.md",
     "identity.md",
     "python-tools.md",

@@ -9,6 +9,7 @@ mod code_mode;
 mod command;
 mod console;
 mod examples;
+mod flow;
 mod isolation;
 mod load;
 mod profiles;
