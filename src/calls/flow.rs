@@ -147,8 +147,16 @@ impl Flow {
         self.observed.count(call, tool.name(), judgement, is_first);
     }
 
-    /// Adds the end of a call to its session, and learns its destinations, unless they are in question.
-    pub fn ended(&self, call: &CallContext, tool: &Tool, judged: Option<&JudgedCall>, ended: Ended<'_>) {
+    /// Adds the end of a call to its session, and learns its destinations, unless they are in question. `made_by`: the tool
+    /// whose labels the result has, which is another one for a stored result.
+    pub fn ended(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        made_by: &Tool,
+        judged: Option<&JudgedCall>,
+        ended: Ended<'_>,
+    ) {
         if call.dry_run || self.mode() == FlowMode::Off {
             return;
         }
@@ -156,8 +164,8 @@ impl Flow {
         // A local tool asserts nothing of its own: it works on values that are there.
         let is_local = tool.is_local() && session.lock().values.has_untrusted();
         let steered = is_local || judged.is_some_and(|judged| judged.judgement.is_steered());
-        let origin = CallOrigin { call: call.id.to_string(), tool: tool.name().to_owned(), steered };
-        let labels = tool.labels();
+        let origin = CallOrigin { call: call.id.to_string(), tool: made_by.name().to_owned(), steered };
+        let labels = made_by.labels();
         match ended {
             Ended::Failed(message) => session.lock().values.add_result(&origin, labels, &message.into()),
             Ended::Answered { value, text } => {

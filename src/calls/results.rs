@@ -65,6 +65,8 @@ pub trait ToolAccess: fmt::Debug + Send + Sync {
 /// A stored result, opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedResult {
+    /// The tool that made it.
+    pub tool: String,
     pub kind: ResultKind,
     pub text: String,
 }
@@ -175,7 +177,7 @@ impl Results {
         let sealed = self.sealed_text(stored.content).await?;
         let text = self.sealer.open(sealed_for(&call.caller), &sealed).map_err(CallError::internal)?;
         let kind = ResultKind::of_content_type(&stored.content_type);
-        Ok(OpenedResult { kind, text: String::from_utf8(text).map_err(CallError::internal)? })
+        Ok(OpenedResult { tool: stored.tool, kind, text: String::from_utf8(text).map_err(CallError::internal)? })
     }
 
     /// At most so many results that the caller may read, of all its sessions, the latest first. `before`: the moment and handle of

@@ -35,7 +35,7 @@ pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
 pub use self::queue_time::QueueTime;
-pub use self::result_handles::{READ_RESULT, ResultHandles};
+pub use self::result_handles::{READ_RESULT, RESULT_TOOL, ResultHandles};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};

@@ -222,6 +222,7 @@ impl Context {
         let mut call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
         call.body.memory.clone_from(&self.memory);
         call.origin.trace = passed_on::trace(&self.meta).or(call.origin.trace);
+        call.origin.user_text = passed_on::user_text(&self.meta);
         call.client.meta = passed_on::meta(&self.meta);
         StartedRequest {
             running: RunningRequest { work: work(self, call, client), client_events },

@@ -27,7 +27,7 @@ impl Pipeline {
         let outcome =
             AssertUnwindSafe(self.run(call, arguments, &mut scope, recorded)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
-        scope.add_to_session(&self.flow, &outcome);
+        scope.add_to_session(&self.flow, &self.registry, &outcome);
         scope.settle(outcome).await
     }
 }

@@ -22,7 +22,9 @@ use crate::registry::Registry;
 use crate::tool::{Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
 use sekisho_config::AuditArguments;
-use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
+use sekisho_core::call::{
+    Arguments, CallContext, ClientRequest, RESULT_TOOL, SendingState, Stage, ToolOutput, TraceParent,
+};
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
 use sekisho_core::json;
 use sekisho_core::record::{CallSummary, KeptArguments};
@@ -204,16 +206,22 @@ impl CallScope<'_> {
         self.record(Stage::Execute, result)
     }
 
-    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed.
-    pub(super) fn add_to_session(&self, flow: &Flow, outcome: &Result<Accepted, CallError>) {
+    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed. A stored result is that of
+    /// the tool that made it.
+    pub(super) fn add_to_session(&self, flow: &Flow, registry: &Registry, outcome: &Result<Accepted, CallError>) {
         let Some(tool) = &self.receipt.schema else { return };
-        let ended = match outcome {
-            Ok(Accepted { answer, .. }) => Ended::Answered { value: tool.value_of(&answer.output), text: &answer.text },
+        let (ended, metadata) = match outcome {
+            Ok(Accepted { answer, .. }) => {
+                (Ended::Answered { value: tool.value_of(&answer.output), text: &answer.text }, Some(&answer.metadata))
+            }
             // Other refusals have no text from outside.
-            Err(error) if error.stage() == Some(Stage::Execute) => Ended::Failed(error.message()),
+            Err(error) if error.stage() == Some(Stage::Execute) => (Ended::Failed(error.message()), None),
             Err(_) => return,
         };
-        flow.ended(self.call, tool, self.receipt.judged.as_deref(), ended);
+        let metadata = metadata.filter(|_| tool.metadata.reads_results());
+        let made_by = metadata.and_then(|metadata| metadata.get(RESULT_TOOL)?.as_str());
+        let made_by = made_by.and_then(|name| registry.snapshot().get(name).cloned());
+        flow.ended(self.call, tool, made_by.as_ref().unwrap_or(tool), self.receipt.judged.as_deref(), ended);
     }
 
     /// Keeps the reserved amount until the call has ended.

@@ -69,7 +69,10 @@ async fn a_result_is_read_by_its_caller_in_its_session_alone() {
     let large = LargeResult::new(&json!({"rows": [1, 2]}), "");
     assert!(keep(&results, &ann(Some("s")), &large).await);
     let read = results.read(&ann(Some("s")), &large.handle).await.unwrap();
-    assert_eq!(read, OpenedResult { kind: ResultKind::Json, text: r#"{"rows":[1,2]}"#.into() });
+    assert_eq!(
+        read,
+        OpenedResult { tool: "tool".to_owned(), kind: ResultKind::Json, text: r#"{"rows":[1,2]}"#.into() }
+    );
     let again = results_for(&store, Only("tool"));
     assert_eq!(
         again.read(&ann(Some("s")), &large.handle).await.unwrap(),

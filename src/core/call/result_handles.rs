@@ -5,6 +5,9 @@ use std::sync::Arc;
 /// The built-in tool that reads stored results.
 pub const READ_RESULT: &str = "read_result";
 
+/// The tool that made a stored result, in the metadata of what `read_result` answers.
+pub const RESULT_TOOL: &str = "tool";
+
 /// A result that is too large for the model is stored, and answered by a preview with its handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultHandles {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::json_query::{self, MAX_QUERY_BYTES};
 use super::read_arguments;
@@ -16,7 +16,7 @@ use super::side_thread::{SideThreads, Stop};
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 use sekisho_config::AuditArguments;
-use sekisho_core::call::{Arguments, READ_RESULT, Via};
+use sekisho_core::call::{Arguments, READ_RESULT, RESULT_TOOL, ToolOutput, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_guest_protocol::MAX_VALUE_BYTES;
 
@@ -146,6 +146,7 @@ impl Executor for ReadResult {
             }
             let part = Part { query, grep: grep.as_deref().map(compiled).transpose()?, offset, limit };
             let result = self.results.read(attempt.call, &handle).await?;
+            let metadata = Map::from_iter([(RESULT_TOOL.to_owned(), result.tool.clone().into())]);
             let max_bytes = match &attempt.call.origin.handles {
                 Some(handles) => handles.max_inline_bytes.min(max_text_bytes()),
                 None => MAX_PAGE_BYTES,
@@ -155,7 +156,8 @@ impl Executor for ReadResult {
                 true => page::whole(result),
                 false => page::read(&result, &part, bounds, stop),
             };
-            self.threads.run(attempt.deadline, read).await.map(Into::into)
+            let value = self.threads.run(attempt.deadline, read).await?;
+            Ok(ToolOutput { metadata, ..ToolOutput::from(value) })
         })
     }
 }
