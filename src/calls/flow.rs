@@ -27,7 +27,7 @@ pub use self::report::{FlowReport, ReportedQuestion};
 
 use self::history::History;
 use self::report::Observed;
-use self::sessions::{FlowSessions, SharedSession};
+use self::sessions::{FlowSessions, SharedSession, id_of};
 
 /// The values of all sessions, and the known destinations.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Flow {
         Self {
             settings: ArcSwap::from_pointee(Settings::of(config)),
             sessions: FlowSessions::default(),
-            history: History::new(store.flow_destinations()),
+            history: History::new(store),
             observed: Observed::default(),
             metrics,
         }
@@ -109,6 +109,9 @@ impl Flow {
     async fn judge(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> JudgedCall {
         let settings = self.settings.load_full();
         let (labels, session) = (tool.labels(), self.sessions.of_call(call));
+        if labels.sink.is_some() && session.lock().is_to_check() {
+            self.check(call, &session).await;
+        }
         let arguments = Value::Object(arguments.as_map().clone());
         let (first, has_untrusted) = {
             let mut session = session.lock();
@@ -130,6 +133,13 @@ impl Flow {
         }
         let sink = labels.sink.as_ref().map(|sink| sink.kind);
         JudgedCall { mode: settings.mode, judgement, sink, has_untrusted }
+    }
+
+    /// Looks up whether the session has read text of strangers elsewhere.
+    async fn check(&self, call: &CallContext, session: &SharedSession) {
+        if self.history.is_marked(&call.caller, id_of(call)).await {
+            session.lock().add_lost();
+        }
     }
 
     /// Counts a judged call. A question is counted once in a session.
@@ -180,6 +190,9 @@ impl Flow {
                     self.learn(call, tool, judged, &session);
                 }
             }
+        }
+        if session.lock().is_to_mark() {
+            self.history.mark(&call.caller, id_of(call));
         }
     }
 

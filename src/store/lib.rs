@@ -15,6 +15,7 @@ mod conversation_titles;
 mod conversations;
 mod error;
 mod flow_destinations;
+mod flow_sessions;
 mod idempotency;
 mod interpreter_sessions;
 mod location;
@@ -88,6 +89,7 @@ pub use self::error::StoreError;
 pub use self::flow_destinations::{
     FlowDestination, FlowDestinationStore, MAX_DESTINATIONS_OF_TENANT, StoredFlowDestination,
 };
+pub use self::flow_sessions::{FlowSession, FlowSessionStore, MAX_SESSIONS_OF_CALLER};
 pub use self::idempotency::{
     IdempotencyRecord, IdempotencyStore, KeptReply, OpenRecord, OwnedRecords, RecordFence, RecordOwner,
     RecordedOutcome, StartedCall,

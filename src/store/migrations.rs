@@ -43,7 +43,7 @@ const FILES: &[(&str, &str)] = &[
     ("creators of keys", include_str!("migrations/0030_creators_of_keys.sql")),
     ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
     ("work", include_str!("migrations/0032_work.sql")),
-    ("known destinations", include_str!("migrations/0033_flow_destinations.sql")),
+    ("flow of values", include_str!("migrations/0033_flow_destinations.sql")),
 ];
 
 /// The version that this program knows.

@@ -2,9 +2,9 @@
 
 use super::{
     ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
-    FlowDestinationStore, IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore, PermitStore, PlanStore,
-    ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore,
-    Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
+    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore,
+    PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore,
+    ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
 };
 
 impl Store {
@@ -41,6 +41,11 @@ impl Store {
     /// Destinations that are known from calls of before.
     pub fn flow_destinations(&self) -> FlowDestinationStore {
         FlowDestinationStore(self.clone())
+    }
+
+    /// Sessions that have read text of strangers.
+    pub fn flow_sessions(&self) -> FlowSessionStore {
+        FlowSessionStore(self.clone())
     }
 
     /// Calls with an idempotency key.

@@ -135,6 +135,17 @@ async fn a_known_destination_outlives_the_gateway() {
 }
 
 #[tokio::test]
+async fn a_session_that_has_read_a_page_is_asked_after_a_restart_too() {
+    let app = app("enforce").await;
+    read(&app, "s").await;
+    let app = in_directory(app.stop().await, "enforce", "").await;
+    let (status, refused) = send(&app, "s", EVE).await;
+    assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "approval_required"), "{refused}");
+    assert_eq!(send(&app, "s", BOB).await.0, StatusCode::OK, "the user names it");
+    assert_eq!(send(&app, "other", EVE).await.0, StatusCode::OK, "nothing was read there");
+}
+
+#[tokio::test]
 async fn a_secret_is_refused_and_observing_only_records() {
     let app = app("enforce").await;
     assert_eq!(answer(call(&app, "s", "get_salaries", &json!({}))).await.0, StatusCode::OK);

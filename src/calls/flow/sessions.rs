@@ -4,9 +4,11 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::untrusted;
 use crate::tool::Tool;
@@ -23,6 +25,15 @@ const MAX_SESSIONS_OF_CALLER: usize = 250;
 
 /// Sessions whose values were removed and that are known by name: one of them begins as if text of strangers were in it.
 const MAX_REMOVED: usize = 10_000;
+
+/// How long a session that has read no text of strangers here is not looked up again.
+const CHECKS: Duration = Duration::from_secs(5);
+
+/// How long a session that has is not marked again.
+const MARKS: Duration = Duration::from_secs(86_400);
+
+/// Ends the kind of a session whose messages are read again by each of its runs: it is not marked.
+const OF_MESSAGES: char = '\u{1f}';
 
 /// Maximum questions of a session that are counted once.
 const MAX_COUNTED: usize = 200;
@@ -48,6 +59,11 @@ pub(super) struct FlowSession {
     declared: u64,
     /// Hashes of the questions that were counted.
     counted: HashSet<u64>,
+    /// Its messages are read again by each of its runs.
+    is_of_messages: bool,
+    /// When it was looked up, and marked.
+    checked: Option<Instant>,
+    marked: Option<Instant>,
 }
 
 impl Default for FlowSessions {
@@ -59,9 +75,7 @@ impl Default for FlowSessions {
 impl FlowSessions {
     /// The session of a call.
     pub(super) fn of_call(&self, call: &CallContext) -> SharedSession {
-        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
-        let session = call.origin.session.as_ref().map(|session| &session.id);
-        self.named(&call.caller, call.origin.values_of.as_ref().or(session).unwrap_or(&NONE))
+        self.named(&call.caller, id_of(call))
     }
 
     pub(super) fn named(&self, caller: &Caller, id: &Arc<str>) -> SharedSession {
@@ -74,7 +88,7 @@ impl FlowSessions {
             return session;
         }
         let was_removed = removed.iter().any(|known| *known == key);
-        let session = Arc::new(Mutex::new(FlowSession::new(was_removed)));
+        let session = Arc::new(Mutex::new(FlowSession::new(id, was_removed)));
         let is_idle = |_: &Key, session: &SharedSession| Arc::strong_count(session) == 1;
         let added = self.open.insert(&caller.owner, key.clone(), Arc::clone(&session), is_idle);
         let gone = match added {
@@ -99,20 +113,53 @@ impl FlowSessions {
     }
 }
 
+/// The id of the session of a call; an empty one is of the calls without a session.
+pub(super) fn id_of(call: &CallContext) -> &Arc<str> {
+    static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
+    let session = call.origin.session.as_ref().map(|session| &session.id);
+    call.origin.values_of.as_ref().or(session).unwrap_or(&NONE)
+}
+
 impl FlowSession {
     /// `was_removed`: it had values before, which are not known any more.
-    fn new(was_removed: bool) -> Self {
-        let mut session = Self::default();
+    fn new(id: &str, was_removed: bool) -> Self {
+        let mut session = Self { is_of_messages: id.contains(OF_MESSAGES), ..Self::default() };
         if was_removed {
-            let text = "The earlier results of this session are not kept any more.";
-            session.values.add_result(&CallOrigin::default(), &untrusted(), &text.into());
+            session.add_lost();
         }
         session
     }
 
+    /// It had values that are not known any more.
+    pub(super) fn add_lost(&mut self) {
+        let text = "The earlier results of this session are not kept any more.";
+        self.values.add_result(&CallOrigin::default(), &untrusted(), &text.into());
+    }
+
+    /// Whether to look up if it has read text of strangers elsewhere: at times, while it has not here.
+    pub(super) fn is_to_check(&mut self) -> bool {
+        let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECKS);
+        let is_to_check = is_old && !self.is_of_messages && !self.values.has_untrusted();
+        if is_to_check {
+            self.checked = Some(Instant::now());
+        }
+        is_to_check
+    }
+
+    /// Whether to mark that it has read text of strangers.
+    pub(super) fn is_to_mark(&mut self) -> bool {
+        let is_old = self.marked.is_none_or(|marked| marked.elapsed() >= MARKS);
+        let is_to_mark = is_old && !self.is_of_messages && self.values.has_untrusted();
+        if is_to_mark {
+            self.marked = Some(Instant::now());
+        }
+        is_to_mark
+    }
+
     /// The session has no values any more.
     pub(super) fn begin_anew(&mut self) {
-        *self = Self { counted: std::mem::take(&mut self.counted), ..Self::default() };
+        let (counted, is_of_messages) = (std::mem::take(&mut self.counted), self.is_of_messages);
+        *self = Self { counted, is_of_messages, ..Self::default() };
     }
 
     /// Adds a result of the past. As of a call that is made now, what untrusted text may have selected asserts nothing.

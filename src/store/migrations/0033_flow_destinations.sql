@@ -12,3 +12,12 @@ CREATE TABLE flow_destinations (
 );
 CREATE INDEX flow_destinations_by_expiry ON flow_destinations (expires);
 CREATE INDEX flow_destinations_by_use ON flow_destinations (tenant, last_seen);
+
+-- Sessions that have read text of strangers.
+CREATE TABLE flow_sessions (
+    caller_key TEXT   NOT NULL,
+    digest     TEXT   NOT NULL, -- SHA-256 of the id
+    expires    BIGINT NOT NULL,
+    PRIMARY KEY (caller_key, digest)
+);
+CREATE INDEX flow_sessions_by_expiry ON flow_sessions (expires);
