@@ -21,7 +21,7 @@ use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::approval::Judgement;
-use sekisho_core::error::CallError;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_store::ApprovalFilter;
 
@@ -53,7 +53,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &ApprovalList { page, approvals }))
 }
 
-/// Shows one approval; an approver sees the arguments of the call too.
+/// Shows one approval; an approver sees the arguments of the call too, and the others of its run or session that wait.
 #[utoipa::path(get, path = "/approvals/{id}", operation_id = "getApproval", tag = "approvals", params(("id" = String, Path)),
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show(
@@ -62,21 +62,20 @@ pub(super) async fn show(
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
     let (approval, sees_arguments) = gateway.approvals().find(&meta.caller, &id).await?;
-    let mut body = ApprovalBody::of(&gateway, &approval);
-    if sees_arguments {
-        let approvals = &gateway.pipeline.approvals;
-        // Without the key that sealed them, the rest is shown still; the call cannot be approved then.
-        let report = |error: &CallError| tracing::error!(%id, cause = error.cause(), "the arguments cannot be opened");
-        body.arguments = approvals.shown_arguments(&approval).inspect_err(report).ok();
-        body.sent = approvals.shown_sent(&approval).inspect_err(report).ok().flatten();
-        body.questions = approvals.shown_questions(&approval).inspect_err(report).unwrap_or_default();
-        body.changed_arguments = approvals.shown_changed_arguments(&approval).inspect_err(report).ok().flatten();
-        body.arguments_sha256 = approvals.arguments_sha256(&approval).inspect_err(report).ok();
+    if !sees_arguments {
+        return Ok(reply::json(StatusCode::OK, &ApprovalBody::of(&gateway, &approval)));
+    }
+    let mut body = ApprovalBody::for_approver(&gateway, &approval);
+    for other in gateway.pipeline.approvals.waiting_with(&approval).await? {
+        // With its arguments; it may have been decided, or be gone, in between.
+        if let Ok(other) = gateway.pipeline.approvals.find(&other.id).await {
+            body.with.push(ApprovalBody::for_approver(&gateway, &other));
+        }
     }
     Ok(reply::json(StatusCode::OK, &body))
 }
 
-/// Approves a call. Needs the role `approver`, and another person than the caller.
+/// Approves a call, and others that wait with it. Needs the role `approver`, and another person than the caller.
 #[utoipa::path(post, path = "/approvals/{id}/approve", operation_id = "approveCall", tag = "approvals",
     params(("id" = String, Path)), request_body = ApproveBody,
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -84,12 +83,13 @@ pub(super) async fn approve(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    JsonBody(body, _): JsonBody<ApproveBody>,
+    JsonBody(mut body, _): JsonBody<ApproveBody>,
 ) -> Result<Response, ErrorReply> {
-    Ok(decide(&meta, &gateway, id, body.into(), EventKind::ApprovalGiven).await?)
+    let ids = (id, std::mem::take(&mut body.with));
+    Ok(Box::pin(decide(&meta, &gateway, ids, body.into(), EventKind::ApprovalGiven)).await?)
 }
 
-/// Denies a call, or takes back an approval that is not used up. Needs the role `approver`.
+/// Denies a call and others that wait with it, or takes back an approval that is not used up. Needs the role `approver`.
 #[utoipa::path(post, path = "/approvals/{id}/deny", operation_id = "denyCall", tag = "approvals",
     params(("id" = String, Path)), request_body = DenyBody,
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -97,19 +97,45 @@ pub(super) async fn deny(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-    JsonBody(body, _): JsonBody<DenyBody>,
+    JsonBody(mut body, _): JsonBody<DenyBody>,
 ) -> Result<Response, ErrorReply> {
-    Ok(decide(&meta, &gateway, id, body.into(), EventKind::ApprovalDenied).await?)
+    let ids = (id, std::mem::take(&mut body.with));
+    Ok(Box::pin(decide(&meta, &gateway, ids, body.into(), EventKind::ApprovalDenied)).await?)
 }
 
+/// Decides about one, and then about the others that wait with it.
 async fn decide(
+    meta: &RequestMeta,
+    gateway: &Arc<Gateway>,
+    (id, with): (String, Vec<String>),
+    judgement: Judgement,
+    kind: EventKind,
+) -> Result<Response, CallError> {
+    meta.require_role(APPROVER)?;
+    if !with.is_empty() {
+        let (approval, _) = gateway.approvals().find(&meta.caller, &id).await?;
+        let waiting = gateway.pipeline.approvals.waiting_with(&approval).await?;
+        if let Some(unknown) = with.iter().find(|id| !waiting.iter().any(|other| *other.id == ***id)) {
+            let message = format!("the approval {unknown} does not wait with this one: name those that its `with` has");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+    }
+    // What the approver wrote is for the first one alone.
+    let of_others = Judgement { arguments: None, arguments_sha256: None, ..judgement.clone() };
+    let mut body = decide_one(meta, gateway, id, judgement, kind).await?;
+    for id in with {
+        body.with.push(decide_one(meta, gateway, id, of_others.clone(), kind).await?);
+    }
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+async fn decide_one(
     meta: &RequestMeta,
     gateway: &Arc<Gateway>,
     id: String,
     judgement: Judgement,
     kind: EventKind,
-) -> Result<Response, CallError> {
-    meta.require_role(APPROVER)?;
+) -> Result<ApprovalBody, CallError> {
     let event = AuditEvent {
         subject: Some(id.clone()),
         detail: judgement.arguments.is_some().then(|| "with arguments that the approver wrote".to_owned()),
@@ -119,5 +145,5 @@ async fn decide(
     let (service, approver) = (Arc::clone(gateway), Arc::clone(&meta.caller));
     let change = async move { service.approvals().decide(&approver, &id, &judgement).await };
     let decided = record_change(gateway, event, change).await?;
-    Ok(reply::json(StatusCode::OK, &ApprovalBody::of(gateway, &decided)))
+    Ok(ApprovalBody::of(gateway, &decided))
 }

@@ -35,6 +35,7 @@ use uuid::Uuid;
 use crate::tool::{Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditEvent, AuditSlot, EventKind};
 use sekisho_config::{ApprovalsConfig, Config};
+use sekisho_core::approval::ApprovalState;
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::error::CallError;
@@ -59,6 +60,9 @@ const MAX_ARGUMENTS: usize = 256 << 10;
 
 /// The kind of the sealed texts.
 const SEALED_KIND: &str = "approval";
+
+/// Maximum calls that wait together and are shown so.
+const MAX_TOGETHER: u32 = 50;
 
 /// Tools whose first use is known to be approved: some 1 MB.
 const MAX_KNOWN_USES: usize = 10_000;
@@ -258,6 +262,28 @@ impl Approvals {
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
         let stored = self.store.approvals().list(filter).await.map_err(|error| refusal::unavailable(&error))?;
         stored.into_iter().map(Approval::read).collect()
+    }
+
+    /// The other calls of its run, conversation or session that wait, the oldest first, without their arguments: a person decides
+    /// about them together.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub async fn waiting_with(&self, approval: &Approval) -> Result<Vec<Approval>, CallError> {
+        if approval.details.group.is_none() {
+            return Ok(Vec::new());
+        }
+        let of_caller = ApprovalFilter {
+            tenant: Some(&approval.tenant),
+            caller_key: Some(&approval.caller_key),
+            state: Some(ApprovalState::Pending),
+            max: MAX_TOGETHER,
+            ..ApprovalFilter::default()
+        };
+        let mut waiting = self.list(of_caller).await?;
+        waiting.retain(|other| other.id != approval.id && other.details.group == approval.details.group);
+        waiting.reverse();
+        Ok(waiting)
     }
 
     /// The address of the page where it is decided.

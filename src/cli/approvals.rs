@@ -46,6 +46,9 @@ pub(super) enum ApprovalsCommand {
         /// changed them.
         #[arg(long, value_name = "SHA256")]
         arguments_sha256: Option<String>,
+        /// Approve another call that waits with it, as `show` lists them, too. May be repeated.
+        #[arg(long, value_name = "ID")]
+        with: Vec<String>,
     },
     /// Deny a call, or take back an approval that is not used up.
     Deny {
@@ -54,6 +57,9 @@ pub(super) enum ApprovalsCommand {
         /// Why: the caller reads it.
         #[arg(long, default_value = "")]
         reason: String,
+        /// Deny another call that waits with it, as `show` lists them, too. May be repeated.
+        #[arg(long, value_name = "ID")]
+        with: Vec<String>,
     },
     /// Print calls that wait for approval, as they come, until it is interrupted.
     Watch,
@@ -86,8 +92,9 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
     with_remote_as(common, &NamedCaller::approver(), |remote| match command {
         Some(ApprovalsCommand::Watch) => watch(remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
-        Some(ApprovalsCommand::Approve { id, reason, minutes, session, arguments_sha256, .. }) => {
+        Some(ApprovalsCommand::Approve { id, reason, minutes, session, arguments_sha256, with, .. }) => {
             let mut body = json!({"reason": reason, "arguments_sha256": arguments_sha256});
+            name_others(&mut body, &with);
             if let Some(arguments) = arguments {
                 body["arguments"] = Value::Object(arguments);
             }
@@ -101,13 +108,21 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
             }
             Ok(decided(&remote.send(Method::POST, &["approvals", &id, "approve"], Some(&body))?, common.json))
         }
-        Some(ApprovalsCommand::Deny { id, reason }) => {
-            let body = json!({"reason": reason});
+        Some(ApprovalsCommand::Deny { id, reason, with }) => {
+            let mut body = json!({"reason": reason});
+            name_others(&mut body, &with);
             Ok(decided(&remote.send(Method::POST, &["approvals", &id, "deny"], Some(&body))?, common.json))
         }
         Some(ApprovalsCommand::List(options)) => list(remote, &options, common.json),
         None => list(remote, &ListOptions::default(), common.json),
     })
+}
+
+/// Adds the others that are decided too.
+fn name_others(body: &mut Value, with: &[String]) {
+    if !with.is_empty() {
+        body["with"] = json!(with);
+    }
 }
 
 fn list(remote: &Remote, options: &ListOptions, as_json: bool) -> Result<Exit, Unanswered> {
@@ -166,6 +181,12 @@ fn show(approval: &Value, as_json: bool) -> Exit {
     for question in approval["questions"].as_array().into_iter().flatten() {
         present::line(&question_line(question));
     }
+    for other in approval["with"].as_array().into_iter().flatten() {
+        present::line(&format!("waits with it: {} {}", text(other, "id"), text(other, "tool")));
+        for question in other["questions"].as_array().into_iter().flatten() {
+            present::line(&format!("  {}", question_line(question)));
+        }
+    }
     present::line("arguments:");
     let mut shown = present::json(&approval["arguments"]);
     for (title, member) in [("arguments that the approver wrote:", "changed_arguments"), ("sent:", "sent")] {
@@ -193,9 +214,11 @@ fn decided(approval: &Value, as_json: bool) -> Exit {
     if as_json {
         return present::json(approval);
     }
-    let (id, status, tool) = (text(approval, "id"), text(approval, "status"), text(approval, "tool"));
-    let next = if status == "pending" { ": a second person must approve it" } else { "" };
-    present::line(&format!("{tool} {id} is {status}{next}"));
+    for one in std::iter::once(approval).chain(approval["with"].as_array().into_iter().flatten()) {
+        let (id, status, tool) = (text(one, "id"), text(one, "status"), text(one, "tool"));
+        let next = if status == "pending" { ": a second person must approve it" } else { "" };
+        present::line(&format!("{tool} {id} is {status}{next}"));
+    }
     Exit::Done
 }
 

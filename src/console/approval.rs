@@ -25,6 +25,9 @@ use sekisho_gateway::APPROVER;
 /// The field with the digest of the arguments that the page shows.
 const SEEN_FIELD: &str = "arguments_sha256";
 
+/// The fields with the ids of others that are decided, too.
+const WITH_FIELD: &str = "with";
+
 /// `GET /console/approvals/{id}`: the address that a refused caller gets.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
     let found = find(&console, &visit, &id).await;
@@ -69,14 +72,17 @@ fn decides(visit: &Visit) -> bool {
 }
 
 async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), CallError> {
-    let reason = form.field("reason");
+    let (reason, with) = (form.field("reason"), form.all(WITH_FIELD).collect::<Vec<_>>());
     let (act, body) = match form.field("act") {
         "approve" => {
             let (scope, minutes) = extent(form)?;
             let seen = form.text(SEEN_FIELD);
-            ("approve", json!({"reason": reason, "scope": scope, "minutes": minutes, "arguments_sha256": seen}))
+            let body = json!({
+                "reason": reason, "scope": scope, "minutes": minutes, "arguments_sha256": seen, "with": with,
+            });
+            ("approve", body)
         }
-        "deny" => ("deny", json!({"reason": reason})),
+        "deny" => ("deny", json!({"reason": reason, "with": with})),
         _ => return Err(invalid("the form says nothing to decide; open the page again")),
     };
     let route = format!("{}/{act}", route_of(id));
@@ -125,6 +131,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
             }
             @if !approval.questions.is_empty() { (questions(&texts, approval)) }
             (arguments(visit, approval))
+            @if !approval.with.is_empty() { (waiting_with(&texts, approval)) }
             @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
             @if let Some(token) = &token { (forms(&texts, token, approval)) }
             (decisions(&texts, approval))
@@ -164,6 +171,34 @@ fn questions(texts: &Texts, approval: &ApprovalBody) -> Markup {
                 @if question["sentence"].is_string() {
                     blockquote { (format::text(&text(&question["sentence"]))) }
                     p.quiet { code { (format::text(&text(&question["origin"]["tool"]))) " " (format::text(&text(&question["origin"]["call"]))) } }
+                }
+            }
+        }
+    }
+}
+
+/// The other calls of its run or session that wait.
+fn waiting_with(texts: &Texts, approval: &ApprovalBody) -> Markup {
+    html! {
+        section aria-labelledby="with" {
+            h2 #with { (texts.get("approval-with")) }
+            @for other in &approval.with {
+                p { a href=(path_of(&other.id)) { (format::name(&other.tool)) } }
+                ul.plain.notes { @for reason in &other.reasons { li { (format::text(reason)) } } }
+            }
+        }
+    }
+}
+
+/// The fields that choose others to decide with it.
+fn with_fields(texts: &Texts, approval: &ApprovalBody, act: &str) -> Markup {
+    html! {
+        @for other in &approval.with {
+            @let id = format!("{act}-{}", other.id);
+            div.field {
+                label for=(id) {
+                    input #(id) type="checkbox" name=(WITH_FIELD) value=(other.id);
+                    " " (texts.get("approval-with-one")) " " (format::name(&other.tool))
                 }
             }
         }
@@ -215,6 +250,7 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         @if let Some(seen) = &approval.arguments_sha256 { input type="hidden" name=(SEEN_FIELD) value=(seen); }
                         (reason_field(texts, "approve-reason", "a", None))
                         (extent_fields(texts, approval.session_id.is_some()))
+                        (with_fields(texts, approval, "approve"))
                         div.buttons { button.main name="act" value="approve" { (texts.get("approval-approve")) } }
                     }
                 }
@@ -225,6 +261,7 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                     form.stack method="post" action=(path) {
                         input type="hidden" name=(TOKEN_FIELD) value=(token);
                         (reason_field(texts, "deny-reason", "d", Some("approval-deny-help")))
+                        (with_fields(texts, approval, "deny"))
                         div.buttons { button.danger name="act" value="deny" { (texts.get(deny)) } }
                     }
                 }

@@ -146,6 +146,31 @@ async fn a_session_that_has_read_a_page_is_asked_after_a_restart_too() {
 }
 
 #[tokio::test]
+async fn calls_of_a_session_that_wait_are_shown_and_decided_together() {
+    const MALLORY: &str = "mallory@evil.example";
+    let app = app("enforce").await;
+    read(&app, "s").await;
+    let mut ids = Vec::new();
+    for to in [EVE, MALLORY] {
+        let (_, refused) = send(&app, "s", to).await;
+        ids.push(refused["error_info"]["approval"]["id"].as_str().unwrap().to_owned());
+    }
+    let (_, shown) = answer(app.get(&format!("/approvals/{}", ids[0])).bearer_auth("key-of-boss")).await;
+    let with = shown["with"].as_array().unwrap();
+    assert_eq!((with.len(), &with[0]["id"]), (1, &json!(ids[1])), "{shown}");
+    assert_eq!(with[0]["questions"][0]["value"], MALLORY, "{shown}");
+    let decide = |with: &str| {
+        let request = app.post(&format!("/approvals/{}/approve", ids[0])).bearer_auth("key-of-boss");
+        answer(request.json(&json!({"with": [with]})))
+    };
+    let (status, refused) = decide("another").await;
+    assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "{refused}");
+    let (status, decided) = decide(&ids[1]).await;
+    assert_eq!(status, StatusCode::OK, "{decided}");
+    assert_eq!((&decided["status"], &decided["with"][0]["status"]), (&json!("approved"), &json!("approved")));
+}
+
+#[tokio::test]
 async fn a_secret_is_refused_and_observing_only_records() {
     let app = app("enforce").await;
     assert_eq!(answer(call(&app, "s", "get_salaries", &json!({}))).await.0, StatusCode::OK);

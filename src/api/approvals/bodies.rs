@@ -9,6 +9,7 @@ use crate::list::Page;
 use sekisho_calls::approval::{Approval, Decision, Judgement};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
 use sekisho_core::visible_text::visible;
 use sekisho_gateway::Gateway;
 
@@ -69,6 +70,11 @@ pub struct ApprovalBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub questions: Vec<Value>,
+    /// For approvers: the other calls of its run, conversation or session that wait, the oldest first, each as this one. They can be
+    /// decided with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<Object>)]
+    pub with: Vec<ApprovalBody>,
     pub session_id: Option<String>,
     /// `rest`, `mcp`, `agent` or `sandbox`.
     pub via: String,
@@ -151,6 +157,9 @@ pub(crate) struct ApproveBody {
     /// That of the approval as the approver has seen it: other arguments are not approved. Required once an approver has changed
     /// them.
     arguments_sha256: Option<String>,
+    /// The ids of others of `with` of the approval: they are approved too, in their order, until one cannot be.
+    #[schema(max_items = 50)]
+    pub(super) with: Vec<String>,
 }
 
 /// A denial of a call.
@@ -160,9 +169,26 @@ pub(crate) struct DenyBody {
     /// The caller reads it.
     #[schema(max_length = 1000)]
     reason: String,
+    /// The ids of others of `with` of the approval: they are denied too, in their order.
+    #[schema(max_items = 50)]
+    pub(super) with: Vec<String>,
 }
 
 impl ApprovalBody {
+    /// As an approver sees it. Without the key that sealed them, the rest is shown still; the call cannot be approved then.
+    pub(super) fn for_approver(gateway: &Gateway, approval: &Approval) -> Self {
+        let (approvals, id) = (&gateway.pipeline.approvals, &approval.id);
+        let report = |error: &CallError| tracing::error!(%id, cause = error.cause(), "the arguments cannot be opened");
+        Self {
+            arguments: approvals.shown_arguments(approval).inspect_err(report).ok(),
+            sent: approvals.shown_sent(approval).inspect_err(report).ok().flatten(),
+            questions: approvals.shown_questions(approval).inspect_err(report).unwrap_or_default(),
+            changed_arguments: approvals.shown_changed_arguments(approval).inspect_err(report).ok().flatten(),
+            arguments_sha256: approvals.arguments_sha256(approval).inspect_err(report).ok(),
+            ..Self::of(gateway, approval)
+        }
+    }
+
     /// Without the arguments.
     pub(super) fn of(gateway: &Gateway, approval: &Approval) -> Self {
         let details = &approval.details;
@@ -184,6 +210,7 @@ impl ApprovalBody {
             changed_arguments: None,
             arguments_sha256: None,
             questions: Vec::new(),
+            with: Vec::new(),
             session_id: details.session.as_deref().map(shown),
             via: details.via.clone(),
             call_id: details.call_id.clone(),
@@ -216,13 +243,13 @@ impl DecisionBody {
 }
 
 impl From<ApproveBody> for Judgement {
-    fn from(ApproveBody { reason, scope, minutes, arguments, arguments_sha256 }: ApproveBody) -> Self {
+    fn from(ApproveBody { reason, scope, minutes, arguments, arguments_sha256, with: _ }: ApproveBody) -> Self {
         Self { approved: true, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
     }
 }
 
 impl From<DenyBody> for Judgement {
-    fn from(DenyBody { reason }: DenyBody) -> Self {
+    fn from(DenyBody { reason, with: _ }: DenyBody) -> Self {
         let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
         Self { approved: false, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
     }

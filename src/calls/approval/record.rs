@@ -55,6 +55,9 @@ pub struct Details {
     pub needed: u8,
     pub schema_hash: String,
     pub policy_version: String,
+    /// The run, conversation or session of the call: a person decides together about those of its calls that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Where the call is sent, unless its arguments say it. Records of the version before have none.
     #[serde(default)]
     pub destination: Option<ShownDestination>,
@@ -149,6 +152,7 @@ impl Details {
             needed: tool.metadata.approvals_needed,
             schema_hash: tool.input.hash().to_owned(),
             policy_version: policy_version.to_string(),
+            group: call.origin.session_of_values().map(ToString::to_string),
             destination: ShownDestination::of(asked),
             keeps_sent,
         }

@@ -116,8 +116,7 @@ impl FlowSessions {
 /// The id of the session of a call; an empty one is of the calls without a session.
 pub(super) fn id_of(call: &CallContext) -> &Arc<str> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
-    let session = call.origin.session.as_ref().map(|session| &session.id);
-    call.origin.values_of.as_ref().or(session).unwrap_or(&NONE)
+    call.origin.session_of_values().unwrap_or(&NONE)
 }
 
 impl FlowSession {

@@ -38,6 +38,13 @@ pub struct CallOrigin {
     pub handles: Option<ResultHandles>,
 }
 
+impl CallOrigin {
+    /// The id of the session among whose values its result is; none for a call without a session.
+    pub fn session_of_values(&self) -> Option<&Arc<str>> {
+        self.values_of.as_ref().or(self.session.as_ref().map(|session| &session.id))
+    }
+}
+
 /// The place of a call among the calls that running tools make.
 #[derive(Debug, Clone, Default)]
 pub struct CallNesting {
