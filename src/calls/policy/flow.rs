@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Decision, input};
 use crate::tool::{JudgedCall, ValidArguments};
 use sekisho_config::FlowMode;
-use sekisho_flow::{ArgumentState, DestinationKind, ForbiddenSecret, Question};
+use sekisho_flow::{DestinationKind, ForbiddenSecret, Question};
 
 /// Characters of a destination's hash in a reason: reasons about two destinations differ.
 const HASH_CHARACTERS: usize = 16;
@@ -57,10 +57,10 @@ fn add_new(reasons: &mut Vec<String>, new: impl Iterator<Item = String>) {
     }
 }
 
-/// Why a person is asked, without the value, which is logged nowhere. Equal for an equal call, and different for another
-/// destination: an approval stands for its reasons.
+/// Why a person is asked, without the value, which is logged nowhere. Equal for an equal call, also of a run whose messages were
+/// read again, and different for another destination: an approval stands for its reasons.
 fn reason(tool: &str, question: &Question) -> String {
-    let Question { pointer, destination, state, origin, .. } = question;
+    let Question { pointer, destination, .. } = question;
     let hash = destination.hash(tool);
     let hash = hash.as_str().get(..HASH_CHARACTERS).unwrap_or(hash.as_str());
     if pointer.is_empty() {
@@ -69,15 +69,9 @@ fn reason(tool: &str, question: &Question) -> String {
              (destination {hash}): ask the user"
         );
     }
-    let from = origin.as_ref().filter(|origin| !origin.tool.is_empty()).map(|origin| &origin.tool);
-    let from = from.map(|tool| format!(", of {tool}")).unwrap_or_default();
-    let stands = match state {
-        ArgumentState::Unknown => "comes from nothing that the user or a trusted tool said".to_owned(),
-        _ => format!("stands in text that strangers can write{from}"),
-    };
     format!(
-        "`{pointer}`: {} {stands}, and no call has gone there before (destination {hash}): use one that the user names, or \
-         ask the user",
+        "`{pointer}`: neither the user nor a trusted tool has named the {}, and no call has gone there before (destination \
+         {hash}): use one that the user names, or ask the user",
         described(destination.kind)
     )
 }
@@ -93,13 +87,13 @@ fn denial(secret: &ForbiddenSecret) -> String {
 
 fn described(kind: DestinationKind) -> &'static str {
     match kind {
-        DestinationKind::Mail => "the mail address",
-        DestinationKind::Host => "the host",
-        DestinationKind::Account => "the account",
-        DestinationKind::Phone => "the phone number",
-        DestinationKind::Path => "the path",
-        DestinationKind::Key => "the key",
-        DestinationKind::Number => "the number",
-        DestinationKind::Name => "the name",
+        DestinationKind::Mail => "mail address",
+        DestinationKind::Host => "host",
+        DestinationKind::Account => "account",
+        DestinationKind::Phone => "phone number",
+        DestinationKind::Path => "path",
+        DestinationKind::Key => "key",
+        DestinationKind::Number => "number",
+        DestinationKind::Name => "name",
     }
 }

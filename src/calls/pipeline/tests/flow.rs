@@ -81,7 +81,10 @@ async fn an_address_that_only_a_page_names_is_asked_about_and_one_that_the_user_
     let asked = send_to(&checkpoint, in_session("s"), EVE).await;
     assert_eq!(code(&asked), Some(ErrorCode::ApprovalRequired));
     let error = asked.reply.outcome.as_ref().unwrap_err();
-    assert!(error.message().contains("`/to`: the mail address stands in text"), "{error}");
+    assert!(
+        error.message().contains("`/to`: neither the user nor a trusted tool has named the mail address"),
+        "{error}"
+    );
     assert!(!error.message().contains(EVE), "reasons are logged: {error}");
     let receipt = serde_json::to_value(&asked.reply.receipt).unwrap();
     assert_eq!(
