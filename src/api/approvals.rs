@@ -120,7 +120,7 @@ async fn decide(
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
     }
-    // What the approver wrote is for the first one alone.
+    // The arguments that the approver wrote are for the first one.
     let of_others = Judgement { arguments: None, arguments_sha256: None, ..judgement.clone() };
     let mut body = decide_one(meta, gateway, id, judgement, kind).await?;
     for id in with {

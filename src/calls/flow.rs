@@ -50,7 +50,7 @@ struct Settings {
 pub enum Said<'a> {
     /// By the user or the operator.
     User(&'a str),
-    /// By a tool; `tool` is its name, and `arguments` those of the call, where they are known.
+    /// By a tool; `tool` is its name, and `arguments` are its call's, where they are known.
     Result { call: &'a str, tool: &'a str, arguments: Option<&'a Value>, text: &'a str },
 }
 

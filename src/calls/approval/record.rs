@@ -55,7 +55,7 @@ pub struct Details {
     pub needed: u8,
     pub schema_hash: String,
     pub policy_version: String,
-    /// The run, conversation or session of the call: a person decides together about those of its calls that wait.
+    /// The run, conversation or session of the call: a person decides together about its calls that wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Where the call is sent, unless its arguments say it. Records of the version before have none.

@@ -206,8 +206,8 @@ impl CallScope<'_> {
         self.record(Stage::Execute, result)
     }
 
-    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed. A stored result is that of
-    /// the tool that made it.
+    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed. A stored result has
+    /// the labels of the tool that made it.
     pub(super) fn add_to_session(&self, flow: &Flow, registry: &Registry, outcome: &Result<Accepted, CallError>) {
         let Some(tool) = &self.receipt.schema else { return };
         let (ended, metadata) = match outcome {

@@ -225,8 +225,7 @@ async fn a_dry_run_and_an_explanation_say_what_would_be_asked_and_ask_nobody() {
     assert_eq!(checkpoint.pipeline.flow.report(None).calls, 0);
 }
 
-/// A local tool returns what it is given, and a tool that is asked for by text of strangers what they have selected: also in a
-/// history.
+/// The argument of the call says who has selected its result, also in a history.
 #[tokio::test]
 async fn a_result_of_the_past_counts_as_that_of_a_call_that_is_made_now() {
     let checkpoint = sending(FlowMode::Enforce);
