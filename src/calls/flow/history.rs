@@ -38,13 +38,13 @@ const UNKNOWN_TTL: Duration = Duration::from_secs(5);
 const WRITTEN_TTL: Duration = Duration::from_secs(3_600);
 
 /// How long the first one waits for others that are written with it.
-const WRITES: Duration = Duration::from_secs(1);
+const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// Sessions that wait to be marked. A further one is not known as such after a restart.
 const MAX_MARKS: usize = 10_000;
 
 /// How long a session is known to have read text of strangers, after it was marked.
-const MARKED: Duration = Duration::from_secs(7 * 86_400);
+const MARK_TTL: Duration = Duration::from_secs(7 * 86_400);
 
 /// Maximum destinations that one command looks through.
 const MAX_FORGOTTEN: usize = 100_000;
@@ -237,7 +237,7 @@ impl History {
     pub(super) async fn keep(&self, closing: CancellationToken) {
         while closing.run_until_cancelled(self.learnt.notified()).await.is_some() {
             // Several are written at once.
-            _ = closing.run_until_cancelled(tokio::time::sleep(WRITES)).await;
+            _ = closing.run_until_cancelled(tokio::time::sleep(WRITE_DELAY)).await;
             self.write().await;
         }
         self.write().await;
@@ -266,7 +266,7 @@ impl History {
         if sessions.is_empty() {
             return;
         }
-        if let Err(error) = self.sessions.mark(&sessions, MARKED).await {
+        if let Err(error) = self.sessions.mark(&sessions, MARK_TTL).await {
             tracing::warn!(%error, "sessions that have read text of strangers cannot be marked yet");
             let mut marks = self.marks.lock();
             sessions.into_iter().for_each(|session| _ = marks.try_insert(session, ()));

@@ -27,10 +27,10 @@ const MAX_SESSIONS_OF_CALLER: usize = 250;
 const MAX_REMOVED: usize = 10_000;
 
 /// How long a session that has read no text of strangers here is not looked up again.
-const CHECKS: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a session that has is not marked again.
-const MARKS: Duration = Duration::from_secs(86_400);
+const MARK_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// Ends the kind of a session whose messages are read again by each of its runs: it is not marked.
 const OF_MESSAGES: char = '\u{1f}';
@@ -137,7 +137,7 @@ impl FlowSession {
 
     /// Whether to look up if it has read text of strangers elsewhere: at times, while it has not here.
     pub(super) fn is_to_check(&mut self) -> bool {
-        let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECKS);
+        let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
         let is_to_check = is_old && !self.is_of_messages && !self.values.has_untrusted();
         if is_to_check {
             self.checked = Some(Instant::now());
@@ -147,7 +147,7 @@ impl FlowSession {
 
     /// Whether to mark that it has read text of strangers.
     pub(super) fn is_to_mark(&mut self) -> bool {
-        let is_old = self.marked.is_none_or(|marked| marked.elapsed() >= MARKS);
+        let is_old = self.marked.is_none_or(|marked| marked.elapsed() >= MARK_INTERVAL);
         let is_to_mark = is_old && !self.is_of_messages && self.values.has_untrusted();
         if is_to_mark {
             self.marked = Some(Instant::now());
