@@ -71,6 +71,9 @@ pub(super) struct SessionContext {
     /// The text of the user for whom the call is made, such as the request to the agent. Values in it count as the user's
     /// (`policy.flow`).
     user_text: Option<String>,
+    /// Of a run that is resumed; a client cannot choose it.
+    #[serde(skip)]
+    values_of: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
     request_id: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
@@ -91,12 +94,23 @@ impl SessionContext {
 
 impl From<RunContext> for SessionContext {
     fn from(context: RunContext) -> Self {
-        let RunContext { tool: _, session, request, agent, task, claimed_user, prompt_params, tool_parameters } =
-            context;
+        let RunContext {
+            tool: _,
+            session,
+            values_of,
+            user_text,
+            request,
+            agent,
+            task,
+            claimed_user,
+            prompt_params,
+            tool_parameters,
+        } = context;
         Self {
             session_id: session,
             user_id: claimed_user,
-            user_text: None,
+            user_text,
+            values_of,
             request_id: request,
             agent_id: agent,
             task_id: task,
@@ -235,6 +249,7 @@ impl RequestMeta {
         });
         call.origin.claimed_user = context.user_id;
         call.origin.user_text = context.user_text.map(Into::into);
+        call.origin.values_of = context.values_of.map(Into::into);
         call.origin.prompt_params = context.prompt_params.unwrap_or_default();
         call.origin.tool_parameters = context.tool_parameters.unwrap_or_default();
         call.origin.trace.clone_from(&self.trace);

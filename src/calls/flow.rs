@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_config::{Config, FlowHistoryConfig, FlowMode};
 use sekisho_core::call::{CallContext, Caller};
-use sekisho_flow::{CallOrigin, Destination, Judgement, NothingKnown, Returned, ToolLabels, Trust};
+use sekisho_flow::{CallOrigin, Destination, Judgement, NothingKnown, Returned, SessionValues, ToolLabels, Trust};
 use sekisho_observe::metrics::{FlowEvent, Metrics};
 use sekisho_store::{Store, StoreError};
 
@@ -28,6 +28,9 @@ pub use self::report::{FlowReport, ReportedQuestion};
 use self::history::History;
 use self::report::Observed;
 use self::sessions::{FlowSessions, SharedSession, id_of};
+
+/// Begins the id of a session that is one run, and ends with it.
+pub const RUN: &str = "run\u{1f}";
 
 /// The values of all sessions, and the known destinations.
 #[derive(Debug)]
@@ -208,33 +211,33 @@ impl Flow {
         self.history.learn(&self.settings.load().history, call, tool.name(), &destinations);
     }
 
-    /// Adds the messages with which a run of an agent begins. With `replace`, the session has nothing else: the messages
-    /// are all that went into it.
+    /// Adds the messages with which a run of an agent begins. `again`: an earlier run may have added them, of which the session has
+    /// more than they say, such as the results of calls of a program.
     pub fn begin<'a>(
         &self,
         caller: &Caller,
         session: &Arc<str>,
         said: impl IntoIterator<Item = Said<'a>>,
         tool_of: impl Fn(&str) -> Option<Arc<Tool>>,
-        replace: bool,
+        again: bool,
     ) {
         if self.mode() == FlowMode::Off {
             return;
         }
         let session = self.sessions.named(caller, session);
         let mut session = session.lock();
-        if replace {
-            session.begin_anew();
-        }
+        let before = if again { std::mem::take(&mut session.values) } else { SessionValues::default() };
+        let was_untrusted = before.has_untrusted();
         for said in said {
             match said {
                 Said::User(text) => session.values.add_user_text(text),
                 Said::Result { call, tool, arguments, text } => {
                     let of_past = CallOrigin { call: call.to_owned(), tool: tool.to_owned(), ..CallOrigin::default() };
-                    session.add_past(of_past, tool_of(tool).as_deref(), arguments, text);
+                    session.add_past(of_past, tool_of(tool).as_deref(), arguments, (text, was_untrusted));
                 }
             }
         }
+        session.values.merge(&before);
     }
 
     /// The number of sessions whose values are kept.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::InProcess;
 use crate::conversation::SUMMARY;
 use crate::message::{AssistantTurn, Message, ToolMessage, UserPart};
-use sekisho_calls::flow::Said;
+use sekisho_calls::flow::{RUN, Said};
 use sekisho_config::{FlowMode, ProfilePrompt};
 
 impl InProcess {
@@ -36,7 +36,7 @@ impl InProcess {
             // No id of a session has this character.
             (Some(conversation), ..) => format!("conversation\u{1f}{conversation}").into(),
             (None, Some(session), _) => Arc::clone(&session.id),
-            (None, None, Some(run)) => format!("run\u{1f}{run}").into(),
+            (None, None, Some(run)) => format!("{RUN}{run}").into(),
             (None, None, None) => "".into(),
         }
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::untrusted;
+use super::{RUN, untrusted};
 use crate::tool::Tool;
 use sekisho_core::bounded::Ring;
 use sekisho_core::call::{CallContext, Caller};
@@ -31,9 +31,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a session that has is not marked again.
 const MARK_INTERVAL: Duration = Duration::from_secs(86_400);
-
-/// Ends the kind of a session whose messages are read again by each of its runs: it is not marked.
-const OF_MESSAGES: char = '\u{1f}';
 
 /// Maximum questions of a session that are counted once.
 const MAX_COUNTED: usize = 200;
@@ -59,8 +56,8 @@ pub(super) struct FlowSession {
     declared: u64,
     /// Hashes of the questions that were counted.
     counted: HashSet<u64>,
-    /// Its messages are read again by each of its runs.
-    is_of_messages: bool,
+    /// It ends with a run, and is not marked.
+    is_of_run: bool,
     /// When it was looked up, and marked.
     checked: Option<Instant>,
     marked: Option<Instant>,
@@ -122,7 +119,7 @@ pub(super) fn id_of(call: &CallContext) -> &Arc<str> {
 impl FlowSession {
     /// `was_removed`: it had values before, which are not known any more.
     fn new(id: &str, was_removed: bool) -> Self {
-        let mut session = Self { is_of_messages: id.contains(OF_MESSAGES), ..Self::default() };
+        let mut session = Self { is_of_run: id.starts_with(RUN), ..Self::default() };
         if was_removed {
             session.add_lost();
         }
@@ -138,7 +135,7 @@ impl FlowSession {
     /// Whether to look up if it has read text of strangers elsewhere: at times, while it has not here.
     pub(super) fn is_to_check(&mut self) -> bool {
         let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
-        let is_to_check = is_old && !self.is_of_messages && !self.values.has_untrusted();
+        let is_to_check = is_old && !self.is_of_run && !self.values.has_untrusted();
         if is_to_check {
             self.checked = Some(Instant::now());
         }
@@ -148,28 +145,30 @@ impl FlowSession {
     /// Whether to mark that it has read text of strangers.
     pub(super) fn is_to_mark(&mut self) -> bool {
         let is_old = self.marked.is_none_or(|marked| marked.elapsed() >= MARK_INTERVAL);
-        let is_to_mark = is_old && !self.is_of_messages && self.values.has_untrusted();
+        let is_to_mark = is_old && !self.is_of_run && self.values.has_untrusted();
         if is_to_mark {
             self.marked = Some(Instant::now());
         }
         is_to_mark
     }
 
-    /// The session has no values any more.
-    pub(super) fn begin_anew(&mut self) {
-        let (counted, is_of_messages) = (std::mem::take(&mut self.counted), self.is_of_messages);
-        *self = Self { counted, is_of_messages, ..Self::default() };
-    }
-
-    /// Adds a result of the past. As of a call that is made now, what untrusted text may have selected asserts nothing.
-    pub(super) fn add_past(&mut self, origin: CallOrigin, tool: Option<&Tool>, arguments: Option<&Value>, text: &str) {
+    /// Adds a result of the past. As of a call that is made now, what untrusted text may have selected asserts nothing; what a
+    /// program read is not known. `was_untrusted`: the session had text of strangers.
+    pub(super) fn add_past(
+        &mut self,
+        origin: CallOrigin,
+        tool: Option<&Tool>,
+        arguments: Option<&Value>,
+        (text, was_untrusted): (&str, bool),
+    ) {
         let unknown = untrusted();
         let labels = tool.map_or(&unknown, Tool::labels);
         let is_steered = |tool: &Tool| {
             let judged = arguments.map(|arguments| self.values.judge(tool.name(), labels, arguments, &NothingKnown));
             tool.is_local() || judged.is_none_or(|judged| judged.is_steered())
         };
-        let steered = self.values.has_untrusted() && tool.is_some_and(is_steered);
+        let has_untrusted = was_untrusted || self.values.has_untrusted();
+        let steered = tool.is_some_and(|tool| tool.makes_calls() || has_untrusted && is_steered(tool));
         self.values.add_result(&CallOrigin { steered, ..origin }, labels, &text.into());
     }
 

@@ -10,6 +10,10 @@ use sekisho_core::call::CallContext;
 pub struct RunContext {
     pub tool: String,
     pub session: Option<String>,
+    /// The run or conversation of an agent, or the session of an MCP client, where that has its values.
+    pub values_of: Option<String>,
+    /// The text of the user.
+    pub user_text: Option<String>,
     pub request: Option<String>,
     pub agent: Option<String>,
     pub task: Option<String>,
@@ -23,6 +27,8 @@ impl RunContext {
         Self {
             tool: call.tool.clone(),
             session: call.origin.session.as_ref().map(|session| session.id.to_string()),
+            values_of: call.origin.values_of.as_deref().map(str::to_owned),
+            user_text: call.origin.user_text.as_deref().map(str::to_owned),
             request: call.charging.scopes.request.clone(),
             agent: call.charging.scopes.agent.clone(),
             task: call.charging.scopes.task.clone(),

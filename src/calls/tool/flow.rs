@@ -95,6 +95,11 @@ impl Tool {
         source == BUILTIN || source.starts_with(PYTHON_SOURCE)
     }
 
+    /// Whether it runs programs or functions that call other tools.
+    pub(crate) fn makes_calls(&self) -> bool {
+        self.metadata.sandboxed || self.metadata.source.starts_with(PYTHON_SOURCE)
+    }
+
     /// Its labels: by the configuration, and else by its description.
     pub fn labels(&self) -> &ToolLabels {
         self.labels.get_or_init(|| infer(self))
