@@ -89,7 +89,8 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
 
 /// A sink that is set for the first time closes, unless it says that there is none.
 fn sink_opens(was: Option<&SinkSettings>, is: Option<&SinkSettings>) -> bool {
-    was.is_some() || is.is_some_and(|is| is.kind == SinkKindSetting::None)
+    let is_none = |sink: &SinkSettings| sink.kind == SinkKindSetting::None;
+    was.is_some_and(|was| !is_none(was)) || is.is_some_and(is_none)
 }
 
 /// The openness of a mark that a tool may have by itself.
