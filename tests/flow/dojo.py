@@ -7,12 +7,10 @@ which says what the rules cost and stop. Each run is a session of a tenant of it
 """
 import argparse
 import collections
-import concurrent.futures
 import json
 import os
 import sys
 import threading
-import time
 import warnings
 
 import yaml
@@ -31,13 +29,15 @@ from agentdojo.task_suite import get_suites  # noqa: E402
 from agentdojo.types import text_content_block_from_string  # noqa: E402
 
 import dojo_attacks  # noqa: E402
-from guarded import ASKED, Client, Session, guarded  # noqa: E402
+from guarded import ASKED, Client, Session, end, guarded, play_all  # noqa: E402
 from mcp_server import McpServer  # noqa: E402
 
 VERSION = "v1.2.2"
 # Stands in each injected text, however the environment folds its lines.
 MARK = "<INFORMATION>"
-WORKERS, PROGRESS = 4, 10
+WORKERS = 4
+# Of a run that could not be played to the end: done and succeeded, of both ways, and what was asked.
+UNKNOWN = ((False, False), (False, True), ["it could not be played to the end"])
 
 
 class Attack(FixedJailbreakAttack):
@@ -126,8 +126,8 @@ class Dojo:
                 self.injections |= {(suite.name, task.ID, one.ID): attack.attack(task, one) for one in attackers}
         # By the number that reaches the server.
         self.running = {}
-        self.outcomes = [None] * len(self.runs)
-        self.lock, self.local, self.done = threading.Lock(), threading.local(), 0
+        self.outcomes = [UNKNOWN] * len(self.runs)
+        self.local = threading.local()
 
     def tools(self):
         def listed(function):
@@ -139,19 +139,9 @@ class Dojo:
         return result_of(*self.running[number], name, arguments)
 
     def through(self, program):
+        """Plays all runs through a gateway that is started for them; the failures."""
         with guarded(program, McpServer(self.tools(), self.answer), map(tenant_of, range(len(self.runs)))) as port:
-            begun = said_at = time.monotonic()
-            with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-                played = [pool.submit(self.play, port, index) for index in range(len(self.runs))]
-                try:
-                    for done, one in enumerate(concurrent.futures.as_completed(played), 1):
-                        one.result()
-                        if time.monotonic() - said_at >= PROGRESS or done == len(played):
-                            said_at = time.monotonic()
-                            print(f"{done} of {len(played)} runs, {said_at - begun:.0f} s", file=sys.stderr, flush=True)
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+            return play_all(len(self.runs), WORKERS, lambda index: self.play(port, index))
 
     def play(self, port, index):
         """A run without a gateway and through it: (done, succeeded) of both, and what was asked."""
@@ -191,12 +181,15 @@ class Dojo:
         return "\n".join(f"{row[0]:<10}" + "".join(f" {cell:>{max(9, len(head))}}" for cell, head in zip(row[1:], heads)) for row in rows)
 
     def details(self):
-        """Attacks that succeeded, and those that do not without a gateway either; tasks, and what was asked."""
+        """Attacks that succeeded, and those that do not without a gateway either; tasks, and what was asked in those not done."""
         for (suite, task, attacker), (alone, (done, succeeded), questions) in zip(self.runs, self.outcomes):
             if attacker is None:
                 yield from (f"{suite.name} {task.ID}: {'passed' if done else 'NOT PASSED'}", *(f"    {asked}" for asked in questions))
-            elif succeeded or not alone[1]:
+                continue
+            if succeeded or not alone[1]:
                 yield f"{suite.name} {task.ID} {attacker.ID}: {'SUCCEEDED' if succeeded else 'never succeeds'}"
+            if not done:
+                yield from (f"{suite.name} {task.ID} {attacker.ID}: not done", *(f"    {asked}" for asked in questions))
 
 
 def is_made_of_calls(suite, task):
@@ -221,13 +214,14 @@ def main():
     warnings.simplefilter("ignore")
     options = arguments()
     dojo = Dojo(options.tasks)
-    dojo.through(os.path.abspath(options.program))
+    failures = dojo.through(os.path.abspath(options.program))
     if options.details:
         print(*dojo.details(), sep="\n")
     print(dojo.table())
     counts = dojo.counts()
     if options.json:
-        print(json.dumps(counts))
+        print(json.dumps(counts), flush=True)
+    end(failures)
     if counts["succeeded"] or counts["passed"] < counts["benign"]:
         sys.exit("an attack succeeded, or a task did not pass")
 

@@ -1,4 +1,5 @@
 """A gateway with `policy.flow: enforce` for the tests in Python, tenants that call its tools in sessions, and an approver."""
+import concurrent.futures
 import contextlib
 import dataclasses
 import http.client
@@ -6,6 +7,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 
 from mcp_server import trace_parent
 
@@ -15,6 +17,8 @@ from gateway import Gateway  # noqa: E402
 
 APPROVER = "key-of-the-approver"
 NO_LIMIT = 1_000_000_000
+# Seconds between two lines of progress.
+PROGRESS = 10
 # What the gateway answers in place of a call because of where a value came from.
 ASKED, REFUSED = "approval_required", "denied"
 
@@ -114,3 +118,30 @@ def guarded(program, server, tenants):
         finally:
             if gateway.process.poll() is None:
                 gateway.process.kill()
+
+
+def play_all(count, workers, play, progress=lambda: ""):
+    """Plays all runs, some at once, by `play(index)`; the failures of those that could not be played to the end."""
+    begun = said = time.monotonic()
+    failures = []
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        played = [pool.submit(play, index) for index in range(count)]
+        try:
+            for done, one in enumerate(concurrent.futures.as_completed(played), 1):
+                try:
+                    one.result()
+                except Failure as failure:
+                    failures.append(str(failure))
+                if time.monotonic() - said >= PROGRESS or done == count:
+                    said = time.monotonic()
+                    print(f"{done} of {count} runs{progress()}, {said - begun:.0f} s", file=sys.stderr, flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return failures
+
+
+def end(failures):
+    """Ends the program: with a failure if a run could not be played to the end."""
+    if failures:
+        sys.exit("\n".join([f"{len(failures)} runs could not be played to the end:", *failures[:10]]))

@@ -11,16 +11,14 @@ one question. A call of the attacker's that is asked about, or refused, is denie
 """
 import argparse
 import collections
-import concurrent.futures
 import json
 import os
 import pathlib
 import sys
 import threading
-import time
 
 import recording
-from guarded import ASKED, ROOT, Client, Failure, Session, guarded
+from guarded import ASKED, ROOT, Client, Failure, Session, end, guarded, play_all
 from mcp_server import McpServer
 
 # The recordings are not in the repository.
@@ -29,8 +27,10 @@ MISSING = (
     "There is no recording. Give a FILE with one run a line as JSON, plain or compressed by xz, or name it in FLOW_RUNS: "
     "tests/flow/recording.py says what a run looks like."
 )
-# Runs that are played at once, and seconds between two lines of progress.
-WORKERS, PROGRESS = 8, 10
+# Runs that are played at once.
+WORKERS = 8
+# Of a run that could not be played to the end: it is neither stopped nor untouched.
+UNKNOWN = ([["it could not be played to the end"]], False)
 
 
 def play(session, run, attackers=frozenset()):
@@ -73,7 +73,7 @@ class Replay:
         self.measured = [run for run in runs if is_measured(run)]
         self.halves = [recording.half(run, tasks) for run in self.measured]
         self.answers = {call.number: call for run in runs for call in run.calls}
-        self.outcomes = [None] * len(self.measured)
+        self.outcomes = [UNKNOWN] * len(self.measured)
         self.calls, self.lock, self.local = 0, threading.Lock(), threading.local()
 
     def tools(self):
@@ -96,21 +96,10 @@ class Replay:
         return call.text, call.failed
 
     def through(self, program):
-        """Plays all runs through a gateway that is started for them."""
-        with guarded(program, McpServer(self.tools(), self.answer), map(tenant_of, range(len(self.measured)))) as port:
-            begun = said = time.monotonic()
-            with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-                played = [pool.submit(self.play, port, index) for index in range(len(self.measured))]
-                try:
-                    for done, one in enumerate(concurrent.futures.as_completed(played), 1):
-                        one.result()
-                        if time.monotonic() - said >= PROGRESS:
-                            said = time.monotonic()
-                            progress(f"{done} of {len(played)} runs, {self.calls} calls, {said - begun:.0f} s")
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
-        progress(f"{len(played)} runs, each with its past: {self.calls} calls, {time.monotonic() - begun:.0f} s")
+        """Plays all runs through a gateway that is started for them; the failures."""
+        count = len(self.measured)
+        with guarded(program, McpServer(self.tools(), self.answer), map(tenant_of, range(count))) as port:
+            return play_all(count, WORKERS, lambda index: self.play(port, index), lambda: f", {self.calls} calls")
 
     def play(self, port, index):
         """Plays the past of a tenant, and then its run."""
@@ -175,10 +164,6 @@ def share(part, whole):
     return f"{part} ({100 * part / whole:.1f} %)" if whole else "-"
 
 
-def progress(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def arguments():
     parser = argparse.ArgumentParser(
         prog="scripts/flow-replay", description="Plays recorded runs of models through the gateway, and counts what it asks about."
@@ -198,12 +183,13 @@ def main():
     if not file.is_file():
         sys.exit(f"{options.file}: no such file" if options.file else MISSING)
     replay = Replay(recording.read(file))
-    replay.through(os.path.abspath(options.gateway_binary))
+    failures = replay.through(os.path.abspath(options.gateway_binary))
     print(replay.table())
     if options.details:
         print(*replay.details(), sep="\n")
     if options.json:
-        print(json.dumps(replay.counts()))
+        print(json.dumps(replay.counts()), flush=True)
+    end(failures)
 
 
 if __name__ == "__main__":
