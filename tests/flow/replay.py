@@ -14,6 +14,7 @@ import collections
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 
@@ -173,8 +174,14 @@ def arguments():
     parser.add_argument(
         "--details", action="store_true", help="print each attack that was not stopped, and each question of a benign run"
     )
-    parser.add_argument("--gateway-binary", required=True, metavar="PROGRAM", help="the program (default: the one that is built here)")
+    parser.add_argument("--gateway-binary", metavar="PROGRAM", help="the gateway's program (default: the one that is built here)")
     return parser.parse_args()
+
+
+def built_program():
+    """The program of the tests, which is built now if it is not there."""
+    command = ["bash", "-ec", ". scripts/common.sh; built_program"]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def main():
@@ -183,7 +190,7 @@ def main():
     if not file.is_file():
         sys.exit(f"{options.file}: no such file" if options.file else MISSING)
     replay = Replay(recording.read(file))
-    failures = replay.through(os.path.abspath(options.gateway_binary))
+    failures = replay.through(os.path.abspath(options.gateway_binary or built_program()))
     print(replay.table())
     if options.details:
         print(*replay.details(), sep="\n")
