@@ -2,7 +2,6 @@
 import http.server
 import json
 import re
-import socketserver
 import threading
 
 REVISION = "2025-11-25"
@@ -14,10 +13,9 @@ def trace_parent(number):
     return f"00-{number:032x}-{1:016x}-01"
 
 
-class McpServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
+class McpServer(http.server.ThreadingHTTPServer):
     """`tools` are the tools by path; `answer(number, name, arguments)` gives the text of an answer, and whether it is an error."""
 
-    daemon_threads = True
     # As many as the gateway opens at once.
     request_queue_size = 256
 
@@ -48,6 +46,8 @@ class McpServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # One write: a second small one would wait for the first to be acknowledged.
+    wbufsize = -1
 
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -67,14 +67,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_DELETE = do_GET
 
     def reply(self, status, body=b""):
-        # One write: a second small one would wait for the first to be acknowledged.
-        self.wbufsize = -1
         self.send_response(status)
         if body:
             self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self._headers_buffer.append(b"\r\n" + body)
-        self.flush_headers()
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_):
         pass
