@@ -393,7 +393,8 @@ pub(crate) fn run_example(page: &str, programs: &str) -> Option<String> {
     let listen = format!("server: {{listen: '127.0.0.1:{port}'}}\nauth:\n");
     let script = block.replace("8080", &port).replace("8181", &further).replace("auth:\n", &listen);
     // Also where a line fails.
-    let run = shell(&format!("trap 'kill $! $gateway $policy 2> /dev/null || true' EXIT\n{script}"), directory.path());
+    let run =
+        shell(&format!("trap 'kill $! $gateway $policy $world 2> /dev/null || true' EXIT\n{script}"), directory.path());
     assert!(run.status.success(), "{}", text(&run));
     Some(String::from_utf8_lossy(&run.stdout).into_owned())
 }
