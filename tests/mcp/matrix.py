@@ -18,6 +18,11 @@ MARK = "MATRIX_SERVER"
 TIMEOUT = 60
 
 
+def refusal(request):
+    """The answer to a request of a server: without one, some wait for a minute."""
+    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "not here"}}
+
+
 class Refused(Exception):
     """A JSON-RPC error."""
 
@@ -83,7 +88,7 @@ class Direct(Client):
             with contextlib.suppress(ValueError):
                 answer = json.loads(line)
                 if answer.get("method") and "id" in answer:
-                    self.send({"jsonrpc": "2.0", "id": answer["id"], "error": {"code": -32601, "message": "not here"}})
+                    self.send(refusal(answer))
                 elif answer.get("id") == message["id"]:
                     return answer
 
@@ -114,15 +119,17 @@ class Http(Client):
         with contextlib.closing(connection):
             if session := response.getheader("mcp-session-id"):
                 self.headers = {**self.headers, "Mcp-Session-Id": session, "MCP-Protocol-Version": REVISION}
-            if "id" not in message:
+            if "id" not in message or "method" not in message:
                 return None
             if "json" in response.getheader("content-type", ""):
                 return json.loads(response.read())
             for line in response:
                 if line.startswith(b"data:") and line[5:].strip():
                     answer = json.loads(line[5:])
-                    if answer.get("id") == message["id"] and "method" not in answer:
+                    if "method" not in answer and answer.get("id") == message["id"]:
                         return answer
+                    if "method" in answer and "id" in answer:
+                        self.exchange(refusal(answer))
         raise AssertionError(f"no answer to {message['method']}: {response.status}")
 
 
