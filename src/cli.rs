@@ -27,6 +27,7 @@ mod limits;
 mod local_gateway;
 mod lock;
 mod mcp;
+mod mcp_inspect;
 mod mcp_login;
 mod mcp_servers;
 mod overview;

@@ -6,7 +6,7 @@ use super::call::Identity;
 use super::client::{Endpoint, Unanswered};
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::StopSignals;
-use super::{Common, Exit, local_gateway, mcp_login, present};
+use super::{Common, Exit, local_gateway, mcp_inspect, mcp_login, present};
 use sekisho_api::NamedCaller;
 use sekisho_mcp_client::BridgeError;
 
@@ -23,6 +23,12 @@ pub(super) enum McpCommand {
         /// The name of the server.
         name: String,
     },
+    /// Show a server of the running gateway: its state, and for a program in a sandbox the hosts of its connections, with
+    /// what was refused and the setting that allows it.
+    Inspect {
+        /// The name of the server.
+        name: String,
+    },
     #[command(flatten)]
     Servers(ServersCommand),
 }
@@ -33,6 +39,7 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
             .map_or_else(Unanswered::report, |gateway| bridge(&gateway, sekisho_mcp_client::MAX_MESSAGE_BYTES)),
         McpCommand::Serve { identity } => serve(common, &identity.caller()).unwrap_or_else(|exit| exit),
         McpCommand::Login { name } => mcp_login::run(common, &name),
+        McpCommand::Inspect { name } => mcp_inspect::run(common, &name),
         McpCommand::Servers(command) => mcp_servers::run(common, command),
     }
 }

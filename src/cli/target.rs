@@ -75,7 +75,9 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::SignIns { .. }
         | Command::Results { .. }
         | Command::Check { remote: true, .. }
-        | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
+        | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } | McpCommand::Inspect { .. } } => {
+            RemoteSupport::Remote
+        }
         #[cfg(feature = "agent")]
         Command::Chat(_)
         | Command::Conversations(_)
@@ -129,7 +131,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 27] = [
+    const REMOTE: [&[&str]; 26] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -154,6 +156,7 @@ mod tests {
         &["results", "show", "x", "--offset", "100"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
+        &["mcp", "inspect", "x"],
         &["tenants"],
         &["models", "remove", "x"],
         &["skills", "add", "x"],

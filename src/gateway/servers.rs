@@ -14,7 +14,7 @@ use sekisho_config::CollectionSettings;
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_mcp_client::{McpServers, ServerState, ServerStatus, UnusableServer};
+use sekisho_mcp_client::{HostConnections, McpServers, ServerState, ServerStatus, UnusableServer};
 use sekisho_observe::readiness::Readiness;
 use sekisho_openapi::Collection;
 
@@ -39,6 +39,8 @@ pub struct SourceStatus {
     /// Whether it takes a user's sign-in.
     pub can_sign_in: bool,
     pub collection: Option<Arc<Collection>>,
+    /// Of a program in a sandbox.
+    pub connections: Vec<HostConnections>,
 }
 
 #[derive(
@@ -93,6 +95,7 @@ impl SourceStatus {
             quarantined: Vec::new(),
             can_sign_in: false,
             collection: None,
+            connections: Vec::new(),
         }
     }
 }
@@ -121,8 +124,8 @@ impl Sources {
     }
 
     /// All servers and collections. A caller who does not see the calls of all tenants gets only those with a tool that
-    /// it may see, without the names of tools that are hidden from it; an administrator of a tenant also gets all of the
-    /// tenant.
+    /// it may see, without connections and the names of tools that are hidden from it; an administrator of a tenant also gets all
+    /// of the tenant.
     pub fn list(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.configuration.current();
         let mut sources = self.servers();
@@ -151,6 +154,8 @@ impl Sources {
         for status in sources.iter_mut().filter(|status| !is_own(&status.owner)) {
             status.tools.retain(|tool| visible.contains(&**tool));
             status.quarantined.retain(|tool| held_back.contains(&**tool));
+            // Calls of others led to them.
+            status.connections.clear();
             if reach == Reach::Own {
                 status.collection = None;
             }
@@ -283,6 +288,7 @@ impl From<ServerStatus> for SourceStatus {
             reason: status.reason.map(|reason| reason.to_string()),
             can_sign_in: status.can_sign_in,
             owner: status.owner,
+            connections: status.connections,
             ..Self::new(SourceKind::Mcp, &status.name, state)
         }
     }

@@ -4,13 +4,14 @@
 //! it keeps the server connected (`connect`, over a module of `transport`), lists it (`listing`, `catalogue`), and calls
 //! it (`executor`, `operations`, `session`, `output`). If a server requires a user's sign-in, `auth` has its tokens.
 //!
-//! A module uses only those that are named before it: `text` and `names`, `auth`, `transport`, `server`, `server_network`
-//! (connections of programs in a sandbox), `servers`. The library rmcp has the types of messages and the steps of a sign-in;
+//! A module uses only those that are named before it: `text` and `names`, `auth`, `connection_record`, `transport`, `server`,
+//! `server_network` (connections of programs in a sandbox), `servers`. The library rmcp has the types of messages and the steps of a sign-in;
 //! everything else is implemented here.
 
 mod auth;
 mod bridge;
 mod changes;
+mod connection_record;
 #[cfg(test)]
 mod hostile;
 mod names;
@@ -24,6 +25,7 @@ mod transport;
 pub use self::auth::{Callback, OwnAddresses, SignInError, Started};
 pub use self::bridge::{BridgeError, MAX_MESSAGE_BYTES, bridge};
 pub use self::changes::{Change, ResourceOwner};
+pub use self::connection_record::HostConnections;
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;
 pub use self::servers::{McpServers, OperationRequest, ServerNames, ServerState, ServerStatus, UnusableServer};

@@ -51,6 +51,7 @@ use self::session::Session;
 use self::session_owner::SessionOwner;
 use self::subscriptions::Subscriptions;
 use super::changes::Change;
+use super::connection_record::HostConnections;
 use super::names::Names;
 use sekisho_calls::registry::lock::{Lock, LockViolation};
 use sekisho_calls::tool::Destination;
@@ -105,6 +106,8 @@ pub struct ServerStatus {
     /// Whether it takes a user's sign-in.
     pub can_sign_in: bool,
     pub owner: Ownership,
+    /// Of its programs in a sandbox.
+    pub connections: Vec<HostConnections>,
 }
 
 /// Whether a server can be used.
@@ -256,6 +259,7 @@ impl Server {
             reason: self.problem(),
             can_sign_in: self.connector.sign_in().is_some(),
             owner: self.settings().owner.clone(),
+            connections: self.connector.sandbox.connections(),
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use url::Host;
 
 use self::named::NamedService;
+use crate::connection_record::ConnectionRecord;
 use sekisho_config::{McpSandbox, McpSandboxNetwork, McpSandboxSettings, McpServerSettings};
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::caller::Owner;
@@ -29,9 +30,6 @@ const MAX_NAMES: usize = 8;
 /// A program may connect to an address of a listed host for this time after it looked the host up.
 const KNOWN_FOR: Duration = Duration::from_secs(3_600);
 
-/// Hosts of a server with a metric of their own.
-const MAX_COUNTED_HOSTS: usize = 20;
-
 /// Refusals of a server that are logged, each once.
 const MAX_LOGGED: usize = 100;
 
@@ -45,6 +43,7 @@ pub(crate) struct ServerNetwork {
     hosts: Option<DomainList>,
     /// What its entry names is allowed, as files are that it names.
     named: Vec<NamedService>,
+    record: Arc<ConnectionRecord>,
     seen: Mutex<Seen>,
 }
 
@@ -52,7 +51,6 @@ pub(crate) struct ServerNetwork {
 struct Seen {
     /// The last name first.
     names: BoundedMap<IpAddr, Vec<Name>>,
-    counted: BoundedMap<String, ()>,
     logged: BoundedMap<String, ()>,
 }
 
@@ -71,6 +69,7 @@ impl ServerNetwork {
         settings: &McpServerSettings,
         outbound: &Outbound,
         metrics: &Arc<Metrics>,
+        record: &Arc<ConnectionRecord>,
     ) -> Result<Arc<Self>, InvalidDomain> {
         let hosts = match &settings.sandbox {
             McpSandbox::On(McpSandboxSettings { network: McpSandboxNetwork::Hosts(hosts), .. }) => {
@@ -81,17 +80,14 @@ impl ServerNetwork {
             }
             _ => None,
         };
-        let seen = Seen {
-            names: BoundedMap::new(MAX_ADDRESSES),
-            counted: BoundedMap::new(MAX_COUNTED_HOSTS),
-            logged: BoundedMap::new(MAX_LOGGED),
-        };
+        let seen = Seen { names: BoundedMap::new(MAX_ADDRESSES), logged: BoundedMap::new(MAX_LOGGED) };
         Ok(Arc::new(Self {
             server: name.into(),
             outbound: outbound.clone(),
             metrics: Arc::clone(metrics),
             hosts,
             named: named::services(settings),
+            record: Arc::clone(record),
             seen: Mutex::new(seen),
         }))
     }
@@ -149,14 +145,8 @@ impl ServerNetwork {
         format!("the host is not listed; `mcp.servers.{}.sandbox.network: [\"{host}\"]` allows it", self.server)
     }
 
-    fn count(&self, host: &str, is_allowed: bool) {
-        let has_label = self.seen.lock().counted.get_or_try_insert_with(host.to_owned(), || ()).is_some();
-        let host = if has_label { host } else { "other" };
-        self.metrics.mcp_program_connection(&self.server, host, is_allowed);
-    }
-
     fn refuse(&self, address: &str, host: &str, reason: &str) {
-        self.count(host, false);
+        self.metrics.mcp_program_connection(&self.server, self.record.refuse(host, reason), false);
         let is_new = matches!(self.seen.lock().logged.try_insert(address.to_owned(), ()), Ok(None));
         if is_new {
             tracing::warn!(server = &*self.server, address, reason, "the program of an MCP server may not connect");
@@ -212,13 +202,18 @@ impl Connections for ServerNetwork {
     }
 
     fn opened(&self, address: SocketAddr) {
-        self.count(&label(address, &self.hosts_of(address.ip())), true);
+        let host = label(address, &self.hosts_of(address.ip()));
+        self.metrics.mcp_program_connection(&self.server, self.record.allow(&host), true);
+    }
+
+    fn datagram_refused(&self, address: SocketAddr) {
+        self.record.refuse_datagram(&label(address, &self.hosts_of(address.ip())));
     }
 }
 
-/// The host in metrics and logs: the last name that was looked up, or the address.
+/// The host in metrics and logs: the last name that was looked up, or the address as the configuration has it.
 fn label(address: SocketAddr, hosts: &[Arc<str>]) -> String {
-    hosts.first().map_or_else(|| address.ip().to_string(), ToString::to_string)
+    hosts.first().map_or_else(|| literal(address.ip()).to_string(), ToString::to_string)
 }
 
 fn literal(address: IpAddr) -> Host<&'static str> {
@@ -260,7 +255,8 @@ mod tests {
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
         let outbound = outbound.for_source(&allowed, "mcp.servers.a.allow_networks").unwrap();
         outbound.set_own_listeners(vec!["127.0.0.1:8080".parse().unwrap()]);
-        ServerNetwork::new("a", &settings, &outbound, &Arc::new(Metrics::new("test").unwrap())).unwrap()
+        let metrics = Arc::new(Metrics::new("test").unwrap());
+        ServerNetwork::new("a", &settings, &outbound, &metrics, &Arc::default()).unwrap()
     }
 
     fn reached(network: &ServerNetwork, addresses: &[&str]) -> Vec<bool> {
@@ -286,6 +282,8 @@ mod tests {
         network.remember("dns.example.com", &["9.9.9.9".parse().unwrap()]);
         network.remember("elsewhere.example", &["9.9.9.9".parse().unwrap()]);
         assert_eq!(reached(&network, &["9.9.9.9:443"]), [true], "a listed address with another name");
+        let reason = network.refusal("[2a00::1]:443".parse().unwrap(), &[]).unwrap();
+        assert!(reason.contains("network: [\"[2a00::1]\"]"), "{reason}");
         // It is not looked up: the test has no name server.
         assert_eq!(network.resolve("secret.evil.example").await, Resolved::NoSuchName);
     }
@@ -367,14 +365,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_refusal_is_logged_once_and_hosts_are_bounded() {
+    async fn each_refusal_is_logged_once_and_recorded_with_its_reason() {
         let network = network(McpSandboxNetwork::Public, &[], &[]);
         for last in 0..=255 {
             for _ in 0..2 {
                 assert!(network.may_connect(SocketAddr::from(([10, 0, 0, last], 80))).is_err());
             }
         }
-        let seen = network.seen.lock();
-        assert_eq!((seen.logged.len(), seen.counted.len()), (MAX_LOGGED, MAX_COUNTED_HOSTS));
+        assert_eq!(network.seen.lock().logged.len(), MAX_LOGGED);
+        let hosts = network.record.by_host();
+        assert_eq!(hosts.iter().map(|host| host.refused).sum::<u64>(), 512);
+        let settings = "mcp.servers.a.allow_networks or outbound.allow_networks";
+        let reason = format!("10.0.0.0 is not public; `{settings}: [\"10.0.0.0\"]` allows it");
+        assert_eq!((&*hosts[0].host, hosts[0].reason.as_deref()), ("10.0.0.0", Some(&*reason)));
+    }
+
+    #[tokio::test]
+    async fn what_is_recorded_has_the_name_that_was_looked_up() {
+        let network = network(McpSandboxNetwork::Hosts(vec!["example.com".into()]), &[], &[]);
+        network.remember("example.com", &["8.8.8.8".parse().unwrap()]);
+        network.opened("8.8.8.8:443".parse().unwrap());
+        assert_eq!(network.resolve("elsewhere.example").await, Resolved::NoSuchName);
+        network.datagram_refused("9.9.9.9:53".parse().unwrap());
+        let hosts = network.record.by_host();
+        let counts: Vec<_> =
+            hosts.iter().map(|host| (&*host.host, host.allowed, host.refused, host.datagrams)).collect();
+        assert_eq!(counts, [("9.9.9.9", 0, 0, 1), ("elsewhere.example", 0, 1, 0), ("example.com", 1, 0, 0)]);
+        let allows = "`mcp.servers.a.sandbox.network: [\"elsewhere.example\"]` allows it";
+        assert!(hosts[1].reason.as_deref().unwrap().ends_with(allows), "{hosts:?}");
     }
 }

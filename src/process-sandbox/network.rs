@@ -51,6 +51,9 @@ pub trait Connections: Debug + Send + Sync + 'static {
 
     /// A connection to the address was begun.
     fn opened(&self, address: SocketAddr);
+
+    /// A datagram for the address was to be sent, or a socket of datagrams connected to it. It has no route.
+    fn datagram_refused(&self, _address: SocketAddr) {}
 }
 
 /// The answer to a look-up.

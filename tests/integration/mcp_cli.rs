@@ -130,6 +130,28 @@ async fn a_server_runs_in_namespaces_of_its_own_unless_its_sandbox_is_off() {
     assert_eq!(note("boxed"), None, "this machine has all layers");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_shows_what_a_program_may_not_reach_and_the_setting_that_allows_it() {
+    let directory = TempDir::new().unwrap();
+    let script = "(exec 3<>/dev/tcp/10.255.0.1/9); exec \"$0\" moody";
+    let args = ["-c", script, env!("CARGO_BIN_EXE_mcp-test-server")];
+    let entry = json!({"command": "bash", "args": args, "env": {"MOOD": "fine"}});
+    fs::write(file(&directory, "sekisho.yaml"), yaml(&[("boxed", entry.to_string())])).unwrap();
+    let serving = Serving::start_with(&directory, &["--config", &file(&directory, "sekisho.yaml")]);
+    listed(&serving.url, "boxed__echo").await;
+    let inspect = |options: &[&str]| {
+        let arguments = ["--config", "sekisho.yaml", "mcp", "inspect", "boxed"];
+        text(&sekisho(&directory).args(arguments).args(options).output().unwrap())
+    };
+    let allows = "`mcp.servers.boxed.allow_networks or outbound.allow_networks: [\"10.255.0.1\"]` allows it";
+    let inspected: Value = serde_json::from_str(&inspect(&["--json"])).unwrap();
+    let reason = format!("10.255.0.1 is not public; {allows}");
+    let expected = json!([{"host": "10.255.0.1", "allowed": 0, "refused": 1, "datagrams": 0, "reason": reason}]);
+    assert_eq!(inspected["connections"], expected);
+    let shown = inspect(&[]);
+    assert!(shown.contains("boxed__echo") && shown.contains("10.255.0.1"), "{shown}");
+}
+
 #[test]
 fn the_check_lists_grants_and_refuses_programs_that_ask_a_service() {
     let directory = TempDir::new().unwrap();

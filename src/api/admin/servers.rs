@@ -21,7 +21,7 @@ use sekisho_audit::EventKind;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, SourceKind, SourceState, SourceStatus};
-use sekisho_mcp_client::McpRegistration;
+use sekisho_mcp_client::{HostConnections, McpRegistration};
 use sekisho_openapi::Registration;
 use sekisho_openapi::read::report::{Note, Report};
 
@@ -59,6 +59,8 @@ pub(super) struct ServerBody {
     can_sign_in: bool,
     /// What became of each operation of a document.
     fidelity: Option<FidelityBody>,
+    /// Connections of a program in a sandbox, by host; for who sees the calls of all tenants, or administers the server's.
+    connections: Vec<HostConnections>,
 }
 
 /// What became of each operation of a document.
@@ -256,6 +258,7 @@ impl From<SourceStatus> for ServerBody {
             quarantined: status.quarantined,
             can_sign_in: status.can_sign_in,
             fidelity: status.collection.map(|collection| FidelityBody::of(&collection.report)),
+            connections: status.connections,
         }
     }
 }

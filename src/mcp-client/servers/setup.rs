@@ -10,6 +10,7 @@ use url::Url;
 
 use super::McpServers;
 use crate::auth::{McpProvider, SignIn};
+use crate::connection_record::ConnectionRecord;
 use crate::names::Names;
 use crate::registration::{Function, Registered};
 use crate::server::catalogue::source;
@@ -101,13 +102,12 @@ impl McpServers {
         &self,
         name: &str,
         settings: &McpServerSettings,
-        config: &Config,
+        record: &Arc<ConnectionRecord>,
     ) -> Result<Option<Arc<dyn Connections>>, Unusable> {
         if settings.command.is_none() {
             return Ok(None);
         }
-        let outbound = self.outbound_for(name, settings, config)?;
-        let network = ServerNetwork::new(name, settings, &outbound, &self.context.metrics);
+        let network = ServerNetwork::new(name, settings, &self.outbound, &self.context.metrics, record);
         let network: Arc<dyn Connections> = network.map_err(Unusable::SandboxHost)?;
         Ok(Some(network))
     }
@@ -180,12 +180,14 @@ impl McpServers {
         };
         let events =
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
+        let record = Arc::default();
+        let connections = self.connections(name, &settings, &record)?;
         let connector = Connector {
             name: name.into(),
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
-            sandbox: ProgramSandbox::new(config, self.connections(name, &settings, config)?),
+            sandbox: ProgramSandbox::new(config, connections, record),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),

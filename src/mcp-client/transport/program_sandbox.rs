@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::process::Child;
 
 use super::child_process::PASSED_ON;
+use crate::connection_record::{ConnectionRecord, HostConnections};
 use sekisho_config::{
     Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
     dotenv_files,
@@ -41,6 +42,8 @@ pub(crate) struct ProgramSandbox {
     own: OwnFiles,
     /// Makes the connections of the programs. Without it, they have the machine's network.
     connections: Option<Arc<dyn Connections>>,
+    /// What became of them.
+    record: Arc<ConnectionRecord>,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
 }
@@ -76,8 +79,17 @@ pub(super) struct Sandboxed {
 }
 
 impl ProgramSandbox {
-    pub(crate) fn new(config: &Config, connections: Option<Arc<dyn Connections>>) -> Self {
-        Self { own: OwnFiles::of(config), connections, missing: Mutex::default() }
+    pub(crate) fn new(
+        config: &Config,
+        connections: Option<Arc<dyn Connections>>,
+        record: Arc<ConnectionRecord>,
+    ) -> Self {
+        Self { own: OwnFiles::of(config), connections, record, missing: Mutex::default() }
+    }
+
+    /// What became of the connections of the programs, by host.
+    pub(crate) fn connections(&self) -> Vec<HostConnections> {
+        self.record.by_host()
     }
 
     /// Missing layers, and refused grants; `None` before a program was started.

@@ -1,4 +1,4 @@
-//! What each waiting call does: `socket`, `bind`, `listen` and `connect`.
+//! What each waiting call does: `socket`, `bind`, `listen` and `connect`; a datagram for another machine is only recorded.
 //!
 //! All of it is done here, on a duplicate of the program's descriptor and with a copy of its address, so that exactly the
 //! checked call is done. The program itself executes only calls on sockets of other families, and only where Landlock forbids
@@ -83,6 +83,7 @@ impl Calls {
             libc::SYS_listen => self.listen(call),
             libc::SYS_connect => self.connect(call),
             libc::SYS_ioctl => self.ioctl(call),
+            libc::SYS_sendto => self.send_to(call),
             _ => Err(Errno::NOSYS),
         };
         handled.unwrap_or_else(|error| Handled::Answer(Answer::Failed(error)))
@@ -111,7 +112,7 @@ impl Calls {
         if kind == Kind::Other {
             return self.natively();
         }
-        let Address::Internet(address) = self.address_of(call)? else { return Err(Errno::AFNOSUPPORT) };
+        let Address::Internet(address) = self.address_of(call, 1)? else { return Err(Errno::AFNOSUPPORT) };
         let socket = if kind == Kind::Tcp { self.inside(call, socket, Errno::INVAL)? } else { socket };
         bind(&socket, &address)?;
         Ok(Handled::Answer(Answer::Done))
@@ -129,11 +130,12 @@ impl Calls {
         if kind == Kind::Other {
             return self.natively();
         }
-        let Address::Internet(address) = self.address_of(call)? else {
+        let Address::Internet(address) = self.address_of(call, 1)? else {
             connect_unspec(&socket)?;
             return Ok(Handled::Answer(Answer::Done));
         };
         if kind == Kind::Datagram {
+            self.record_datagram(address);
             connect(&socket, &address)?;
             return Ok(Handled::Answer(Answer::Done));
         }
@@ -149,6 +151,23 @@ impl Calls {
             self.connections.opened(address);
         }
         connecting
+    }
+
+    /// The program executes the call: a datagram does not leave its namespace, and other sockets have their address already.
+    fn send_to(&self, call: &Call) -> Result<Handled, Errno> {
+        let (_, kind) = self.socket_of(call)?;
+        if kind == Kind::Datagram
+            && let Ok(Address::Internet(address)) = self.address_of(call, 4)
+        {
+            self.record_datagram(address);
+        }
+        Ok(Handled::Answer(Answer::Continue))
+    }
+
+    fn record_datagram(&self, address: SocketAddr) {
+        if !is_own(address) {
+            self.connections.datagram_refused(address);
+        }
     }
 
     /// A request about interfaces, of which the program sees its own. It executes the call: another socket in this place
@@ -178,10 +197,11 @@ impl Calls {
         Ok((socket, kind))
     }
 
-    /// A copy of the address in the call's second and third argument.
-    fn address_of(&self, call: &Call) -> Result<Address, Errno> {
-        let length = usize::try_from(call.int(2)).ok().filter(|length| *length <= MAX_ADDRESS).ok_or(Errno::INVAL)?;
-        let bytes = target::memory(call, call.args[1], length)?;
+    /// A copy of the address in the call's argument with this index; its length is the next one.
+    fn address_of(&self, call: &Call, index: usize) -> Result<Address, Errno> {
+        let length = usize::try_from(call.int(index + 1)).ok();
+        let length = length.filter(|length| *length <= MAX_ADDRESS).ok_or(Errno::INVAL)?;
+        let bytes = target::memory(call, call.args[index], length)?;
         self.still_waits(call)?;
         address::parse(&bytes)
     }

@@ -124,7 +124,7 @@ fn checked_calls(inet: Action) -> Vec<Step> {
         call(libc::SYS_bind, with_address()),
         call(libc::SYS_listen, with_address()),
         call(libc::SYS_connect, with_address()),
-        call(libc::SYS_sendto, without_fast_open(3)),
+        call(libc::SYS_sendto, send_to(inet)),
         call(libc::SYS_sendmsg, without_fast_open(2)),
         call(libc::SYS_sendmmsg, without_fast_open(3)),
         call(libc::SYS_setsockopt, setsockopt()),
@@ -143,6 +143,11 @@ fn call(number: libc::c_long, steps: Vec<Step>) -> Step {
 /// The lower half of an argument: the kernel reads no more of a number of type `int`.
 const fn argument(index: usize) -> Step {
     let half = if cfg!(target_endian = "big") { 4 } else { 0 };
+    Load(offset_of!(seccomp_data, args) + 8 * index + half)
+}
+
+const fn upper_half(index: usize) -> Step {
+    let half = if cfg!(target_endian = "big") { 0 } else { 4 };
     Load(offset_of!(seccomp_data, args) + 8 * index + half)
 }
 
@@ -177,9 +182,23 @@ fn socket(tcp: Action) -> Vec<Step> {
     ]
 }
 
-/// `sendto` and its kin connect with this flag. Its users send again without it.
+/// Calls that send connect with this flag. Its users send again without it.
 fn without_fast_open(flags: usize) -> Vec<Step> {
     vec![argument(flags), WhenBits(unsigned(libc::MSG_FASTOPEN), vec![Return(refuse(libc::EOPNOTSUPP))]), Return(ALLOW)]
+}
+
+/// With an address, it is recorded. Data of connections has none.
+fn send_to(with_address: Action) -> Vec<Step> {
+    let recorded = || vec![Return(with_address)];
+    vec![
+        argument(3),
+        WhenBits(unsigned(libc::MSG_FASTOPEN), vec![Return(refuse(libc::EOPNOTSUPP))]),
+        argument(4),
+        WhenAtLeast(1, recorded()),
+        upper_half(4),
+        WhenAtLeast(1, recorded()),
+        Return(ALLOW),
+    ]
 }
 
 /// Options that send packets by another way than to the address that was checked.
@@ -268,7 +287,7 @@ mod tests {
     use super::*;
 
     /// Executes a filter as the kernel does.
-    fn answer(program: &[sock_filter], arch: u32, call: libc::c_long, args: [u64; 4]) -> Action {
+    fn answer(program: &[sock_filter], arch: u32, call: libc::c_long, args: &[u64]) -> Action {
         let mut data = [0; size_of::<seccomp_data>()];
         data[..4].copy_from_slice(&u32::try_from(call).unwrap().to_ne_bytes());
         data[4..8].copy_from_slice(&arch.to_ne_bytes());
@@ -333,12 +352,25 @@ mod tests {
             (libc::SYS_ioctl, [3, 0x8c00, 0, 0], ALLOW),
             (libc::SYS_io_uring_setup, [1, 0, 0, 0], refuse(libc::ENOSYS)),
         ] {
-            let found = answer(&program, NATIVE, call, args.map(argument_of));
+            let found = answer(&program, NATIVE, call, &args.map(argument_of));
             assert_eq!(found, expected, "call {call} {args:?}");
         }
-        let foreign = answer(&program, 0x4000_0003, libc::SYS_read, [0; 4]);
+        let foreign = answer(&program, 0x4000_0003, libc::SYS_read, &[0; 4]);
         assert_eq!(foreign, refuse(libc::ENOSYS), "a call of another architecture");
-        assert_eq!(answer(&program, NATIVE, 0x4000_0000, [0; 4]), refuse(libc::ENOSYS), "x32");
+        assert_eq!(answer(&program, NATIVE, 0x4000_0000, &[0; 4]), refuse(libc::ENOSYS), "x32");
+    }
+
+    #[test]
+    fn only_what_is_sent_to_an_address_is_recorded() {
+        let program = program(&steps(NOTIFY));
+        let sent = |flags: i32, address: u64| {
+            answer(&program, NATIVE, libc::SYS_sendto, &[3, 0, 1, argument_of(flags), address, 16])
+        };
+        assert_eq!(sent(libc::MSG_NOSIGNAL, 0), ALLOW);
+        for address in [1, 0x7ffc_0000_0000, u64::MAX] {
+            assert_eq!(sent(libc::MSG_NOSIGNAL, address), NOTIFY, "{address:x}");
+            assert_eq!(sent(libc::MSG_FASTOPEN, address), refuse(libc::EOPNOTSUPP));
+        }
     }
 
     #[test]
@@ -346,7 +378,7 @@ mod tests {
         let many = || (0..300).map(|_| Mask(0xff)).chain([Return(1)]).collect();
         for loaded in [0, 1] {
             let program = program(&[Load(0), When(1, many()), Return(2)]);
-            assert_eq!(answer(&program, 0, loaded, [0; 4]), if loaded == 1 { 1 } else { 2 });
+            assert_eq!(answer(&program, 0, loaded, &[0; 4]), if loaded == 1 { 1 } else { 2 });
         }
     }
 }

@@ -77,6 +77,7 @@ struct Policy {
     asked: Mutex<Vec<String>>,
     refused: Mutex<Vec<SocketAddr>>,
     opened: Mutex<Vec<SocketAddr>>,
+    datagrams: Mutex<Vec<SocketAddr>>,
     /// Look-ups of `rebind.test`, whose address changes.
     rebound: Mutex<usize>,
     /// A port of the machine's loopback.
@@ -115,6 +116,10 @@ impl Connections for Policy {
 
     fn opened(&self, address: SocketAddr) {
         self.opened.lock().unwrap().push(address);
+    }
+
+    fn datagram_refused(&self, address: SocketAddr) {
+        self.datagrams.lock().unwrap().push(address);
     }
 }
 

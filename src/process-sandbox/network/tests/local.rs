@@ -113,6 +113,23 @@ with m.SyncManager() as manager: d = manager.dict(); d['a'] = 1; print(dict(d))"
 ];
 
 #[test]
+fn datagrams_for_other_machines_are_recorded() {
+    within_namespaces("local::datagrams_for_other_machines_are_recorded", async |policy| {
+        let servers = Servers::start();
+        let script = "
+u, v = (socket.socket(family, socket.SOCK_DGRAM) for family in (socket.AF_INET, socket.AF_INET6))
+print(outcome(u.sendto, b'x', ('8.8.8.8', 53)), outcome(u.connect, ('9.9.9.9', 443)), outcome(v.sendto, b'x', ('2a00::1', 53)))
+print(outcome(u.sendto, b'x', ('127.0.0.1', 9)))
+import tempfile; path = tempfile.mkdtemp() + '/s'
+a, b = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)); a.bind(path); b.sendto(b'y', path); print(a.recv(9))";
+        let expected = "ENETUNREACH ENETUNREACH ENETUNREACH\n1\nb'y'\n";
+        assert_eq!(servers.run_python(&policy, script).await, expected);
+        let recorded = ["8.8.8.8:53", "9.9.9.9:443", "[2a00::1]:53"].map(|address| address.parse().unwrap());
+        assert_eq!(*policy.datagrams.lock().unwrap(), recorded);
+    });
+}
+
+#[test]
 fn a_program_has_its_own_loopback_and_unix_sockets() {
     within_namespaces("local::a_program_has_its_own_loopback_and_unix_sockets", async |policy| {
         let servers = Servers::start();

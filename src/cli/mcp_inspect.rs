@@ -1,0 +1,68 @@
+//! `sekisho mcp inspect`: an MCP server of a running gateway, and the connections of its program.
+
+use serde_json::Value;
+
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
+
+pub(super) fn run(common: &Common, name: &str) -> Exit {
+    with_remote(common, |remote| {
+        let server = remote.get(&["admin", "servers", "mcp", name], &[])?;
+        if common.json {
+            return Ok(present::json(&server));
+        }
+        present::lines(facts(&server));
+        let connections = connections(&server);
+        if !connections.is_empty() {
+            present::table(
+                &["host", "allowed", "refused", "datagrams refused", "why the last was refused"],
+                connections,
+            );
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// What there is to say of it, with its heading.
+fn facts(server: &Value) -> Vec<Vec<String>> {
+    let texts = ["name", "address", "state", "since", "reason"].map(|name| (name, text(&server[name])));
+    let names = |list: &Value| list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+    let lists = ["tools", "quarantined"].map(|name| (name, names(&server[name])));
+    let facts = texts.into_iter().chain(lists).filter(|(_, value)| !value.is_empty());
+    facts.map(|(name, value)| vec![name.to_owned(), value]).collect()
+}
+
+fn connections(server: &Value) -> Vec<Vec<String>> {
+    let hosts = server["connections"].as_array().into_iter().flatten();
+    hosts
+        .map(|host| Vec::from(["host", "allowed", "refused", "datagrams", "reason"].map(|name| text(&host[name]))))
+        .collect()
+}
+
+/// Foreign text without control characters; nothing for null.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => present::harmless(text).into_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_host_has_a_row_with_the_setting_that_allows_it() {
+        let refused = json!({"host": "10.0.0.1", "allowed": 0, "refused": 2, "datagrams": 0, "reason": "it is \u{1b}[31mnot public"});
+        let server = json!({"name": "a", "reason": null, "tools": ["a__x", "a__y"], "connections": [refused]});
+        let rows = |rows: &[&[&str]]| -> Vec<Vec<String>> {
+            rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect()
+        };
+        assert_eq!(facts(&server), rows(&[&["name", "a"], &["tools", "a__x, a__y"]]));
+        assert_eq!(connections(&server), rows(&[&["10.0.0.1", "0", "2", "0", "it is not public"]]));
+        assert_eq!(connections(&json!({})), rows(&[]), "a gateway of an earlier version");
+    }
+}
