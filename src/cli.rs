@@ -30,6 +30,7 @@ mod mcp;
 mod mcp_inspect;
 mod mcp_login;
 mod mcp_servers;
+mod observe;
 mod overview;
 mod present;
 #[cfg(feature = "agent")]

@@ -1,4 +1,4 @@
-//! `sekisho mcp add|list|remove|import`: edits the `mcpServers` file that the configuration reads.
+//! `sekisho mcp add|list|remove|import`: edits the `mcpServers` file that the configuration reads; `sekisho mcp profile`.
 
 use std::fs;
 use std::io::Write;
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
+use super::failure::Failure;
+use super::observe::{self, ObservedCall, observed_call};
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use sekisho_config::Config;
 use sekisho_core::json;
@@ -29,6 +31,13 @@ pub(super) enum ServersCommand {
         /// A variable of the program's environment, as `NAME=value`; a value may be `${VARIABLE}`.
         #[arg(long, requires = "program", value_name = "VARIABLE")]
         env: Vec<String>,
+        /// Run the program once before, and print the smallest `sandbox` for its entry that it needed to list its tools, and
+        /// for the calls of `--call`. It is added if all of that worked.
+        #[arg(long, requires = "program")]
+        observe: bool,
+        /// A call of one of its tools while it is observed, as `TOOL {"argument": "value"}`; may be repeated.
+        #[arg(long, requires = "observe", value_name = "CALL", value_parser = observed_call)]
+        call: Vec<ObservedCall>,
         #[command(flatten)]
         file: ServersFile,
         /// The program and its arguments, after `--`.
@@ -46,6 +55,11 @@ pub(super) enum ServersCommand {
         name: String,
         #[command(flatten)]
         file: ServersFile,
+    },
+    /// Print what the program of a server of the configuration is granted, as the `sandbox` of its entry.
+    Profile {
+        /// The name of the server.
+        name: String,
     },
     /// Add the servers of another program's file, except those that exist already.
     Import {
@@ -68,22 +82,23 @@ pub(super) struct ServersFile {
 pub(super) fn run(common: &Common, command: ServersCommand) -> Exit {
     match change(common, command) {
         Ok(()) => Exit::Done,
-        Err(problem) => {
-            present::problem(&problem);
-            Exit::Failed
-        }
+        Err(failure) => failure.report(),
     }
 }
 
-fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
+fn change(common: &Common, command: ServersCommand) -> Result<(), Failure> {
     match command {
-        ServersCommand::Add { name, url, header, env, file, program } => {
+        ServersCommand::Add { name, url, header, env, observe, call, file, program } => {
             let file = file.find(common)?;
             let mut servers = read(&file)?;
             let entry = entry(url, &header, &env, program)?;
-            if servers.insert(name.clone(), entry).is_some() {
-                return Err(format!("{} already has a server {name:?}; remove it first", file.display()));
+            if servers.contains_key(&name) {
+                return Err(format!("{} already has a server {name:?}; remove it first", file.display()).into());
             }
+            if observe {
+                observe::run(common, &name, &entry, call)?;
+            }
+            servers.insert(name.clone(), entry);
             write(&file, &servers)?;
             present::line(&format!("added {name} to {}", file.display()));
         }
@@ -105,6 +120,7 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
             write(&file, &servers)?;
             present::line(&format!("removed {name} from {}", file.display()));
         }
+        ServersCommand::Profile { name } => present::line(&profile(common, &name)?),
         ServersCommand::Import { from, file } => {
             let file = file.find(common)?;
             let mut servers = read(&file)?;
@@ -117,6 +133,16 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The grants of a server's program, as YAML.
+fn profile(common: &Common, name: &str) -> Result<String, String> {
+    let config = load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|errors| describe(&errors))?;
+    let settings = config.mcp.servers.get(name);
+    let settings = settings.ok_or_else(|| format!("the configuration has no server {name:?}"))?;
+    let profile = sekisho_mcp_client::granted_profile(settings, &config);
+    let profile = profile.ok_or_else(|| format!("{name} has no sandbox: it is no program, or has `sandbox: off`"))?;
+    profile.map(|profile| profile.to_string())
 }
 
 impl ServersFile {

@@ -162,7 +162,7 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 18] = [
+    const LOCAL: [&[&str]; 19] = [
         &["add", "x"],
         &["tools", "new", "x"],
         &["tools", "test"],
@@ -179,6 +179,7 @@ mod tests {
         &["sandbox", "verify"],
         &["mcp", "list"],
         &["mcp", "remove", "x"],
+        &["mcp", "profile", "x"],
         &["mcp", "import", "x"],
         &["mcp", "add", "x", "--", "y"],
     ];

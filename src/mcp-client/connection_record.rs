@@ -10,7 +10,7 @@ use sekisho_core::bounded::BoundedMap;
 const MAX_HOSTS: usize = 20;
 
 /// Stands for all hosts beyond them.
-const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// The connections of a program to one host since the server was set up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]

@@ -29,4 +29,4 @@ pub use self::connection_record::HostConnections;
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;
 pub use self::servers::{McpServers, OperationRequest, ServerNames, ServerState, ServerStatus, UnusableServer};
-pub use self::transport::program_sandbox::granted;
+pub use self::transport::program_sandbox::{SandboxProfile, granted, granted_profile};

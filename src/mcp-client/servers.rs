@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod listed_names;
+mod observed;
 mod setup;
 mod sign_in;
 

@@ -17,6 +17,7 @@ pub(crate) mod large_numbers;
 pub(crate) mod lines;
 pub(crate) mod message;
 pub(crate) mod message_id;
+mod observation;
 pub(crate) mod program_sandbox;
 pub(crate) mod request;
 pub(crate) mod request_headers;

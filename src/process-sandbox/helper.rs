@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::processes::{Forked, end_as, fork, reset_signals, wait_for};
 pub(crate) use self::tree::SYSTEM;
+pub use self::tree::is_in_every_sandbox;
 use crate::applied::{Applied, Layer};
 use crate::network::{self, Installed};
 use crate::profile::{Network, Profile};
@@ -291,7 +292,7 @@ fn program(
         }
         (true, Network::Public | Network::Hosts(_)) => {
             // Without it the program would wait for connections that nobody makes.
-            let listener = network::install_listener().map_err(failed("supervised connections"))?;
+            let listener = network::install_listener(profile.observed).map_err(failed("supervised connections"))?;
             applied.record(Layer::Connections, Ok(()));
             Some(listener)
         }

@@ -8,6 +8,7 @@
 mod address;
 mod calls;
 mod dns;
+mod files;
 mod filter;
 mod helper;
 mod namespace;
@@ -22,6 +23,7 @@ mod tests;
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -54,6 +56,13 @@ pub trait Connections: Debug + Send + Sync + 'static {
 
     /// A datagram for the address was to be sent, or a socket of datagrams connected to it. It has no route.
     fn datagram_refused(&self, _address: SocketAddr) {}
+}
+
+/// Who hears of the files that an observed program uses.
+pub trait Files: Debug + Send + Sync + 'static {
+    /// The program makes a call with this absolute path, with which the file may change. Whether it exists in the sandbox is not
+    /// known yet. Called on the program's own thread; must not wait.
+    fn used(&self, path: &Path, writes: bool);
 }
 
 /// The answer to a look-up.

@@ -20,6 +20,8 @@ pub struct Profile {
     pub network: Network,
     /// The gateway answers for the connections of the program. Otherwise a program that may have a network has the machine's.
     pub supervised: bool,
+    /// The gateway hears of the files that the program uses, where it answers for its connections.
+    pub observed: bool,
     pub limits: Limits,
     /// Why namespaces are left out: an attempt with them failed.
     pub without_namespaces: Option<String>,

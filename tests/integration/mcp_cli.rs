@@ -153,6 +153,38 @@ async fn inspect_shows_what_a_program_may_not_reach_and_the_setting_that_allows_
 }
 
 #[test]
+fn an_observed_server_is_added_with_the_smallest_profile_that_it_needed() {
+    let directory = TempDir::new().unwrap();
+    let docs = file(&directory, "docs");
+    fs::create_dir(&docs).unwrap();
+    let script = "ls \"$1\" >&2; (exec 3<>/dev/tcp/10.255.0.1/9); exec \"$0\" moody";
+    let program = ["bash", "-c", script, env!("CARGO_BIN_EXE_mcp-test-server"), &*docs];
+    let add = |name: &str, call: &str| {
+        let options = ["mcp", "add", name, "--env", "MOOD=fine", "--observe", "--call", call, "--"];
+        sekisho(&directory).args(options).args(program).output().unwrap()
+    };
+    let added = add("boxed", "echo {\"a\": 1}");
+    let said = text(&added);
+    assert!(added.status.success(), "{said}");
+    let expected = format!(
+        "sandbox:\n  network: none\n  home: discard\n  folders:\n    - path: \"{docs}\"   # in `args`\n      write: false\n"
+    );
+    assert!(said.starts_with(&expected) && said.contains("# refused: 10.255.0.1 (10.255.0.1 is not public"), "{said}");
+    let failed = add("other", "nothing");
+    assert!(!failed.status.success() && text(&failed).contains("other__nothing"), "{}", text(&failed));
+    assert_eq!(read(&file(&directory, "state/mcp.json"))["mcpServers"].as_object().unwrap().len(), 1);
+
+    let profile = |name: &str| text(&sekisho(&directory).args(["mcp", "profile", name]).output().unwrap());
+    let granted = profile("boxed");
+    let writable = format!("    - path: \"{docs}\"   # in `args`\n      write: true");
+    assert!(
+        granted.starts_with("sandbox:\n  network: public\n  home: keep\n") && granted.contains(&writable),
+        "{granted}"
+    );
+    assert!(profile("other").contains("has no server"));
+}
+
+#[test]
 fn the_check_lists_grants_and_refuses_programs_that_ask_a_service() {
     let directory = TempDir::new().unwrap();
     fs::create_dir(file(&directory, "docs")).unwrap();

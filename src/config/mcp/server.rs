@@ -41,6 +41,9 @@ pub struct McpServerSettings {
     /// `mcp.sandbox`, for the program.
     #[serde(skip)]
     pub sandbox_mode: McpSandboxMode,
+    /// The files that the program uses are recorded: for a run by `sekisho mcp add --observe`, and in no file.
+    #[serde(skip)]
+    pub observed: bool,
     /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
     pub url: Option<Url>,
     /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, or that a
@@ -143,6 +146,7 @@ impl Default for McpServerSettings {
             cwd: None,
             sandbox: McpSandbox::default(),
             sandbox_mode: McpSandboxMode::On,
+            observed: false,
             url: None,
             allow_networks: Vec::new(),
             transport: McpTransport::Auto,

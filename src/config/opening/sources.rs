@@ -169,6 +169,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         sandbox,
         // Compared once for all.
         sandbox_mode: _,
+        observed: _,
         url,
         allow_networks,
         transport: _,

@@ -1,5 +1,7 @@
 //! The sandbox of a server's program: what its entry grants, and how it is started.
 
+mod profile;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -10,13 +12,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::process::Child;
 
+pub use self::profile::{SandboxProfile, granted_profile};
 use super::child_process::PASSED_ON;
+use super::observation::Observation;
 use crate::connection_record::{ConnectionRecord, HostConnections};
 use sekisho_config::{
     Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
     dotenv_files,
 };
-use sekisho_process_sandbox::network::{Connections, Supervisor};
+use sekisho_process_sandbox::network::{Connections, Files, Supervisor};
 use sekisho_process_sandbox::{
     Folder, Grants, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
 };
@@ -44,6 +48,8 @@ pub(crate) struct ProgramSandbox {
     connections: Option<Arc<dyn Connections>>,
     /// What became of them.
     record: Arc<ConnectionRecord>,
+    /// The files that they used, where the server is observed.
+    observation: Arc<Observation>,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
 }
@@ -84,7 +90,7 @@ impl ProgramSandbox {
         connections: Option<Arc<dyn Connections>>,
         record: Arc<ConnectionRecord>,
     ) -> Self {
-        Self { own: OwnFiles::of(config), connections, record, missing: Mutex::default() }
+        Self { own: OwnFiles::of(config), connections, record, ..Self::default() }
     }
 
     /// What became of the connections of the programs, by host.
@@ -128,7 +134,8 @@ impl ProgramSandbox {
         }
         let supervisor = match (handover, &self.connections) {
             (Some(handover), Some(connections)) => {
-                let supervisor = Supervisor::start(handover, Arc::clone(connections));
+                let files = settings.observed.then(|| Arc::clone(&self.observation) as Arc<dyn Files>);
+                let supervisor = Supervisor::start(handover, Arc::clone(connections), files);
                 Some(supervisor.map_err(|error| StartError::Sandbox(format!("its connections: {error}")))?)
             }
             _ => None,
@@ -151,6 +158,8 @@ impl ProgramSandbox {
             None => home.path.clone(),
         };
         let network = match &wanted.network {
+            // The gateway answers for the connections of an observed program: with a list of no hosts it refuses and records them.
+            McpSandboxNetwork::None if settings.observed => Network::Hosts(Vec::new()),
             McpSandboxNetwork::None => Network::None,
             McpSandboxNetwork::Public => Network::Public,
             McpSandboxNetwork::Hosts(hosts) => Network::Hosts(hosts.clone()),
@@ -164,6 +173,7 @@ impl ProgramSandbox {
             private: [&self.own.state_directory].into_iter().chain(&self.own.hidden).cloned().collect(),
             home,
             supervised: self.connections.is_some(),
+            observed: settings.observed,
             network,
             limits: Limits::default(),
             without_namespaces: None,

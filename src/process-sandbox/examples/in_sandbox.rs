@@ -108,7 +108,7 @@ async fn run(entry: Entry) -> Result<ExitCode, Box<dyn Error>> {
         let text = format!("layers: {}\nmissing: {}\n", layers.join(", "), applied.missing_text());
         tokio::io::stderr().write_all(text.as_bytes()).await?;
     }
-    let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::new(policy))).transpose()?;
+    let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::new(policy), None)).transpose()?;
     let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err("it has no streams".into());
@@ -160,6 +160,7 @@ fn profile(entry: Entry) -> Result<Profile, Box<dyn Error>> {
         network: entry.network,
         supervised: true,
         limits: Limits::default(),
+        observed: false,
         without_namespaces: None,
     })
 }

@@ -1,5 +1,7 @@
 //! What of the machine is in every sandbox.
 
+use std::path::Path;
+
 /// Programs and libraries, read-only.
 pub(crate) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
@@ -69,6 +71,28 @@ pub(super) const ETC: [&str; 61] = [
     "timezone",
 ];
 
+/// Files of `/etc` that are written for the program.
+const WRITTEN_ETC: [&str; 3] = ["passwd", "group", "resolv.conf"];
+
+/// Folders that no entry can grant; a sandbox has some of its own.
+const SPECIAL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// Folders that a sandbox has for itself. An entry can grant what the machine has below them.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// Whether a path belongs to what every program has, so that nobody needs to grant it: files of the system, and folders of its own.
+#[must_use]
+pub fn is_in_every_sandbox(path: &Path) -> bool {
+    let is_of_etc = |path: &Path| {
+        let mut names = ETC.iter().chain(&WRITTEN_ETC).map(Path::new);
+        names.any(|name| path.starts_with(name) || name.starts_with(path))
+    };
+    let mut folders = SYSTEM.iter().chain(&SPECIAL).map(Path::new);
+    folders.any(|folder| path.starts_with(folder) || folder.starts_with(path))
+        || TEMPORARY.iter().any(|folder| Path::new(folder).starts_with(path))
+        || path.strip_prefix("/etc").is_ok_and(is_of_etc)
+}
+
 pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 /// Links of `/dev`, each with its target.
@@ -83,3 +107,20 @@ pub(super) const DEVICE_LINKS: [(&str, &str); 5] = [
 /// Of `/proc`: what says something about the machine rather than the sandbox.
 pub(super) const HIDDEN_IN_PROC: [&str; 8] =
     ["kcore", "keys", "key-users", "kmsg", "kallsyms", "timer_list", "sched_debug", "sysrq-trigger"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_system_are_in_every_sandbox_and_those_of_users_and_services_are_not() {
+        let own =
+            ["/", "/usr/lib/x", "/nix", "/etc", "/etc/ssl", "/etc/ssl/certs/a.pem", "/etc/passwd", "/tmp", "/var"];
+        for path in own {
+            assert!(is_in_every_sandbox(Path::new(path)), "{path}");
+        }
+        for path in ["/etc/shadow", "/etc/ssl/private", "/root", "/home/ann/.ssh", "/var/lib", "/tmp/x", "/usrlocal"] {
+            assert!(!is_in_every_sandbox(Path::new(path)), "{path}");
+        }
+    }
+}

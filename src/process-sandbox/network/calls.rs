@@ -24,7 +24,7 @@ use super::address::{self, Address, MAX_ADDRESS, is_own};
 use super::helper::Helper;
 use super::notification::{Answer, Call, Listener};
 use super::target::SharedSocket;
-use super::{Connections, socket_options, target};
+use super::{Connections, Files, files, socket_options, target};
 
 /// The program's calls, and what answers them.
 pub(super) struct Calls {
@@ -35,6 +35,8 @@ pub(super) struct Calls {
     /// The gateway's network namespace.
     pub(super) outside: u64,
     pub(super) connections: Arc<dyn Connections>,
+    /// Of a program that is observed.
+    pub(super) files: Option<Arc<dyn Files>>,
 }
 
 /// What became of a call.
@@ -84,6 +86,7 @@ impl Calls {
             libc::SYS_connect => self.connect(call),
             libc::SYS_ioctl => self.ioctl(call),
             libc::SYS_sendto => self.send_to(call),
+            _ if files::is_one(call) => Ok(self.use_file(call)),
             _ => Err(Errno::NOSYS),
         };
         handled.unwrap_or_else(|error| Handled::Answer(Answer::Failed(error)))
@@ -162,6 +165,16 @@ impl Calls {
             self.record_datagram(address);
         }
         Ok(Handled::Answer(Answer::Continue))
+    }
+
+    /// The program executes the call: its sandbox decides about it.
+    fn use_file(&self, call: &Call) -> Handled {
+        if let (Some(files), Ok((path, writes))) = (&self.files, files::used(call))
+            && self.still_waits(call).is_ok()
+        {
+            files.used(&path, writes);
+        }
+        Handled::Answer(Answer::Continue)
     }
 
     fn record_datagram(&self, address: SocketAddr) {

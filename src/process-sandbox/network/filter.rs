@@ -12,6 +12,8 @@ use std::ptr;
 use landlock::{ABI, Access, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetError};
 use libc::{seccomp_data, sock_filter, sock_fprog};
 
+use super::files;
+
 /// The gateway's part of a process with a filter.
 #[derive(Debug)]
 pub struct Installed {
@@ -24,16 +26,18 @@ pub struct Installed {
 }
 
 /// Installs the filter by which the gateway makes the TCP sockets of this process and answers `bind`, `listen` and
-/// `connect`. Called just before the program is executed, after `no_new_privs`.
+/// `connect`; of a process that is observed, it hears of calls with a path, too. Called just before the program is executed,
+/// after `no_new_privs`.
 ///
 /// # Errors
 /// When the kernel has no notifications of seccomp, or another filter has a listener.
-pub fn install_listener() -> io::Result<Installed> {
+pub fn install_listener(is_observed: bool) -> io::Result<Installed> {
     let tcp_forbidden = forbid_native_tcp().is_ok();
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // With it, a signal does not interrupt a call that is being answered, which Go sends to itself a hundred times a second.
     let killable = flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let program = program(&steps(NOTIFY));
+    let recorded: Vec<_> = if is_observed { files::numbers().collect() } else { Vec::new() };
+    let program = program(&steps(NOTIFY, &recorded));
     let listener = match install(&program, killable) {
         // Linux before 5.19.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => install(&program, flags)?,
@@ -50,7 +54,7 @@ pub fn install_listener() -> io::Result<Installed> {
 /// # Errors
 /// When the kernel has no filters.
 pub fn install_none() -> io::Result<()> {
-    install(&program(&steps(ALLOW)), 0).map(drop)
+    install(&program(&steps(ALLOW, &[])), 0).map(drop)
 }
 
 /// A Landlock domain without rules for TCP. Needs Linux 6.7.
@@ -105,19 +109,20 @@ const NATIVE: u32 = 0xC000_00B7;
 /// Numbers of x86-64's second interface (x32), of which the same calls have other numbers.
 const X32: u32 = 0x4000_0000;
 
-/// The filter; `inet` is the action for sockets of TCP and for calls with an address.
-fn steps(inet: Action) -> Vec<Step> {
+/// The filter; `inet` is the action for sockets of TCP and for calls with an address. The gateway hears of the calls with the
+/// numbers in `recorded`.
+fn steps(inet: Action, recorded: &[libc::c_long]) -> Vec<Step> {
     vec![
         Load(offset_of!(seccomp_data, arch)),
-        When(NATIVE, checked_calls(inet)),
+        When(NATIVE, checked_calls(inet, recorded)),
         // A program for another architecture has other numbers for the same calls.
         Return(refuse(libc::ENOSYS)),
     ]
 }
 
-fn checked_calls(inet: Action) -> Vec<Step> {
+fn checked_calls(inet: Action, recorded: &[libc::c_long]) -> Vec<Step> {
     let with_address = || vec![Return(inet)];
-    vec![
+    let mut steps = vec![
         Load(offset_of!(seccomp_data, nr)),
         WhenAtLeast(X32, vec![Return(refuse(libc::ENOSYS))]),
         call(libc::SYS_socket, socket(inet)),
@@ -131,8 +136,10 @@ fn checked_calls(inet: Action) -> Vec<Step> {
         call(libc::SYS_ioctl, ioctl(inet)),
         // It executes calls of sockets that no filter sees.
         call(libc::SYS_io_uring_setup, vec![Return(refuse(libc::ENOSYS))]),
-        Return(ALLOW),
-    ]
+    ];
+    steps.extend(recorded.iter().map(|number| call(*number, vec![Return(NOTIFY)])));
+    steps.push(Return(ALLOW));
+    steps
 }
 
 fn call(number: libc::c_long, steps: Vec<Step>) -> Step {
@@ -319,7 +326,7 @@ mod tests {
 
     #[test]
     fn calls_are_answered_by_their_arguments() {
-        let program = program(&steps(NOTIFY));
+        let program = program(&steps(NOTIFY, &[]));
         let (inet, inet6, stream) = (libc::AF_INET, libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
         for (call, args, expected) in [
             (libc::SYS_read, [0; 4], ALLOW),
@@ -361,8 +368,19 @@ mod tests {
     }
 
     #[test]
+    fn calls_with_a_path_are_heard_of_where_the_program_is_observed() {
+        for (recorded, expected) in [(Vec::new(), ALLOW), (files::numbers().collect(), NOTIFY)] {
+            let program = program(&steps(NOTIFY, &recorded));
+            for number in files::numbers() {
+                assert_eq!(answer(&program, NATIVE, number, &[0; 4]), expected, "{number}");
+            }
+            assert_eq!(answer(&program, NATIVE, libc::SYS_execve, &[0; 4]), ALLOW, "the helper executes it");
+        }
+    }
+
+    #[test]
     fn only_what_is_sent_to_an_address_is_recorded() {
-        let program = program(&steps(NOTIFY));
+        let program = program(&steps(NOTIFY, &[]));
         let sent = |flags: i32, address: u64| {
             answer(&program, NATIVE, libc::SYS_sendto, &[3, 0, 1, argument_of(flags), address, 16])
         };

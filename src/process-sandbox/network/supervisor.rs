@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use super::calls::{Calls, Connecting, Handled};
 use super::helper::Helper;
 use super::notification::{Answer, Listener};
-use super::{Connections, Handover, resolver, socket_options};
+use super::{Connections, Files, Handover, resolver, socket_options};
 
 /// Calls of a program that wait for their connection at once. A program beyond it is told to try again.
 const MAX_CONNECTING: u64 = 1_024;
@@ -41,11 +41,15 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Begins, within a runtime of tokio.
+    /// Begins, within a runtime of tokio. `files` hears of those that an observed program uses.
     ///
     /// # Errors
     /// When there are too many threads or descriptors, or the kernel is older than 5.14.
-    pub fn start(handover: Handover, connections: Arc<dyn Connections>) -> io::Result<Self> {
+    pub fn start(
+        handover: Handover,
+        connections: Arc<dyn Connections>,
+        files: Option<Arc<dyn Files>>,
+    ) -> io::Result<Self> {
         let Handover { listener, resolver, sockets, tcp_forbidden } = handover;
         let own = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let outside = socket_options::namespace(own.as_fd())?;
@@ -57,6 +61,7 @@ impl Supervisor {
             tcp_forbidden,
             outside,
             connections: Arc::clone(&connections),
+            files,
         };
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut service = Service::new(calls, stop.try_clone()?)?;

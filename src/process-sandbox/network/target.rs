@@ -1,8 +1,10 @@
 //! Descriptors and memory of the program that a waiting call refers to. The gateway takes copies of them.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
@@ -16,6 +18,10 @@ const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.unsigned_ab
 
 /// Bytes of the registrations with one `epoll` that are read: some 10 000.
 const MAX_REGISTRATIONS_TEXT: u64 = 1 << 20;
+
+/// The smallest page of memory.
+const PAGE: usize = 4_096;
+const PAGE_BYTES: u64 = 4_096;
 
 /// Registrations of one socket that move to the socket in its place.
 const MAX_WATCHES: usize = 1_024;
@@ -90,6 +96,25 @@ pub(super) fn memory(call: &Call, at: u64, length: usize) -> Result<Vec<u8>, Err
     let mut read = || File::open(format!("/proc/{}/mem", call.thread))?.read_exact_at(&mut copy, at);
     read().map_err(|_| Errno::FAULT)?;
     Ok(copy)
+}
+
+/// A text that ends with a zero byte, without it. Memory is read up to the end of a page: the next one may not exist.
+///
+/// # Errors
+/// `FAULT` when the program has no such memory, `NAMETOOLONG` when the text does not end within `max` bytes.
+pub(super) fn text(call: &Call, at: u64, max: usize) -> Result<OsString, Errno> {
+    let mut text = Vec::new();
+    while text.len() < max {
+        let next = at.checked_add(text.len().try_into().unwrap_or(u64::MAX)).ok_or(Errno::FAULT)?;
+        let rest_of_page = PAGE - usize::try_from(next % PAGE_BYTES).unwrap_or(0);
+        let part = memory(call, next, rest_of_page.min(max - text.len()))?;
+        let end = part.iter().position(|byte| *byte == 0);
+        text.extend_from_slice(part.get(..end.unwrap_or(part.len())).unwrap_or_default());
+        if end.is_some() {
+            return Ok(OsString::from_vec(text));
+        }
+    }
+    Err(Errno::NAMETOOLONG)
 }
 
 /// Whether the program's descriptor is closed when it executes another program.

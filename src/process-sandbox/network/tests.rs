@@ -144,7 +144,7 @@ impl Program {
         let (channel, _) = channel.accept().unwrap();
         let ([listener, resolver, sockets], forbidden) = receive(&channel);
         let handover = Handover { listener, resolver, sockets, tcp_forbidden: forbidden == 1 };
-        let supervisor = Supervisor::start(handover, Arc::clone(policy) as Arc<dyn Connections>).unwrap();
+        let supervisor = Supervisor::start(handover, Arc::clone(policy) as Arc<dyn Connections>, None).unwrap();
         Self { process, supervisor }
     }
 
@@ -246,7 +246,7 @@ fn the_sandbox_of_a_test() {
     unsafe {
         command.pre_exec(move || {
             rustix::thread::set_no_new_privs(true)?;
-            send(&channel, &install_listener()?, &outside);
+            send(&channel, &install_listener(false)?, &outside);
             Ok(())
         });
     }

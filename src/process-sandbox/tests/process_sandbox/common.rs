@@ -44,6 +44,7 @@ pub(crate) fn profile(program: &str, args: &[&str]) -> Profile {
         network: Network::None,
         supervised: false,
         limits: Limits::default(),
+        observed: false,
         without_namespaces: None,
     }
 }

@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::AsyncReadExt;
 
 use super::common::profile;
-use sekisho_process_sandbox::network::{Connections, Refused, Resolved, Supervisor};
+use sekisho_process_sandbox::network::{Connections, Files, Refused, Resolved, Supervisor};
 use sekisho_process_sandbox::{Network, Profile, Started, start};
 
 /// Allows one port of the machine's loopback, and knows one name.
@@ -50,10 +51,26 @@ fn server(answer: &'static str) -> u16 {
     port
 }
 
+/// The files that a program used, and whether they were to change.
+#[derive(Debug, Default)]
+struct Used(Mutex<Vec<(PathBuf, bool)>>);
+
+impl Files for Used {
+    fn used(&self, path: &Path, writes: bool) {
+        self.0.lock().unwrap().push((path.to_owned(), writes));
+    }
+}
+
 async fn output(program: &str, args: &[&str], port: u16) -> String {
-    let profile = Profile { network: Network::Public, supervised: true, ..profile(program, args) };
+    observed(program, args, port, None).await
+}
+
+async fn observed(program: &str, args: &[&str], port: u16, files: Option<Arc<Used>>) -> String {
+    let observed = files.is_some();
+    let profile = Profile { network: Network::Public, supervised: true, observed, ..profile(program, args) };
     let Started { mut child, handover, .. } = start(&profile, true).await.unwrap();
-    let _supervisor = Supervisor::start(handover.unwrap(), Arc::new(OnePort(port))).unwrap();
+    let files = files.map(|files| files as Arc<dyn Files>);
+    let _supervisor = Supervisor::start(handover.unwrap(), Arc::new(OnePort(port)), files).unwrap();
     drop(child.stdin.take());
     let (mut output, mut errors) = (String::new(), String::new());
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -85,4 +102,30 @@ server = socket.create_server(('127.0.0.1', 0)); socket.create_connection(server
     assert_eq!(output("node", &["-e", &fetch], allowed).await, "mine\n");
     let url = format!("http://machine.test:{allowed}/");
     assert_eq!(output("curl", &["--silent", "--show-error", &url], allowed).await, "mine");
+}
+
+#[tokio::test]
+async fn the_files_of_an_observed_program_are_recorded_and_nothing_else_changes() {
+    let files = Arc::<Used>::default();
+    let python = "
+import os
+for path in ['/etc/shadow', '/etc/../root/nothing', '/tmp/made/../made']:
+    try: print(len(os.listdir(path)))
+    except OSError as error: print(type(error).__name__)
+os.makedirs('/tmp/made'); os.chdir('/tmp/made')
+open('note', 'w').write('x'); print(open('note').read())
+folder = os.open('/tmp', os.O_RDONLY); os.stat('made/note', dir_fd=folder)";
+    let printed = observed("python3", &["-c", python], 0, Some(Arc::clone(&files))).await;
+    assert_eq!(printed, "FileNotFoundError\nFileNotFoundError\nFileNotFoundError\nx\n");
+    let used = files.0.lock().unwrap();
+    for (path, writes) in [
+        ("/etc/shadow", false),
+        ("/root/nothing", false),
+        ("/tmp/made", true),
+        ("/tmp/made/note", true),
+        ("/tmp/made/note", false),
+    ] {
+        assert!(used.contains(&(PathBuf::from(path), writes)), "{path} {writes}: {used:?}");
+    }
+    assert!(!used.contains(&(PathBuf::from("/etc/shadow"), true)));
 }

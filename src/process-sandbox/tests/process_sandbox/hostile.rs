@@ -104,7 +104,8 @@ async fn observe(
     neighbour: &mut Neighbour,
 ) -> Observed {
     let Started { mut child, applied, handover, .. } = start(profile, false).await.unwrap();
-    let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::clone(&outside.policy) as _).unwrap());
+    let supervisor =
+        handover.map(|handover| Supervisor::start(handover, Arc::clone(&outside.policy) as _, None).unwrap());
     let namespace = std::fs::read_link(format!("/proc/{}/ns/pid_for_children", child.id().unwrap())).ok();
     let (mut output, reading_output) = drain(child.stdout.take().unwrap());
     let (errors, reading_errors) = drain(child.stderr.take().unwrap());

@@ -41,7 +41,7 @@ pub(super) struct Neighbour {
 impl Neighbour {
     pub(super) async fn start(outside: &Outside) -> Self {
         let Started { mut child, handover, .. } = start(&outside.profile(SCRIPT, 0), true).await.unwrap();
-        let supervisor = Supervisor::start(handover.unwrap(), Arc::clone(&outside.policy) as _).unwrap();
+        let supervisor = Supervisor::start(handover.unwrap(), Arc::clone(&outside.policy) as _, None).unwrap();
         let input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = lines.next_line().await.unwrap().unwrap().parse().unwrap();

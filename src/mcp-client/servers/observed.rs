@@ -1,0 +1,14 @@
+//! What the program of an observed server needed.
+
+use super::McpServers;
+use crate::transport::program_sandbox::SandboxProfile;
+
+impl McpServers {
+    /// The smallest profile with which the program of an observed server had what it has used until now; `None` where no such
+    /// server runs, or it has no sandbox.
+    pub fn needed_profile(&self, server: &str) -> Option<SandboxProfile> {
+        let running = self.running.load();
+        let found = running.get(server)?;
+        found.connector.sandbox.needed(server, found.settings())
+    }
+}
