@@ -106,7 +106,10 @@ async fn run(entry: Entry) -> Result<ExitCode, Box<dyn Error>> {
     if says_layers {
         let layers: Vec<_> = applied.layers.iter().map(|layer| layer.name()).collect();
         let text = format!("layers: {}\nmissing: {}\n", layers.join(", "), applied.missing_text());
-        tokio::io::stderr().write_all(text.as_bytes()).await?;
+        let mut errors = tokio::io::stderr();
+        errors.write_all(text.as_bytes()).await?;
+        // Written by another thread, for which nobody waits at the end.
+        errors.flush().await?;
     }
     let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::new(policy), None)).transpose()?;
     let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
