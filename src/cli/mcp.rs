@@ -24,7 +24,7 @@ pub(super) enum McpCommand {
         name: String,
     },
     /// Show a server of the running gateway: its state, and for a program in a sandbox the hosts of its connections, with
-    /// what was refused and the setting that allows it.
+    /// the refused ones and the setting that allows each.
     Inspect {
         /// The name of the server.
         name: String,

@@ -56,7 +56,7 @@ pub(super) enum ServersCommand {
         #[command(flatten)]
         file: ServersFile,
     },
-    /// Print what the program of a server of the configuration is granted, as the `sandbox` of its entry.
+    /// Print all grants of the program of a server of the configuration, as the `sandbox` of its entry.
     Profile {
         /// The name of the server.
         name: String,

@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, name: &str, entry: &Value, calls: Vec<Observe
     }
 }
 
-/// The configuration with this server alone.
+/// The configuration with this server and no others.
 fn with_server(common: &Common, mut config: Config, name: &str, entry: &Value) -> Result<Config, String> {
     let environment = Environment::of_process(common.config.as_deref()).map_err(|error| error.to_string())?;
     let text = json!({"mcpServers": {name: entry}}).to_string();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sekisho_process_sandbox::is_in_every_sandbox;
 use sekisho_process_sandbox::network::Files;
 
-/// Paths that are recorded, beside those of the system.
+/// Paths that are recorded, beside the system's.
 const MAX_PATHS: usize = 20_000;
 
 #[derive(Debug, Default)]

@@ -77,7 +77,7 @@ const WRITTEN_ETC: [&str; 3] = ["passwd", "group", "resolv.conf"];
 /// Folders that no entry can grant; a sandbox has some of its own.
 const SPECIAL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Folders that a sandbox has for itself. An entry can grant what the machine has below them.
+/// Folders that a sandbox has for itself. An entry can grant the machine's files below them.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Whether a path belongs to what every program has, so that nobody needs to grant it: files of the system, and folders of its own.

@@ -1,5 +1,5 @@
 //! Calls with the path of a file, which the gateway records for a program that is observed. The program executes each of them
-//! itself: what it may do is up to its namespaces and Landlock, so that a path that changes after it was read changes nothing.
+//! itself, and its namespaces and Landlock decide about it: a path that changes after it was read changes nothing.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -25,7 +25,7 @@ struct FileCall {
     use_of: UseOf,
 }
 
-/// What a call does with its file.
+/// How a call uses its file.
 enum UseOf {
     Read,
     Write,

@@ -1,4 +1,4 @@
-//! What a server's program is granted, or needed in a run, as the `sandbox` of its entry.
+//! Grants of a server's program, or its needs in a run, as the `sandbox` of its entry.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct SandboxProfile {
     network: McpSandboxNetwork,
     home: McpSandboxHome,
     folders: Vec<ProfileFolder>,
-    /// What the entry cannot say, or what was refused.
+    /// Grants that no entry has, and refusals.
     remarks: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ fn is_listed(grant: &Grant) -> bool {
 }
 
 impl ProgramSandbox {
-    /// The smallest profile with which the observed programs had what they have used until now.
+    /// The smallest profile with all that the observed programs have used until now.
     pub(crate) fn needed(&self, server: &str, settings: &McpServerSettings) -> Option<SandboxProfile> {
         let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return None };
         let grants = grants(program, settings, wanted, &self.own);
@@ -87,7 +87,7 @@ struct Homes {
 }
 
 impl Homes {
-    /// Whether something of the home outlives a program: what it writes there, or what is there already.
+    /// Whether something of the home outlives a program: files that it writes there, or finds there.
     fn is_needed(&self, used: &[(PathBuf, bool)]) -> bool {
         let mut below = used.iter().filter(|(path, _)| path != &self.seen && path.starts_with(&self.seen));
         below.any(|(path, writes)| *writes || self.has(path))
@@ -240,7 +240,7 @@ mod tests {
         }
         let home = Homes { seen: machine.clone(), kept: Some(kept) };
         let path = |below: &str, writes| (machine.join(below), writes);
-        // The temporary folder is in every sandbox, so that this is about the home alone.
+        // The temporary folder is in every sandbox, so that this is about the home.
         for (uses, expected) in [
             (vec![path("", true), path(".npmrc", false)], false),
             (vec![path(".npmrc", true)], true),
