@@ -37,8 +37,8 @@ pub(super) fn run(common: &Common, name: &str, entry: &Value, calls: Vec<Observe
     let prefix = if config.mcp.prefix == McpPrefix::Never { String::new() } else { format!("{name}__") };
     let lock = local_gateway::take_over(&config, true)?;
     let exit = serve::with_gateway(config, lock, None, async |gateway| {
-        let problem = match gateway.mcp_servers().degraded(&format!("mcp:{name}")) {
-            Some(reason) => Some(reason.to_string()),
+        let problem = match gateway.mcp_servers().out_of_reach().remove(name) {
+            Some(reason) => Some(reason),
             None => make(&gateway, &prefix, calls).await.err(),
         };
         if let Some(profile) = gateway.mcp_servers().needed_profile(name) {
