@@ -1,6 +1,7 @@
 //! MCP servers and OpenAPI collections: which of them work, since when, and why not.
 
 pub(super) mod add;
+mod connections;
 pub(super) mod detail;
 pub(super) mod lock;
 

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{PATH, kind, own_path, path_of, since, state};
+use super::{PATH, connections, kind, own_path, path_of, since, state};
 use crate::acts::Act;
 use crate::export::{self, Format, Rows};
 use crate::frame::{self, Head, Section};
@@ -148,6 +148,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
                 (fidelity(&texts, &collection.report))
                 (export::links(&texts, &path_of(status)))
             }
+            (connections::section(&texts, &status.connections))
             (names(&texts, "server-waiting", &status.quarantined, None))
             (names(&texts, "nav-tools", &status.tools, Some(&tools::path_of_source(&status.source()))))
             (removal(visit, status))
