@@ -25,6 +25,7 @@ mod reads;
 mod set;
 #[cfg(test)]
 mod tests;
+mod time_limit;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,7 +248,7 @@ fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &ValidArg
     let known = set.cache.known(tool, &call.caller);
     decide_all(set, &known, tool).unwrap_or_else(|| {
         let input = input_of(&known, call, tool, arguments, set.reads);
-        match input.and_then(|input| set.evaluate(input)) {
+        match input.and_then(|input| set.evaluate(&input)) {
             Ok(verdict) => Decision::new(verdict, &set.version, false),
             Err(failure) => Decision::failed(failure, &set.version),
         }
@@ -281,7 +282,7 @@ fn decide_all(set: &PolicySet, known: &Known, tool: &Tool) -> Option<Decision> {
     if let Some(verdict) = known.verdict.get() {
         return Some(Decision::new(verdict.clone(), &set.version, true));
     }
-    set.reads.same_for_all_calls_of(tool.metadata.kind).then(|| match set.evaluate(known.subject.clone()) {
+    set.reads.same_for_all_calls_of(tool.metadata.kind).then(|| match set.evaluate(&known.subject) {
         Ok(verdict) => {
             // A concurrent call may have set it first, with the same decision.
             let _ = known.verdict.set(verdict.clone());
@@ -325,7 +326,7 @@ fn evaluate_masks(
         return Ok(Vec::new());
     }
     let known = set.cache.known(tool, &call.caller);
-    set.masked_paths(input_of(&known, call, tool, arguments, set.reads)?)
+    set.masked_paths(&input_of(&known, call, tool, arguments, set.reads)?)
 }
 
 fn denied(decision: Decision) -> CallError {

@@ -21,7 +21,7 @@ pub struct PolicyConfig {
     /// A caller with one of these roles may call tools that are `dangerous`; policies may restrict further. At least
     /// one.
     pub dangerous_roles: Vec<String>,
-    /// A longer evaluation denies the call, in milliseconds.
+    /// An evaluation that takes more processor time, or ten times as much real time, denies the call, in milliseconds.
     pub timeout_ms: u64,
     /// A call with a destination or a secret that a stranger may have written: `off`, `observe` or `enforce`.
     pub flow: FlowMode,

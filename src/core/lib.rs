@@ -38,6 +38,7 @@ pub mod share;
 #[cfg(any(test, feature = "test-support"))]
 pub mod slack;
 pub mod text_direction;
+pub mod thread_clock;
 pub mod token_scopes;
 pub mod tool_scope;
 pub mod transform_finding;

@@ -193,11 +193,11 @@ fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> 
     let started = Instant::now();
     let can_decide = set.reads.same_for_all_calls_of(CallKind::Tool);
     // Rules that read nothing have the same result for every tool.
-    let same = (can_decide && !set.reads_input).then(|| set.evaluate(Value::new_object()).ok());
+    let same = (can_decide && !set.reads_input).then(|| set.evaluate(&Value::new_object()).ok());
     let rules = |tool: &Tool| match &same {
         Some(verdict) => verdict.clone(),
         None if !can_decide || started.elapsed() > RULES_TIMEOUT => None,
-        None => set.evaluate(input::subject(&tool.metadata, &tool.flags, caller)).ok(),
+        None => set.evaluate(&input::subject(&tool.metadata, &tool.flags, caller)).ok(),
     };
     snapshot.tools().iter().map(|tool| access(set, tool, caller, rules)).collect()
 }

@@ -36,7 +36,7 @@ impl Policy {
         if !set.checks_approvers {
             return Ok(());
         }
-        let evaluated = input::converted(&given.json(approver), 1).and_then(|input| set.approver_denials(input));
+        let evaluated = input::converted(&given.json(approver), 1).and_then(|input| set.approver_denials(&input));
         let error = match evaluated {
             Ok(reasons) if reasons.is_empty() => return Ok(()),
             Ok(reasons) => refusal(ErrorCode::Denied, "approvals.deny", reasons),

@@ -115,7 +115,7 @@ impl Case {
             serde_json::from_value(user["roles"].clone()).map_err(|error| format!("`input.user.roles`: {error}"))?;
         let caller = Caller { anonymous: flag(user, "anonymous")?, ..Caller::new("alice", "default", roles) };
         let tool = Metadata { dangerous, requires_auth, ..tool };
-        let mut verdict = set.evaluate(input::converted(&input, 1)?)?;
+        let mut verdict = set.evaluate(&input::converted(&input, 1)?)?;
         verdict.denials.extend(set.checks.unmet(&tool, &caller).map(|unmet| unmet.message()));
         verdict.denials.sort();
         Ok(verdict)

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::Reads;
+use super::time_limit::{MachineClocks, limited};
 
 pub(super) struct PolicySet {
     /// Prepared; cloned for each evaluation, which shares everything compiled.
@@ -32,7 +33,7 @@ pub(super) struct PolicySet {
     pub(super) masks: bool,
     /// Whether it has a rule `deny` in `package approvals`.
     pub(super) checks_approvers: bool,
-    /// An evaluation that takes longer denies.
+    /// An evaluation that takes more processor time denies.
     pub(super) timeout: Duration,
     pub(super) cache: Cache,
 }
@@ -71,57 +72,47 @@ impl PolicySet {
     ///
     /// # Errors
     /// A rule failed, took too long, or is not a set of strings.
-    pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
-        guarded(|| self.ask_all(input))
+    pub(super) fn evaluate(&self, input: &Value) -> Result<Verdict, String> {
+        self.guarded(|real_time| self.ask_all(input.clone(), real_time))
     }
 
     /// The parts of the arguments that an approver does not see, as JSON Pointers.
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub(super) fn masked_paths(&self, input: Value) -> Result<Vec<String>, String> {
-        guarded(|| self.ask_one(MASK, input))
+    pub(super) fn masked_paths(&self, input: &Value) -> Result<Vec<String>, String> {
+        self.guarded(|real_time| self.ask_one(MASK, input.clone(), real_time))
     }
 
     /// The reasons against an approver.
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub(super) fn approver_denials(&self, input: Value) -> Result<Vec<String>, String> {
-        guarded(|| self.ask_one(APPROVER_DENY, input))
+    pub(super) fn approver_denials(&self, input: &Value) -> Result<Vec<String>, String> {
+        self.guarded(|real_time| self.ask_one(APPROVER_DENY, input.clone(), real_time))
     }
 
-    fn ask_one(&self, rule: &str, input: Value) -> Result<Vec<String>, String> {
+    /// Evaluates within the time limit. Some of regorus' builtins panic on arguments that a caller can choose. An evaluation shares
+    /// no mutable state, so the panic can be caught.
+    fn guarded<T>(&self, evaluation: impl Fn(Duration) -> Result<T, String>) -> Result<T, String> {
+        catch_unwind(AssertUnwindSafe(|| limited(self.timeout, &MachineClocks::start(), evaluation)))
+            .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
+    }
+
+    fn ask_one(&self, rule: &str, input: Value, real_time: Duration) -> Result<Vec<String>, String> {
+        let mut engine = self.engine.clone();
+        engine.set_input(input);
+        ask(&mut engine, rule, real_time)
+    }
+
+    fn ask_all(&self, input: Value, real_time: Duration) -> Result<Verdict, String> {
         let started = Instant::now();
         let mut engine = self.engine.clone();
         engine.set_input(input);
-        let found = self.ask(&mut engine, rule, started)?;
-        if started.elapsed() > self.timeout { Err(self.timed_out()) } else { Ok(found) }
-    }
-
-    fn ask_all(&self, input: Value) -> Result<Verdict, String> {
-        // The machine's own clock: this is work, which a paused tokio clock would not see.
-        let started = Instant::now();
-        let mut engine = self.engine.clone();
-        engine.set_input(input);
-        let denials = self.ask(&mut engine, DENY, started)?;
-        let approvals = if self.asks_approval { self.ask(&mut engine, REQUIRE_APPROVAL, started)? } else { Vec::new() };
-        // The timer does not interrupt builtins, so an evaluation may pass its timeout unnoticed.
-        if started.elapsed() > self.timeout {
-            return Err(self.timed_out());
-        }
+        let denials = ask(&mut engine, DENY, real_time)?;
+        let left = real_time.saturating_sub(started.elapsed());
+        let approvals = if self.asks_approval { ask(&mut engine, REQUIRE_APPROVAL, left)? } else { Vec::new() };
         Ok(Verdict { denials, approvals })
-    }
-
-    fn ask(&self, engine: &mut Engine, rule: &str, started: Instant) -> Result<Vec<String>, String> {
-        let limit = self.timeout.checked_sub(started.elapsed()).ok_or_else(|| self.timed_out())?;
-        engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval: STATEMENTS_PER_CLOCK_READ });
-        let value = engine.eval_rule(rule.to_owned()).map_err(|error| format!("{rule}: {error}"))?;
-        reasons(&value).ok_or_else(|| format!("{rule} is {}, not a set of strings", described(&value)))
-    }
-
-    fn timed_out(&self) -> String {
-        format!("the evaluation took longer than {} ms", self.timeout.as_millis())
     }
 }
 
@@ -135,11 +126,11 @@ impl fmt::Debug for PolicySet {
     }
 }
 
-/// Some of regorus' builtins panic on arguments that a caller can choose. An evaluation shares no mutable state, so the
-/// panic can be caught.
-fn guarded<T>(evaluation: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(evaluation))
-        .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
+/// Evaluates one rule, and stops after `limit` of real time.
+fn ask(engine: &mut Engine, rule: &str, limit: Duration) -> Result<Vec<String>, String> {
+    engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval: STATEMENTS_PER_CLOCK_READ });
+    let value = engine.eval_rule(rule.to_owned()).map_err(|error| format!("{rule}: {error}"))?;
+    reasons(&value).ok_or_else(|| format!("{rule} is {}, not a set of strings", described(&value)))
 }
 
 /// The strings of a set, in order; `None` when it is anything else.

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::time::sleep_until;
 
 use super::{Ended, RunFuture};
 use sekisho_core::call::OpenTime;
+use sekisho_core::thread_clock::processor_time;
 use sekisho_guest_protocol::Usage;
 
 /// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
@@ -41,17 +41,12 @@ pub(crate) async fn measured_run(run: RunFuture) -> Ended {
 /// Measures the processor time of a future, and of its longest step.
 async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, usage: &mut Usage) -> F::Output {
     poll_fn(|context| {
-        let begun = thread_cpu_time();
+        let begun = processor_time();
         let polled = future.as_mut().poll(context);
-        let step = thread_cpu_time().saturating_sub(begun);
+        let step = processor_time().saturating_sub(begun);
         usage.cpu_time += step;
         usage.longest_step = usage.longest_step.max(step);
         polled
     })
     .await
-}
-
-fn thread_cpu_time() -> Duration {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
 }
