@@ -13,6 +13,7 @@ use super::{Common, Exit, present, with_config};
 use sekisho_calls::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 use sekisho_config::Config;
 use sekisho_gateway::OfferedTools;
+use sekisho_mcp_client::ServerNames;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ToolsCommand {
@@ -97,7 +98,7 @@ pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
     offered.inspect_err(|problem| present::problem(&problem.to_string())).ok()
 }
 
-/// Shows the tools of one source, and why some are not offered.
+/// Shows the tools of one source, why some are not offered, and the number of its prompts and resources.
 pub(super) fn show_source(common: &Common, config: &Config, name: &str) -> Exit {
     let Some(offered) = offered_tools(config) else { return Exit::Misconfigured };
     if let Some(reason) = offered.out_of_reach.get(&format!("mcp:{name}")) {
@@ -114,16 +115,36 @@ pub(super) fn show_source(common: &Common, config: &Config, name: &str) -> Exit 
     let prefix = format!("{name}__");
     let is_of_source = |tool: &&Value| tool["name"].as_str().is_some_and(|tool| tool.starts_with(&prefix));
     let tools: Vec<_> = listed.as_array().into_iter().flatten().filter(is_of_source).cloned().collect();
-    if tools.is_empty() {
+    let others = offered.servers.iter().find(|server| server.name == name).and_then(beside_tools);
+    if tools.is_empty() && others.is_none() {
         present::problem("it offers no tools; `sekisho check` shows why");
         return Exit::Failed;
     }
     let dangers = dangers(&tools, &config.policy.dangerous_roles);
     let exit = show(common, &ListingCommand::List, &Value::Array(tools));
-    if let Some(dangers) = dangers {
-        present::info(&dangers);
+    for said in dangers.into_iter().chain(others) {
+        present::info(&said);
     }
     exit
+}
+
+/// The prompts and resources of an MCP server, if it has any.
+fn beside_tools(server: &ServerNames) -> Option<String> {
+    const MAX_NAMED: usize = 5;
+    let mut kinds = Vec::new();
+    if !server.prompts.is_empty() {
+        let more = if server.prompts.len() > MAX_NAMED { ", …" } else { "" };
+        let named = server.prompts.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        kinds.push(format!("{} ({named}{more})", counted(server.prompts.len(), "prompt")));
+    }
+    if server.resources > 0 {
+        kinds.push(counted(server.resources, "resource"));
+    }
+    (!kinds.is_empty()).then(|| format!("it also has {}: clients use them over MCP", kinds.join(" and ")))
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// Why some of them need a role, and how to open one.
@@ -219,6 +240,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn prompts_and_resources_are_counted() {
+        let server = |prompts: &[&str], resources| ServerNames {
+            name: "m".to_owned(),
+            prefix: None,
+            is_listed: true,
+            has_tools: false,
+            tools: None,
+            prompts: prompts.iter().map(ToString::to_string).collect(),
+            resources,
+        };
+        assert_eq!(beside_tools(&server(&[], 0)), None);
+        for (server, expected) in [
+            (server(&["greet"], 2), "1 prompt (greet) and 2 resources:"),
+            (server(&["a", "b", "c", "d", "e", "f"], 0), "6 prompts (a, b, c, d, e, …):"),
+            (server(&[], 1), "it also has 1 resource:"),
+        ] {
+            let said = beside_tools(&server).unwrap();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
 
     #[test]
     fn dangerous_tools_are_counted_with_the_role_that_they_need() {

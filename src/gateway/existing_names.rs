@@ -269,6 +269,8 @@ mod tests {
                 is_listed: true,
                 has_tools,
                 tools: None,
+                prompts: Vec::new(),
+                resources: 0,
             };
             let sources = NameSources {
                 snapshot: &Snapshot::default(),

@@ -101,6 +101,7 @@ fn one_verb_adds_tools_of_each_kind_or_says_what_is_missing() {
     let program = ["--name", "m", "--key-env", "MOOD", env!("CARGO_BIN_EXE_mcp-test-server"), "moody"];
     let (code, shown) = add(&program);
     assert!(code == Some(0) && shown.contains("m__echo"), "{shown}");
+    assert!(shown.contains("1 prompt (m__greet) and 2 resources"), "{shown}");
     let servers = fs::read_to_string(directory.path().join("state/mcp.json")).unwrap();
     assert!(servers.contains("${MOOD:-}"), "{servers}");
     // Started without the variable, the gateway says which key is missing.

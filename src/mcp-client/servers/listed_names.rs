@@ -1,4 +1,4 @@
-//! The names of the tools that MCP servers list, to compare names in the configuration with.
+//! The names that MCP servers list, to compare names in the configuration with, and to show them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::McpServers;
 use crate::server::Server;
 
-/// The names of the tools of one server.
+/// The names of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNames {
     pub name: String,
@@ -20,6 +20,10 @@ pub struct ServerNames {
     /// Its own names of all its tools, where `include` or `exclude` may leave some out. `None` while it has not listed them, and where
     /// they are too many.
     pub tools: Option<BTreeSet<String>>,
+    /// The names of its prompts here.
+    pub prompts: Vec<String>,
+    /// The number of its resources, and of the templates of their URIs.
+    pub resources: usize,
 }
 
 /// The fields of a tool as its server describes it.
@@ -47,12 +51,16 @@ impl Server {
             let uncallable = listing.uncallable.iter().map(|(name, _)| name.clone());
             named.map(|tool| tool.name).chain(uncallable).chain(listing.left_out.iter().cloned()).collect()
         });
+        let catalogue = self.catalogue.load();
+        let prompts = catalogue.prompts.iter().filter_map(|prompt| prompt["name"].as_str().map(str::to_owned));
         ServerNames {
             name: self.name().to_owned(),
             prefix: self.names().prefix().map(str::to_owned),
             is_listed,
-            has_tools: !self.catalogue.load().tools.is_empty(),
+            has_tools: !catalogue.tools.is_empty(),
             tools,
+            prompts: prompts.collect(),
+            resources: catalogue.resources.len() + catalogue.templates.len(),
         }
     }
 }
