@@ -47,6 +47,10 @@ enum Kind {
 }
 
 pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
+    if command.source.contains("://") && as_url(&command.source).is_none() {
+        present::problem(&format!("{} is not a URL of http or https, with a host", command.source));
+        return Exit::WrongCommandLine;
+    }
     let Some(kind) = command.kind.or_else(|| kind_of(&command.source, &command.arguments)).or_else(ask_kind) else {
         present::problem("the URL is of an MCP server or of an OpenAPI document: add --kind mcp or --kind openapi");
         return Exit::WrongCommandLine;
@@ -164,7 +168,10 @@ fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> 
     if let Some(variable) = command.key_env.as_deref().filter(|variable| environment.get(variable).is_none()) {
         missing.push(format!("{variable} is not set: set it to the key, here and where the gateway is started"));
     }
-    let Some(url) = as_url(&command.source) else { return missing };
+    let Some(url) = as_url(&command.source) else {
+        missing.extend(missing_program(&command.source, environment));
+        return missing;
+    };
     let (outbound, host) = (&config.outbound, url.host_str().unwrap_or_default());
     if !DomainList::parse(&outbound.mcp_allowed_domains).is_ok_and(|allowed| allowed.allows(&url)) {
         missing.push(format!(
@@ -184,6 +191,25 @@ fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> 
     missing
 }
 
+/// Why no program can be started by this name. Where no `PATH` is set, names are not looked up.
+fn missing_program(program: &str, environment: &Environment) -> Option<String> {
+    let is_there = match environment.get("PATH") {
+        _ if program.contains('/') => Path::new(program).is_file(),
+        Some(path) => std::env::split_paths(path).any(|folder| folder.join(program).is_file()),
+        None => true,
+    };
+    if is_there {
+        return None;
+    }
+    Some(if program.contains(char::is_whitespace) {
+        format!("no program has the name {program:?}: leave out the quotes around its arguments")
+    } else if Path::new(program).is_dir() {
+        format!("{program} is a folder: name a program, a file or a URL")
+    } else {
+        format!("the program {program} does not exist: install it, or write its whole path")
+    })
+}
+
 /// IPv6 addresses have characters with a meaning in YAML.
 fn in_yaml(host: &str) -> String {
     if host.contains(':') { format!("\"{host}\"") } else { host.to_owned() }
@@ -198,6 +224,13 @@ fn address_of(url: &Url) -> Option<IpAddr> {
     }
 }
 
+/// The path, where it is relative to the working directory of this command: the gateway has another one.
+fn in_working_directory(argument: &str) -> String {
+    let is_relative = matches!(argument, "." | "..") || argument.starts_with("./") || argument.starts_with("../");
+    let path = is_relative.then(|| std::path::absolute(argument).ok()).flatten();
+    path.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| argument.to_owned())
+}
+
 /// The entry of the server. Where the variable of its key is not set, the gateway starts still, and notes it.
 fn entry(command: &AddCommand) -> Value {
     let key = command.key_env.as_ref().map(|variable| (variable, format!("${{{variable}:-}}")));
@@ -208,8 +241,9 @@ fn entry(command: &AddCommand) -> Value {
             entry.insert("headers".to_owned(), json!({"Authorization": format!("Bearer {value}")}));
         }
     } else {
-        entry.insert("command".to_owned(), command.source.as_str().into());
-        entry.insert("args".to_owned(), command.arguments.clone().into());
+        let arguments = command.arguments.iter().map(|argument| in_working_directory(argument));
+        entry.insert("command".to_owned(), in_working_directory(&command.source).into());
+        entry.insert("args".to_owned(), arguments.collect::<Vec<_>>().into());
         if let Some((variable, value)) = key {
             entry.insert("env".to_owned(), json!({variable: value}));
         }
@@ -224,7 +258,8 @@ fn add_file(common: &Common, command: &AddCommand, name: &str) -> Result<Config,
         return Err(format!("{name:?} cannot be the name of a file of tools: {TOOL_FILE_RULE}; set --name").into());
     }
     let source = Path::new(&command.source);
-    let text = fs::read(source).map_err(|error| format!("{} cannot be read: {error}", source.display()))?;
+    let text = fs::read(source)
+        .map_err(|error| format!("{} cannot be read: {error}; check the path and its permissions", source.display()))?;
     let Some(folder) = &config.python_tools.directory else {
         let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
         let folder = source.parent().unwrap_or(&source).display();
@@ -297,6 +332,33 @@ mod tests {
         ] {
             assert_eq!(entry(&parsed(line)), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn relative_paths_are_of_the_working_directory_of_the_command() {
+        let here = |path: &str| std::path::absolute(path).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(
+            entry(&parsed("./server ../data . data .hidden --root=./x")),
+            json!({"command": here("./server"), "args": [here("../data"), here("."), "data", ".hidden", "--root=./x"]})
+        );
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_missing() {
+        let environment = Environment::from_iter([("PATH", "/nowhere:/bin:/usr/bin")]);
+        for (program, expected) in [
+            ("sh", None),
+            ("/bin/sh", None),
+            ("no-such-program", Some("install it")),
+            ("/bin/no-such-program", Some("install it")),
+            ("sh -c true", Some("leave out the quotes")),
+            ("/bin", Some("/bin is a folder")),
+        ] {
+            let found = missing_program(program, &environment);
+            let is_expected = found.as_deref().map(|found| expected.is_some_and(|part| found.contains(part)));
+            assert_eq!(is_expected, expected.map(|_| true), "{program}: {found:?}");
+        }
+        assert_eq!(missing_program("no-such-program", &Environment::default()), None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use super::{Common, Exit, present, with_config};
 use sekisho_audit::{FoundLine, LineFilter, Verified};
+use sekisho_core::error::ErrorCode;
+use sekisho_core::nearest_name::nearest_name;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
@@ -53,7 +55,7 @@ pub(super) struct Search {
     #[arg(long)]
     caller: Option<String>,
     /// An error code, such as `denied`.
-    #[arg(long)]
+    #[arg(long, value_parser = error_code)]
     code: Option<String>,
     /// The id of a call, as its reply has it.
     #[arg(long)]
@@ -107,6 +109,16 @@ fn with_trails(common: &Common, files: &[PathBuf], run: impl FnOnce(&[PathBuf]) 
         true => with_config(common, |config| run(&[config.audit_file()])),
         false => run(files),
     }
+}
+
+/// A misspelled code fits no line, which would read as "it did not happen".
+fn error_code(text: &str) -> Result<String, String> {
+    let known = || ErrorCode::ALL.iter().map(|code| code.as_str());
+    if known().any(|code| code == text) {
+        return Ok(text.to_owned());
+    }
+    let meant = nearest_name(text, known()).map_or_else(String::new, |code| format!("; did you mean `{code}`?"));
+    Err(format!("there is no such error code{meant}"))
 }
 
 /// A time, or a date.

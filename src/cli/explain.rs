@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
-use super::call::{Identity, parse_arguments};
+use super::call::{Identity, in_commands, parse_arguments};
 use super::{Common, Exit, present, with_config};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::Config;
@@ -101,7 +101,7 @@ fn show(common: &Common, verdicts: &[StageVerdict]) -> Exit {
                 Some(false) => "stops it",
                 None => "not reached",
             };
-            vec![verdict.stage.as_str().to_owned(), passes.to_owned(), verdict.because.clone()]
+            vec![verdict.stage.as_str().to_owned(), passes.to_owned(), in_commands(&verdict.because)]
         };
         present::table(&["stage", "", "because"], verdicts.iter().map(row).collect());
     }

@@ -84,7 +84,12 @@ impl GatewayServers {
     /// reached.
     fn with_server(&self, name: &str, entry: &Value, environment: &Environment) -> Result<Config, String> {
         let text = json!({"mcpServers": {name: entry}}).to_string();
-        let settings = mcp_file::parse(text.as_bytes(), environment)?.remove(name).ok_or("its name is not valid")?;
+        let settings = mcp_file::parse(text.as_bytes(), environment)?.remove(name).ok_or_else(|| {
+            let valid = mcp_file::as_name(name);
+            format!(
+                "{name:?} cannot be the name of a server: write it with letters, digits, `-` and `_`, as in {valid:?}"
+            )
+        })?;
         if let Some(url) = &settings.url {
             let allowed = DomainList::parse(&self.config.outbound.mcp_allowed_domains);
             if !allowed.is_ok_and(|allowed| allowed.allows(url)) {

@@ -102,7 +102,10 @@ pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
 pub(super) fn show_source(common: &Common, config: &Config, name: &str) -> Exit {
     let Some(offered) = offered_tools(config) else { return Exit::Misconfigured };
     if let Some(reason) = offered.out_of_reach.get(&format!("mcp:{name}")) {
-        present::problem(&format!("its tools are not offered yet: {reason}"));
+        present::problem(&format!(
+            "its tools are not offered yet: {reason}. A running gateway tries again; `sekisho tools` shows the tools then, and \
+             `sekisho mcp remove {name}` removes the server"
+        ));
         return Exit::Failed;
     }
     let listed = match look_up(&offered.snapshot, &ListingCommand::List) {

@@ -19,6 +19,8 @@ pub enum BackupError {
     NotEmpty(PathBuf),
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("{} cannot be read: {source}; check the path and its permissions", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("the audit trail cannot be copied: {0}")]
     Audit(#[from] AuditError),
     #[error("the backup cannot be written: {0}")]

@@ -18,7 +18,7 @@ use super::{
 pub fn restore(places: &StatePlaces, from: &Path) -> Result<BackupContents, BackupError> {
     refuse_existing(places)?;
     let damaged = |reason: String| BackupError::Damaged { path: from.to_owned(), reason };
-    let file = File::open(from).map_err(BackupError::file(from))?;
+    let file = File::open(from).map_err(|source| BackupError::Unreadable { path: from.to_owned(), source })?;
     let mut archive = ZipArchive::new(file).map_err(|error| damaged(error.to_string()))?;
     let manifest = manifest(&mut archive).map_err(damaged)?;
     if manifest.format != FORMAT {
