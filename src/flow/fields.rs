@@ -28,21 +28,22 @@ pub(crate) struct Field {
 /// The fields of a result.
 pub(crate) fn fields(result: &Value, returned: &Returned) -> Vec<Field> {
     let mut reader = Reader { fields: Vec::new(), authored: HashSet::new(), asserted: HashSet::new() };
-    match mcp_texts(result) {
-        Some(texts) => texts.for_each(|text| reader.document(text, returned)),
+    match mcp_parts(result) {
+        Some(parts) => parts.into_iter().for_each(|part| reader.document(part, returned)),
         None => reader.document(result, returned),
     }
     reader.fields
 }
 
-/// The parts of a result of MCP: its structured content, or its texts.
-fn mcp_texts(result: &Value) -> Option<Box<dyn Iterator<Item = &Value> + '_>> {
-    let content = result.get("content")?.as_array()?;
-    if let Some(structured) = result.get("structuredContent").filter(|structured| !structured.is_null()) {
-        return Some(Box::new(std::iter::once(structured)));
-    }
+/// The parts of a result of MCP: its texts and its structured content.
+fn mcp_parts(result: &Value) -> Option<Vec<&Value>> {
+    let members = result.as_object()?;
+    let is_mcp = members.keys().all(|name| matches!(&**name, "content" | "structuredContent" | "isError" | "_meta"));
+    let content = members.get("content")?.as_array()?;
     let are_parts = content.iter().all(|part| part.get("type").is_some_and(Value::is_string));
-    are_parts.then(|| Box::new(content.iter().filter_map(|part| part.get("text"))) as Box<_>)
+    let structured = members.get("structuredContent").filter(|structured| !structured.is_null());
+    let texts = content.iter().filter_map(|part| part.get("text"));
+    (is_mcp && are_parts).then(|| texts.chain(structured).collect())
 }
 
 /// Whether a text can be a structure: only then it is parsed.

@@ -135,6 +135,7 @@ impl SessionValues {
         for field in fields(result, &labels.returns) {
             let writer = writer(field.is_authored, origin, labels);
             self.has_untrusted |= writer == Writer::Stranger;
+            self.has_forgotten |= field.text.len() > MAX_RESULT_BYTES;
             for (at, text) in texts(cut(&field.text, MAX_RESULT_BYTES), writer).into_iter().enumerate() {
                 let path = cut(&field.path, MAX_NAME).into();
                 let piece = Piece { writer, path, text: text.into(), is_decoded: at > 0 };

@@ -67,8 +67,11 @@ fn content_of_mcp_is_read_as_what_it_holds() {
     let result = json!({"content": [{"type": "text", "text": "{\"id\": \"A-17\", \"note\": \"hello\"}"}]});
     let of_text = fields(&result, &returned(Trust::Untrusted));
     assert_eq!((is_authored(&of_text, "A-17"), is_authored(&of_text, "hello")), (Some(false), Some(true)));
-    let structured = json!({"content": [], "structuredContent": {"id": "A-18"}});
-    assert_eq!(is_authored(&fields(&structured, &returned(Trust::Untrusted)), "A-18"), Some(false));
+    let both = json!({"content": [{"type": "text", "text": "hi there"}], "structuredContent": {"id": "A-18"}});
+    let of_both = fields(&both, &returned(Trust::Untrusted));
+    assert_eq!((is_authored(&of_both, "A-18"), is_authored(&of_both, "hi there")), (Some(false), Some(true)));
+    let other = json!({"content": [{"type": "text", "text": "hi there"}], "owner": "A-19"});
+    assert_eq!(is_authored(&fields(&other, &returned(Trust::Untrusted)), "A-19"), Some(false));
 }
 
 #[test]

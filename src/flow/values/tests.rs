@@ -53,6 +53,13 @@ fn a_merge_has_the_values_of_both() {
 }
 
 #[test]
+fn what_does_not_fit_is_said() {
+    let mut session = SessionValues::default();
+    add(&mut session, "read_emails", &json!([{"body": format!("{}eve@evil.example", " ".repeat(200_000))}]));
+    assert!(session.has_forgotten());
+}
+
+#[test]
 fn what_was_dropped_is_asked_about() {
     let mut session = SessionValues::default();
     session.add_user_text("Do what is to be done");
