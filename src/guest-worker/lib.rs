@@ -31,7 +31,7 @@ use self::fibers::{Fibers, Run};
 use self::guest::{Remains, RestoringGuest, SessionGuest, Teardown};
 use self::host_call::ToolLink;
 use self::module_images::{MAX_READY_IMAGES, ModuleImages};
-use self::outcomes::{done_frame, not_placed};
+use self::outcomes::done_frame;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use sekisho_guest_protocol::{
@@ -144,14 +144,6 @@ struct Worker {
     module_images: ModuleImages,
 }
 
-/// The outcome of a received job.
-enum Begun {
-    Runs(Run),
-    /// It cannot run, and its session goes on.
-    Rests(Box<SessionGuest>, Box<Outcome>),
-    Fails(String),
-}
-
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files, packages } = load;
@@ -261,18 +253,13 @@ impl Worker {
     async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
         let link = self.link(id);
-        let outcome = match self.instance_for(job, link.clone()).await {
-            Begun::Runs(run) => {
+        match self.run_of(job, link.clone()).await {
+            Ok(run) => {
                 self.fibers.add(id, run, link);
-                return Ok(());
+                Ok(())
             }
-            Begun::Rests(guest, outcome) => {
-                self.sessions.insert(guest.id, guest);
-                outcome
-            }
-            Begun::Fails(reason) => Box::new(Outcome::without_output(End::Trap(reason))),
-        };
-        self.send(&FromWorker::Done(id, outcome))
+            Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
+        }
     }
 
     fn link(&self, job: JobId) -> ToolLink {
@@ -280,26 +267,21 @@ impl Worker {
         ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() }
     }
 
-    async fn instance_for(&mut self, job: Job, link: ToolLink) -> Begun {
+    /// # Errors
+    /// Why the job cannot run.
+    async fn run_of(&mut self, job: Job, link: ToolLink) -> Result<Run, String> {
         let (job, link) = match self.begin_with_image(job, link).await {
-            Ok(run) => return Begun::Runs(run),
+            Ok(run) => return Ok(run),
             Err(without_image) => *without_image,
         };
         let Some(profile) = self.profiles.get_mut(&job.profile) else {
-            return Begun::Fails(format!("there is no profile `{}`", job.profile));
+            return Err(format!("there is no profile `{}`", job.profile));
         };
         match job.session.filter(|session| session.entry != SessionEntry::Begin) {
-            None => profile.begin(job, link).await.map_or_else(Begun::Fails, Begun::Runs),
+            None => profile.begin(job, link).await,
             Some(session) => match self.sessions.remove(&session.id) {
-                Some(guest) => profile.go_on(guest, job, link).map_or_else(
-                    |(guest, reason)| {
-                        let session_bytes = Some(profile.session_bytes(&guest));
-                        let outcome = Outcome { session_bytes, ..Outcome::without_output(not_placed(reason)) };
-                        Begun::Rests(guest, Box::new(outcome))
-                    },
-                    Begun::Runs,
-                ),
-                None => Begun::Fails(format!("this worker has no session {}", session.id)),
+                Some(guest) => Ok(profile.go_on(guest, job, link)),
+                None => Err(format!("this worker has no session {}", session.id)),
             },
         }
     }

@@ -3,6 +3,7 @@ mod state_before;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use wasmtime::{Engine, Module};
@@ -14,12 +15,13 @@ use crate::guest::{
     Template,
 };
 use crate::host_call::{HostCall, ToolLink, file_channel};
+use crate::outcomes::not_placed;
 use sekisho_core::owner_only_files;
 use sekisho_core::reading::Reading;
 use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_protocol::{
-    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
+    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, Outcome, SessionEntry, SessionId, SessionReply,
 };
 use sekisho_guest_protocol::{Mount, Prepared};
 use sekisho_guest_system::files::{FileError, Files, Quota};
@@ -175,33 +177,27 @@ impl Profile {
     }
 
     /// The instance of a session, which runs the job as soon as it is polled, and keeps the state before it where the job's
-    /// limits allow that.
-    ///
-    /// # Errors
-    /// The instance, and why the job's files cannot be placed in it.
-    pub(super) fn go_on(
-        &self,
-        mut guest: Box<SessionGuest>,
-        mut job: Job,
-        link: ToolLink,
-    ) -> Result<Run, (Box<SessionGuest>, String)> {
-        let keeps_state = self.session_bytes(&guest) <= job.limits.state_bytes;
-        for GuestFile { path, content } in std::mem::take(&mut job.files) {
-            if let Err(error) = replace_input(guest.files_mut(), &path, content.into()) {
-                return Err((guest, format!("{path} cannot be placed: {error}")));
-            }
-        }
+    /// limits allow that. Where the job's files cannot be placed, the session goes on.
+    pub(super) fn go_on(&self, mut guest: Box<SessionGuest>, mut job: Job, link: ToolLink) -> Run {
         let (template, environment) = (Arc::clone(&self.template), Arc::clone(&self.environment));
-        let run: Run = Box::pin(async move {
+        Box::pin(async move {
+            let begun = Instant::now();
+            // Before the files of the call, which are undone with it.
+            let most = job.limits.state_bytes;
+            let keeps_state = most > 0 && environment.session_bytes(&guest) <= most;
             let before = if keeps_state { StateBefore::of(&mut guest, &template, &environment).await } else { None };
+            // To restore the state takes as long, and the call must be answered in its time.
+            job.limits.total_time = job.limits.total_time.saturating_sub(begun.elapsed().saturating_mul(2));
+            if let Err(reason) = replace_inputs(guest.files_mut(), &mut job) {
+                return environment.not_begun(guest, reason);
+            }
             let program = environment.next_program(&mut guest, job, link);
             let ended = environment.counted(guest.run(program)).await;
             match before {
                 Some(before) => Box::pin(before.after(ended, &template, &environment)).await,
                 None => ended,
             }
-        });
-        Ok(run)
+        })
     }
 
     /// A part of the image of a session.
@@ -315,6 +311,13 @@ impl GuestEnvironment {
         }
     }
 
+    /// The end of a call whose files cannot be placed in its session.
+    fn not_begun(&self, guest: Box<SessionGuest>, reason: String) -> Ended {
+        let session_bytes = Some(self.session_bytes(&guest));
+        let outcome = Outcome { session_bytes, ..Outcome::without_output(not_placed(reason)) };
+        Ended { outcome, left: Remains::Session(guest) }
+    }
+
     /// A run whose outcome has the bytes that its session holds afterwards.
     fn counted(self: &Arc<Self>, run: impl Future<Output = Ended> + 'static) -> Run {
         let environment = Arc::clone(self);
@@ -345,6 +348,15 @@ fn system_limits(limits: &JobLimits) -> Limits {
 fn place_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
     files.place_file(&format!("/input/{path}"), content.clone(), true)?;
     files.place_file(&format!("/output/{path}"), content, false)?;
+    Ok(())
+}
+
+/// # Errors
+/// Which file of the job cannot be placed, and why.
+fn replace_inputs(files: &mut Files, job: &mut Job) -> Result<(), String> {
+    for GuestFile { path, content } in std::mem::take(&mut job.files) {
+        replace_input(files, &path, content.into()).map_err(|error| format!("{path} cannot be placed: {error}"))?;
+    }
     Ok(())
 }
 

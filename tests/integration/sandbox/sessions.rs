@@ -139,13 +139,15 @@ async fn a_program_that_exceeds_a_limit_changes_nothing_in_the_session() {
     ] {
         let mut sent = arguments("a", &format!("x.clear()\nf.write(' two')\nz = 1\n{program}"));
         sent["timeout_seconds"] = 1.into();
+        sent["files"] = json!([{"path": "data", "text": "sent"}]);
         let (_, reply) = app.call(sent).await;
         let interpreter = &reply["receipt"]["interpreter"];
         assert_eq!((code(&reply), &interpreter["not_stored"]), (expected, &json!("stopped")), "{reply}");
         let note = reply["output"]["session"]["note"].as_str().unwrap();
         assert!(note.contains("is undone") && reply["error"].as_str().unwrap().contains(note), "{reply}");
-        let kept = app.result("a", "[len(x), sum(x), f.seek(0), f.read(), 'z' in globals()]").await;
-        assert_eq!(kept, json!([500_000, 124_999_750_000_u64, 0, "one", false]));
+        let look = "import os\n[len(x), sum(x), f.seek(0), f.read(), 'z' in globals(), os.path.exists('/input/data')]";
+        let kept = app.result("a", look).await;
+        assert_eq!(kept, json!([500_000, 124_999_750_000_u64, 0, "one", false, false]));
     }
     assert_eq!(app.metric("sessions_open").await, 1.0);
 }
