@@ -86,6 +86,13 @@ impl Pieces {
         self.bytes.len()
     }
 
+    /// No pieces, with the memory of these for further ones.
+    pub fn emptied(mut self) -> Self {
+        self.places.clear();
+        self.bytes.clear();
+        self
+    }
+
     /// Node, offset and bytes of each.
     pub fn iter(&self) -> impl Iterator<Item = Result<(u64, u64, &[u8]), DamagedImageError>> {
         let mut rest = self.bytes.as_slice();
@@ -111,6 +118,7 @@ mod tests {
         let read: Vec<_> = pieces.iter().map(Result::unwrap).collect();
         assert_eq!(read, [(0, 4096, &b"one"[..]), (7, 0, b""), (7, 9, b"two")]);
         assert_eq!(pieces.len(), 6);
+        assert_eq!(pieces.emptied(), Pieces::default());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
-use self::state_before::StateBefore;
+use self::state_before::{SparePieces, StateBefore};
 use super::fibers::Run;
 use crate::guest::{
     Ended, Entry, Guest, ModuleImage, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage,
@@ -21,7 +21,7 @@ use sekisho_core::reading::Reading;
 use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_protocol::{
-    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, Outcome, SessionEntry, SessionId, SessionReply,
+    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, Outcome, Pieces, SessionEntry, SessionId, SessionReply,
 };
 use sekisho_guest_protocol::{Mount, Prepared};
 use sekisho_guest_system::files::{FileError, Files, Quota};
@@ -46,6 +46,7 @@ struct GuestEnvironment {
     module_mounts: Result<Arc<Mounts>, String>,
     /// Paths and contents.
     data_files: Vec<(String, Bytes)>,
+    spare: SparePieces,
 }
 
 /// Loads every profile of an interpreter, by name.
@@ -72,7 +73,9 @@ pub(super) async fn load_all(
     if kind == InterpreterKind::Command {
         arguments.extend(["-c".to_owned(), python::command()]);
     }
-    let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files });
+    let spare = SparePieces::default();
+    let environment = GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files, spare };
+    let environment = Arc::new(environment);
     let mut profiles = HashMap::new();
     for profile in &interpreter.profiles {
         let module = load(engine, &profile.compiled).and_then(|module| within(module, interpreter.table_elements));
@@ -202,7 +205,7 @@ impl Profile {
 
     /// A part of the image of a session.
     pub(super) fn read_image(&self, guest: &mut SessionGuest, from: ImageCursor) -> SessionReply {
-        let read = guest.read_image(&self.template, &self.environment.data_files, from);
+        let read = guest.read_image(&self.template, &self.environment.data_files, from, Pieces::default());
         let part = read.and_then(|(part, next)| Ok(SessionReply::Part { part: part.encode()?, next }));
         part.unwrap_or_else(SessionReply::Failed)
     }

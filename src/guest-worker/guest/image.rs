@@ -105,7 +105,7 @@ impl ImagePart {
 }
 
 impl SessionGuest {
-    /// The part of the image that begins there, and where the next one does.
+    /// The part of the image that begins there, in the memory of these empty `pieces`, and where the next one begins.
     ///
     /// # Errors
     /// The module has state that is not exported.
@@ -114,6 +114,7 @@ impl SessionGuest {
         template: &Template,
         data_files: &DataFiles,
         from: ImageCursor,
+        mut pieces: Pieces,
     ) -> Result<(ImagePart, Option<ImageCursor>), String> {
         let Some(globals) = &template.globals else {
             return Err("its interpreter has state that is not exported".to_owned());
@@ -126,14 +127,12 @@ impl SessionGuest {
                 (ImagePart::State(Box::new(state)), Some(ImageCursor::Files { node: 0, offset: 0 }))
             }
             ImageCursor::Files { node, offset } => {
-                let mut pieces = Pieces::default();
                 let rest = self.files().read_contents(data_files, (node, offset), &mut pieces, is_over);
                 let memory = ImageCursor::Memory { offset: 0 };
                 let next = rest.map_or(memory, |(node, offset)| ImageCursor::Files { node, offset });
                 (ImagePart::Files(pieces), Some(next))
             }
             ImageCursor::Memory { offset } => {
-                let mut pieces = Pieces::default();
                 let from = usize::try_from(offset).unwrap_or(usize::MAX);
                 let memory = self.entered.used.memory.data(&self.entered.used.store);
                 let rest = read_changes(&template.pristine, memory, from, &mut pieces, is_over);

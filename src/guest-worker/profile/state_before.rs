@@ -1,11 +1,37 @@
 //! The state of a session before its next program: where that exceeds a limit, the session goes on from it, as if the
 //! program had not run.
 
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 use super::GuestEnvironment;
 use crate::guest::{Ended, ImagePart, Remains, SessionGuest, Teardown, Template};
-use sekisho_guest_protocol::{End, ImageCursor, SessionId};
+use sekisho_guest_protocol::{End, ImageCursor, Pieces, SessionId};
+
+/// Parts of one or two MiB whose memory is kept. A small session has two or three.
+const MAX_SPARE: usize = 4;
+
+/// The memory of parts that are not needed any more, for the parts of the next program: the kernel takes several times as long to
+/// give pages as a copy into them takes.
+#[derive(Debug, Default)]
+pub(super) struct SparePieces(Mutex<Vec<Pieces>>);
+
+impl SparePieces {
+    fn take(&self) -> Pieces {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    fn put(&self, parts: impl IntoIterator<Item = ImagePart>) {
+        let mut spare = self.0.lock();
+        for part in parts {
+            if let ImagePart::Files(pieces) | ImagePart::Memory(pieces) = part
+                && spare.len() < MAX_SPARE
+            {
+                spare.push(pieces.emptied());
+            }
+        }
+    }
+}
 
 /// An image in memory.
 pub(super) struct StateBefore {
@@ -23,7 +49,8 @@ impl StateBefore {
     ) -> Option<Self> {
         let (mut parts, mut from) = (Vec::new(), Some(ImageCursor::State));
         while let Some(place) = from {
-            let (part, next) = guest.read_image(template, &environment.data_files, place).ok()?;
+            let pieces = if place == ImageCursor::State { Pieces::default() } else { environment.spare.take() };
+            let (part, next) = guest.read_image(template, &environment.data_files, place, pieces).ok()?;
             parts.push(part);
             from = next;
             yield_now().await;
@@ -36,6 +63,7 @@ impl StateBefore {
         let Ended { mut outcome, left } = ended;
         let has_exceeded = matches!(outcome.end, End::Timeout | End::Memory | End::Output(_));
         if !has_exceeded || matches!(left, Remains::Session(_)) {
+            environment.spare.put(self.parts);
             return Ended { outcome, left };
         }
         // Its place is for the instance that goes on.
@@ -61,5 +89,24 @@ impl StateBefore {
             yield_now().await;
         }
         guest.finish(self.id, arguments.clone(), variables.clone(), false).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_few_parts_is_kept_without_their_content() {
+        let part = |number: u64| {
+            let mut pieces = Pieces::default();
+            pieces.push(0, number * 4096, &[7; 4096]);
+            ImagePart::Memory(pieces)
+        };
+        let spare = SparePieces::default();
+        spare.put((0..2 * MAX_SPARE as u64).map(part));
+        assert_eq!(*spare.0.lock(), vec![Pieces::default(); MAX_SPARE]);
+        assert_eq!(spare.take(), Pieces::default());
+        assert_eq!(spare.0.lock().len(), MAX_SPARE - 1);
     }
 }

@@ -105,7 +105,7 @@ impl Made {
     fn parts(&self, guest: &mut SessionGuest) -> Vec<Vec<u8>> {
         let (mut parts, mut from) = (Vec::new(), Some(ImageCursor::State));
         while let Some(place) = from {
-            let (part, next) = guest.read_image(&self.template, &[], place).unwrap();
+            let (part, next) = guest.read_image(&self.template, &[], place, Pieces::default()).unwrap();
             parts.push(postcard::to_stdvec(&part).unwrap());
             from = next;
         }
@@ -194,7 +194,7 @@ fn an_interpreter_whose_state_is_not_exported_has_no_images() {
     for exports in ["", r#"(export "__wizer_global_0" (global $count))"#] {
         let made = Made::with(exports);
         let mut guest = made.begun();
-        let refused = guest.read_image(&made.template, &[], ImageCursor::State).unwrap_err();
+        let refused = guest.read_image(&made.template, &[], ImageCursor::State, Pieces::default()).unwrap_err();
         assert!(refused.contains("not exported"), "{refused}");
     }
 }
