@@ -326,14 +326,14 @@ fn hashes_of(text: &str, stored: &FlowDestination) -> HashSet<String> {
         let hash: DestinationHash = destination.hash(&stored.tool);
         hash.as_str().to_owned()
     };
-    KINDS.iter().flat_map(|kind| spellings.iter().map(|identity| hash(*kind, identity))).collect()
+    KINDS.into_iter().flat_map(|kind| spellings.iter().map(move |identity| hash(kind, identity))).collect()
 }
 
 impl From<StoredFlowDestination> for KnownDestination {
     fn from(stored: StoredFlowDestination) -> Self {
         let StoredFlowDestination { destination, first_seen, last_seen, expires } = stored;
         let FlowDestination { tenant: _, caller_key, tool, member, hash: _ } = destination;
-        let caller = (!caller_key.is_empty()).then(|| Caller::tenant_and_identity(&caller_key).1.to_owned());
+        let caller = (!caller_key.is_empty()).then(|| Caller::parts_of_key(&caller_key).1.to_owned());
         Self { tool, member, caller, first_seen, last_seen, expires }
     }
 }
