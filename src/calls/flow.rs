@@ -138,11 +138,10 @@ impl Flow {
         JudgedCall { mode: settings.mode, judgement, sink, has_untrusted }
     }
 
-    /// Looks up whether the session has read text of strangers elsewhere.
+    /// Looks up whether the session has read text of strangers elsewhere. Other calls of it look it up, too, until this one knows.
     async fn check(&self, call: &CallContext, session: &SharedSession) {
-        if self.history.is_marked(&call.caller, id_of(call)).await {
-            session.lock().add_lost();
-        }
+        let is_marked = self.history.is_marked(&call.caller, id_of(call)).await;
+        session.lock().set_checked(is_marked);
     }
 
     /// Counts a judged call. A question is counted once in a session.

@@ -133,13 +133,17 @@ impl FlowSession {
     }
 
     /// Whether to look up if it has read text of strangers elsewhere: at times, while it has not here.
-    pub(super) fn is_to_check(&mut self) -> bool {
+    pub(super) fn is_to_check(&self) -> bool {
         let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
-        let is_to_check = is_old && !self.is_of_run && !self.values.has_untrusted();
-        if is_to_check {
-            self.checked = Some(Instant::now());
+        is_old && !self.is_of_run && !self.values.has_untrusted()
+    }
+
+    /// It was looked up.
+    pub(super) fn set_checked(&mut self, has_read_text_of_strangers: bool) {
+        self.checked = Some(Instant::now());
+        if has_read_text_of_strangers && !self.values.has_untrusted() {
+            self.add_lost();
         }
-        is_to_check
     }
 
     /// Whether to mark that it has read text of strangers.
@@ -263,6 +267,18 @@ mod tests {
         assert!(Arc::ptr_eq(&of(Some("run")), &of(Some("run"))));
         let other = Arc::new(Caller::new("bob", "acme", Vec::new()));
         assert!(!Arc::ptr_eq(&of(Some("run")), &sessions.named(&other, &"run".into())), "another caller's");
+    }
+
+    /// A call that comes while another one looks it up looks it up, too.
+    #[test]
+    fn a_session_is_looked_up_until_the_answer_is_there() {
+        let mut session = FlowSession::default();
+        assert!(session.is_to_check() && session.is_to_check());
+        session.set_checked(false);
+        assert!(!session.is_to_check());
+        let mut marked = FlowSession::default();
+        marked.set_checked(true);
+        assert!(marked.values.has_untrusted() && !marked.is_to_check());
     }
 
     #[test]
