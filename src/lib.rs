@@ -23,6 +23,9 @@
 //! let profile = Arc::new(AgentProfile::replay("config/examples/weather.yaml"));
 //! let question = vec![Message::User("Is 21.5 °C warm?".into())];
 //!
+//! // With `policy.flow`, values of the question count as the user's.
+//! tools.begin(&profile.prompt, &question);
+//!
 //! // `request.abort` ends the run.
 //! let request = AgentRequest::new("weather", profile, caller, tools, question);
 //! let mut events = agents.begin(request).await?;

@@ -223,7 +223,7 @@ impl Flow {
         if self.mode() == FlowMode::Off {
             return;
         }
-        let session = self.sessions.named(caller, session);
+        let session = self.sessions.of_run(caller, session);
         let mut session = session.lock();
         let before = if again { std::mem::take(&mut session.values) } else { SessionValues::default() };
         let was_untrusted = before.has_untrusted();

@@ -70,12 +70,19 @@ impl Default for FlowSessions {
 }
 
 impl FlowSessions {
-    /// The session of a call.
+    /// The session of a call. A run that did not begin here, such as one that a call resumes, has read what is not known.
     pub(super) fn of_call(&self, call: &CallContext) -> SharedSession {
-        self.named(&call.caller, id_of(call))
+        let id = id_of(call);
+        self.named(&call.caller, id, id.starts_with(RUN))
     }
 
-    pub(super) fn named(&self, caller: &Caller, id: &Arc<str>) -> SharedSession {
+    /// The session of a run that begins.
+    pub(super) fn of_run(&self, caller: &Caller, id: &Arc<str>) -> SharedSession {
+        self.named(caller, id, false)
+    }
+
+    /// `is_lost`: where it is not there, it had values that are not known.
+    fn named(&self, caller: &Caller, id: &Arc<str>, is_lost: bool) -> SharedSession {
         let key = (Arc::clone(&caller.key), Arc::clone(id));
         if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
             return session;
@@ -84,8 +91,8 @@ impl FlowSessions {
         if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
             return session;
         }
-        let was_removed = removed.iter().any(|known| *known == key);
-        let session = Arc::new(Mutex::new(FlowSession::new(id, was_removed)));
+        let is_lost = is_lost || removed.iter().any(|known| *known == key);
+        let session = Arc::new(Mutex::new(FlowSession::new(id, is_lost)));
         let is_idle = |_: &Key, session: &SharedSession| Arc::strong_count(session) == 1;
         let added = self.open.insert(&caller.owner, key.clone(), Arc::clone(&session), is_idle);
         let gone = match added {
@@ -117,10 +124,10 @@ pub(super) fn id_of(call: &CallContext) -> &Arc<str> {
 }
 
 impl FlowSession {
-    /// `was_removed`: it had values before, which are not known any more.
-    fn new(id: &str, was_removed: bool) -> Self {
+    /// `is_lost`: it had values before, which are not known any more.
+    fn new(id: &str, is_lost: bool) -> Self {
         let mut session = Self { is_of_run: id.starts_with(RUN), ..Self::default() };
-        if was_removed {
+        if is_lost {
             session.add_lost();
         }
         session
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn a_session_whose_values_went_begins_as_if_it_had_read_text_of_strangers() {
         let sessions = FlowSessions::default();
-        let has_untrusted = |id: &str| sessions.named(&caller(), &id.into()).lock().values.has_untrusted();
+        let has_untrusted = |id: &str| sessions.of_run(&caller(), &id.into()).lock().values.has_untrusted();
         for number in 0..=MAX_SESSIONS_OF_CALLER {
             assert!(!has_untrusted(&format!("s{number}")), "{number}");
         }
@@ -266,7 +273,19 @@ mod tests {
         assert!(!Arc::ptr_eq(&of(None), &of(Some("run"))));
         assert!(Arc::ptr_eq(&of(Some("run")), &of(Some("run"))));
         let other = Arc::new(Caller::new("bob", "acme", Vec::new()));
-        assert!(!Arc::ptr_eq(&of(Some("run")), &sessions.named(&other, &"run".into())), "another caller's");
+        assert!(!Arc::ptr_eq(&of(Some("run")), &sessions.of_run(&other, &"run".into())), "another caller's");
+    }
+
+    #[test]
+    fn a_run_that_did_not_begin_here_counts_as_one_that_has_read_text_of_strangers() {
+        let sessions = FlowSessions::default();
+        let id: Arc<str> = format!("{RUN}1").into();
+        let resumed = call(Origin { values_of: Some(Arc::clone(&id)), ..Origin::default() });
+        assert!(sessions.of_call(&resumed).lock().values.has_untrusted());
+        let begun: Arc<str> = format!("{RUN}2").into();
+        assert!(!sessions.of_run(&caller(), &begun).lock().values.has_untrusted());
+        let own = call(Origin { values_of: Some(begun), ..Origin::default() });
+        assert!(!sessions.of_call(&own).lock().values.has_untrusted());
     }
 
     /// A call that comes while another one looks it up looks it up, too.
