@@ -62,8 +62,8 @@ pub enum Said<'a> {
 pub enum Ended<'a> {
     /// The value and the text of its answer.
     Answered { value: &'a Value, text: &'a str },
-    /// The message of a tool that failed.
-    Failed(&'a str),
+    /// The message of a call that failed, and the value beside it.
+    Failed { message: &'a str, output: Option<&'a Value> },
 }
 
 impl Settings {
@@ -173,13 +173,20 @@ impl Flow {
             return;
         }
         let session = self.sessions.of_call(call);
-        // A local tool asserts nothing of its own: it works on values that are there.
-        let is_local = tool.is_local() && session.lock().values.has_untrusted();
-        let steered = is_local || judged.is_some_and(|judged| judged.judgement.is_steered());
+        // A local tool asserts nothing of its own: it works on values that are there. Without a judgement, it is the reply of a call
+        // of before, which text of strangers may have selected.
+        let may_be_steered = (tool.is_local() || judged.is_none()) && session.lock().values.has_untrusted();
+        let steered = may_be_steered || judged.is_some_and(|judged| judged.judgement.is_steered());
         let origin = CallOrigin { call: call.id.to_string(), tool: made_by.name().to_owned(), steered };
         let labels = made_by.labels();
         match ended {
-            Ended::Failed(message) => session.lock().values.add_result(&origin, labels, &message.into()),
+            Ended::Failed { message, output } => {
+                let mut session = session.lock();
+                session.values.add_result(&origin, labels, &message.into());
+                if let Some(output) = output.filter(|output| says_more(message, output)) {
+                    session.values.add_result(&origin, labels, output);
+                }
+            }
             Ended::Answered { value, text } => {
                 {
                     let mut session = session.lock();

@@ -19,6 +19,7 @@ mod recorded;
 mod refusals;
 mod rejections;
 mod resume;
+mod session_values;
 mod sessions;
 mod settle;
 mod settlement;

@@ -49,15 +49,16 @@ impl Pipeline {
             })
         };
         match self.replies.run(running).await {
-            Some((true, reply)) => self.replayed(reply),
+            Some((true, reply)) => self.replayed(&call, reply),
             Some((false, reply)) => Answered { reply, replayed: false },
             None => Answered::first(Reply::without_a_run(&call, CallError::internal("the call was aborted"))),
         }
     }
 
     /// The reply of the same call before.
-    fn replayed(&self, reply: Arc<Reply>) -> Answered {
+    fn replayed(&self, call: &CallContext, reply: Arc<Reply>) -> Answered {
         self.settlement.metrics.idempotent_replay();
+        self.add_replayed(call, &reply);
         Answered { reply, replayed: true }
     }
 
@@ -89,7 +90,7 @@ impl Pipeline {
         if let Some(key) = call.resumption.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
             let request = RequestDigest::new(call, &tool, arguments, valid.as_ref().ok());
             match self.replies.enter(call, key, request, deadline).await? {
-                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(call, reply))),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),
             }
         }
@@ -115,7 +116,7 @@ impl Pipeline {
         let mut was_made = false;
         loop {
             let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {
-                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(reply))),
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(self.replayed(call, reply))),
                 IdempotentOutcome::First(guard) => guard,
             };
             match self.approvals.standing(id, call, tool, &valid).await? {

@@ -27,7 +27,9 @@ impl Pipeline {
         let outcome =
             AssertUnwindSafe(self.run(call, arguments, &mut scope, recorded)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
-        scope.add_to_session(&self.flow, &self.registry, &outcome);
+        if let Some((tool, judged)) = scope.judged_tool() {
+            self.add_to_session(call, tool, judged, outcome.as_ref().map(|accepted| &accepted.answer));
+        }
         scope.settle(outcome).await
     }
 }

@@ -17,14 +17,11 @@ use super::recorded::Recorded;
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
-use crate::flow::{Ended, Flow};
 use crate::registry::Registry;
-use crate::tool::{Tool, ValidArguments};
+use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
 use sekisho_config::AuditArguments;
-use sekisho_core::call::{
-    Arguments, CallContext, ClientRequest, RESULT_TOOL, SendingState, Stage, ToolOutput, TraceParent,
-};
+use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
 use sekisho_core::json;
 use sekisho_core::record::{CallSummary, KeptArguments};
@@ -206,22 +203,9 @@ impl CallScope<'_> {
         self.record(Stage::Execute, result)
     }
 
-    /// Adds the outcome to the values of the session: the result, or the text of a tool that failed. A stored result has
-    /// the labels of the tool that made it.
-    pub(super) fn add_to_session(&self, flow: &Flow, registry: &Registry, outcome: &Result<Accepted, CallError>) {
-        let Some(tool) = &self.receipt.schema else { return };
-        let (ended, metadata) = match outcome {
-            Ok(Accepted { answer, .. }) => {
-                (Ended::Answered { value: tool.value_of(&answer.output), text: &answer.text }, Some(&answer.metadata))
-            }
-            // Other refusals have no text from outside.
-            Err(error) if error.stage() == Some(Stage::Execute) => (Ended::Failed(error.message()), None),
-            Err(_) => return,
-        };
-        let metadata = metadata.filter(|_| tool.metadata.reads_results());
-        let made_by = metadata.and_then(|metadata| metadata.get(RESULT_TOOL)?.as_str());
-        let made_by = made_by.and_then(|name| registry.snapshot().get(name).cloned());
-        flow.ended(self.call, tool, made_by.as_ref().unwrap_or(tool), self.receipt.judged.as_deref(), ended);
+    /// The tool and the judgement of the call, once they are there.
+    pub(super) fn judged_tool(&self) -> Option<(&Tool, Option<&JudgedCall>)> {
+        Some((self.receipt.schema.as_deref()?, self.receipt.judged.as_deref()))
     }
 
     /// Keeps the reserved amount until the call has ended.
