@@ -217,22 +217,22 @@ impl Flow {
         self.history.learn(&self.settings.load().history, call, tool.name(), &destinations);
     }
 
-    /// Adds the messages with which a run of an agent begins. `again`: an earlier run may have added them, of which the session has
-    /// more than they say, such as the results of calls of a program.
+    /// Adds the messages with which a run of an agent begins. What an earlier run has added stays: it is more than the messages say, such
+    /// as the results of calls of a program.
     pub fn begin<'a>(
         &self,
         caller: &Caller,
         session: &Arc<str>,
         said: impl IntoIterator<Item = Said<'a>>,
         tool_of: impl Fn(&str) -> Option<Arc<Tool>>,
-        again: bool,
     ) {
         if self.mode() == FlowMode::Off {
             return;
         }
         let session = self.sessions.of_run(caller, session);
         let mut session = session.lock();
-        let before = if again { std::mem::take(&mut session.values) } else { SessionValues::default() };
+        // Equal values are not added once more.
+        let before = std::mem::take(&mut session.values);
         let was_untrusted = before.has_untrusted();
         for said in said {
             match said {

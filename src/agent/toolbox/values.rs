@@ -13,8 +13,12 @@ use crate::message::{AssistantTurn, Message, ToolMessage, UserPart};
 use sekisho_calls::flow::{RUN, Said};
 use sekisho_config::{FlowMode, ProfilePrompt};
 
+/// In place of the results of a plan that goes on.
+const LOST: &str = "The earlier results of this plan are not kept.";
+
 impl InProcess {
-    /// Adds the messages with which a run begins, and the operator's prompt.
+    /// Adds the messages with which a run begins, and the operator's prompt. Without any it goes on with a plan: where that has no
+    /// session, what its steps have read is not known.
     pub fn begin(&self, prompt: &ProfilePrompt, messages: &[Message]) {
         let pipeline = &self.gateway.pipeline;
         if pipeline.flow.mode() == FlowMode::Off {
@@ -26,8 +30,10 @@ impl InProcess {
         let arguments: HashMap<_, _> =
             calls.filter_map(|call| Some((&*call.id, Value::Object(call.read_arguments().ok()?)))).collect();
         let prompts = [&prompt.replace, &prompt.append].into_iter().flatten().map(|text| Said::User(text));
-        let said = prompts.chain(messages.iter().flat_map(|message| said(message, &arguments)));
-        pipeline.flow.begin(&self.caller, &session, said, tool_of, self.conversation.is_some());
+        let is_lost = messages.is_empty() && self.conversation.is_none() && self.session.is_none();
+        let lost = is_lost.then_some(Said::Result { call: "", tool: "", arguments: None, text: LOST });
+        let said = prompts.chain(lost).chain(messages.iter().flat_map(|message| said(message, &arguments)));
+        pipeline.flow.begin(&self.caller, &session, said, tool_of);
     }
 
     /// The session among whose values the results of its calls are: its conversation, its session, or only this run.
