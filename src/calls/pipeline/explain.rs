@@ -97,7 +97,9 @@ impl Pipeline {
             let because = "not evaluated: policies need valid arguments".to_owned();
             return (None, StageVerdict { stage: Stage::Policy, passes: None, because });
         };
-        let arguments = self.flow.judged(call, tool, arguments).await;
+        // Without a call, nothing is counted.
+        let unmade = CallContext { dry_run: true, ..call.repeated() };
+        let arguments = self.flow.judged(&unmade, tool, arguments).await;
         let decision = self.policy.decide(call, tool, &arguments);
         match self.authorize(call, tool, arguments).await.and_then(Authorized::without_approval) {
             Ok(permit) => {

@@ -217,7 +217,7 @@ async fn a_dry_run_and_an_explanation_say_what_would_be_asked_and_ask_nobody() {
     let dry = CallContext { dry_run: true, ..in_session("s") };
     let refused = send_to(&checkpoint, dry, EVE).await;
     assert_eq!((code(&refused), refused.needed_approval().is_some()), (Some(ErrorCode::ApprovalRequired), false));
-    let explained = CallContext { dry_run: true, ..in_session("s") };
+    let explained = in_session("s");
     let arguments = Arguments::from_iter([("to".to_owned(), json!(EVE))]);
     let verdicts = checkpoint.pipeline.explain(&explained, arguments, None).await;
     let policy = verdicts.iter().find(|verdict| verdict.stage == Stage::Policy).unwrap();
