@@ -90,11 +90,13 @@ impl Sandbox {
         id: &str,
     ) -> Result<ProgramRun, CallError> {
         let pipeline = self.pipeline_for(job);
-        let Some(journals) = pipeline.as_ref().and_then(|pipeline| pipeline.journals()) else {
+        let found = pipeline.as_ref().and_then(|pipeline| Some((pipeline, pipeline.journals()?)));
+        let Some((tools, journals)) = found else {
             let message = "no run can be resumed here, since none has a journal; run the program anew";
             return Err(CallError::new(ErrorCode::NotFound, message));
         };
         let (journal, past) = journals.resume(call, arguments, id).await?;
+        tools.resumed(call, &serde_json::from_str(&past.start.context).map_err(CallError::internal)?);
         let input = decode(&past.start.input).map_err(CallError::internal)?;
         let ProgramInput { profile, files, keys, code } = input;
         (job.profile, job.files) = (profile, files);

@@ -23,6 +23,11 @@ pub struct RunContext {
 }
 
 impl RunContext {
+    /// As [`CallOrigin::session_of_values`](sekisho_core::call::CallOrigin::session_of_values).
+    pub fn session_of_values(&self) -> Option<&str> {
+        self.values_of.as_deref().or(self.session.as_deref())
+    }
+
     pub(super) fn of(call: &CallContext) -> Self {
         Self {
             tool: call.tool.clone(),

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use rust_decimal::Decimal;
 
 use sekisho_calls::budget::price_of;
-use sekisho_calls::journals::Journals;
+use sekisho_calls::journals::{Journals, RunContext};
 use sekisho_calls::pipeline::{Answered, Pipeline};
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::Effects;
@@ -31,6 +31,9 @@ pub trait ToolPipeline: Send + Sync {
 
     /// Where runs are kept that can be resumed; none where they cannot be sealed.
     fn journals(&self) -> Option<Arc<Journals>>;
+
+    /// A call goes on with a run that began so. What another session has read for it, this one gets from its journal.
+    fn resumed(&self, _call: &CallContext, _begun_by: &RunContext) {}
 }
 
 impl ToolPipeline for Pipeline {
@@ -61,5 +64,9 @@ impl ToolPipeline for Pipeline {
 
     fn journals(&self) -> Option<Arc<Journals>> {
         self.journals.can_keep().then(|| Arc::clone(&self.journals))
+    }
+
+    fn resumed(&self, call: &CallContext, begun_by: &RunContext) {
+        self.flow.resumed(call, begun_by.session_of_values());
     }
 }

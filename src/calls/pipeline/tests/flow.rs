@@ -313,3 +313,14 @@ async fn the_reply_of_the_same_call_before_goes_into_the_session_that_gets_it() 
     assert_eq!((code(&again), again.replayed, checkpoint.runs()), (None, true, 1));
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), EVE).await), Some(ErrorCode::ApprovalRequired));
 }
+
+/// What the run has read is in its journal, and is not read again.
+#[tokio::test]
+async fn a_session_that_goes_on_with_a_run_of_another_one_has_read_what_is_not_known() {
+    let checkpoint = sending(FlowMode::Enforce);
+    let flow = &checkpoint.pipeline.flow;
+    flow.resumed(&in_session("s"), Some("s"));
+    assert_eq!(code(&send_to(&checkpoint, in_session("s"), BOB).await), None);
+    flow.resumed(&in_session("later"), Some("s"));
+    assert_eq!(code(&send_to(&checkpoint, in_session("later"), EVE).await), Some(ErrorCode::ApprovalRequired));
+}
