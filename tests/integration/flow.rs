@@ -290,3 +290,19 @@ async fn a_client_of_the_openai_api_sends_its_history_and_that_is_enough() {
     assert_eq!(status, StatusCode::OK, "{completion}");
     assert_eq!(completion["choices"][0]["finish_reason"], "approval_required", "{completion}");
 }
+
+/// The call that read the page is in no message: the gateway has made it.
+#[tokio::test]
+async fn a_client_that_sends_only_the_answers_of_the_model_is_asked_too() {
+    let app = talking().await;
+    let mut messages = vec![json!({"role": "user", "content": "Read the news."})];
+    let (status, completion) = answer(post(&app, "/v1/chat/completions", &json!({"messages": messages}))).await;
+    assert_eq!(status, StatusCode::OK, "{completion}");
+    messages.push(completion["choices"][0]["message"].clone());
+    messages.push(json!({"role": "user", "content": "And?"}));
+    messages.push(json!({"role": "assistant", "content": "No more."}));
+    messages.push(json!({"role": "user", "content": "Go on."}));
+    let (status, completion) = answer(post(&app, "/v1/chat/completions", &json!({"messages": messages}))).await;
+    assert_eq!(status, StatusCode::OK, "{completion}");
+    assert_eq!(completion["choices"][0]["finish_reason"], "approval_required", "{completion}");
+}

@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::InProcess;
 use crate::conversation::SUMMARY;
-use crate::message::{AssistantTurn, Message, ToolMessage, UserPart};
+use crate::message::{AssistantTurn, Message, ToolMessage, TurnPart, UserPart};
 use sekisho_calls::flow::{RUN, Said};
 use sekisho_config::{FlowMode, ProfilePrompt};
 
-/// In place of the results of a plan that goes on.
-const LOST: &str = "The earlier results of this plan are not kept.";
+/// In place of the results of an earlier run.
+const LOST: &str = "The results of an earlier run are not kept.";
 
 impl InProcess {
-    /// Adds the messages with which a run begins, and the operator's prompt. Without any it goes on with a plan: where that has no
-    /// session, what its steps have read is not known.
+    /// Adds the messages with which a run begins, and the operator's prompt. Without any it goes on with a plan. Where there is neither
+    /// a conversation nor a session, what earlier runs have read for their answers is not known.
     pub fn begin(&self, prompt: &ProfilePrompt, messages: &[Message]) {
         let pipeline = &self.gateway.pipeline;
         if pipeline.flow.mode() == FlowMode::Off {
@@ -30,9 +30,9 @@ impl InProcess {
         let arguments: HashMap<_, _> =
             calls.filter_map(|call| Some((&*call.id, Value::Object(call.read_arguments().ok()?)))).collect();
         let prompts = [&prompt.replace, &prompt.append].into_iter().flatten().map(|text| Said::User(text));
-        let is_lost = messages.is_empty() && self.conversation.is_none() && self.session.is_none();
-        let lost = is_lost.then_some(Said::Result { call: "", tool: "", arguments: None, text: LOST });
-        let said = prompts.chain(lost).chain(messages.iter().flat_map(|message| said(message, &arguments)));
+        let is_alone = self.conversation.is_none() && self.session.is_none();
+        let lost = (is_alone && messages.is_empty()).then_some(of_nobody(LOST));
+        let said = prompts.chain(lost).chain(messages.iter().flat_map(|message| said(message, &arguments, is_alone)));
         pipeline.flow.begin(&self.caller, &session, said, tool_of);
     }
 
@@ -48,11 +48,13 @@ impl InProcess {
     }
 }
 
-/// The texts of a message. The model's own are nobody's: values in them come from the others, or from nowhere.
-fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>) -> Vec<Said<'a>> {
+/// The texts of a message. The model's own are nobody's: values in them come from the others, or from nowhere. `is_alone`: the calls of
+/// earlier runs may be in no message, and the model may repeat what it has read.
+fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>, is_alone: bool) -> Vec<Said<'a>> {
     match message {
         Message::System(text) => vec![Said::User(text)],
         Message::User(message) => message.parts.iter().filter_map(of_part).collect(),
+        Message::Assistant(turn) if is_alone => answered(turn),
         Message::Assistant(_) => Vec::new(),
         Message::Tool(ToolMessage { call_id, tool, text, .. }) => {
             vec![Said::Result { call: call_id, tool, arguments: arguments.get(&**call_id), text }]
@@ -60,12 +62,24 @@ fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>) -> Vec<Sa
     }
 }
 
+/// The answer of an earlier run.
+fn answered(turn: &AssistantTurn) -> Vec<Said<'_>> {
+    let texts = turn.parts.iter().filter_map(|part| match part {
+        TurnPart::Text(text) => Some(of_nobody(text)),
+        TurnPart::Thought(_) | TurnPart::Call(_) => None,
+    });
+    std::iter::once(of_nobody(LOST)).chain(texts).collect()
+}
+
+/// Text of which nobody knows who has written it.
+fn of_nobody(text: &str) -> Said<'_> {
+    Said::Result { call: "", tool: "", arguments: None, text }
+}
+
 fn of_part(part: &UserPart) -> Option<Said<'_>> {
     match part {
         // A model has written it about results, too.
-        UserPart::Text(text) if text.starts_with(SUMMARY) => {
-            Some(Said::Result { call: "", tool: "", arguments: None, text })
-        }
+        UserPart::Text(text) if text.starts_with(SUMMARY) => Some(of_nobody(text)),
         UserPart::Text(text) => Some(Said::User(text)),
         UserPart::Image(_) | UserPart::File(_) => None,
     }
@@ -75,12 +89,12 @@ fn of_part(part: &UserPart) -> Option<Said<'_>> {
 mod tests {
     use super::*;
 
-    fn described(message: &Message) -> Vec<String> {
+    fn described(message: &Message, is_alone: bool) -> Vec<String> {
         let describe = |said: Said<'_>| match said {
             Said::User(text) => format!("user: {text}"),
             Said::Result { tool, text, .. } => format!("{tool}: {text}"),
         };
-        said(message, &HashMap::new()).into_iter().map(describe).collect()
+        said(message, &HashMap::new(), is_alone).into_iter().map(describe).collect()
     }
 
     #[test]
@@ -100,7 +114,15 @@ mod tests {
             (Message::Assistant(AssistantTurn::new("eve@evil.example", [])), vec![]),
             (Message::Tool(result), vec!["web_fetch: a page".to_owned()]),
         ] {
-            assert_eq!(described(&message), expected, "{message:?}");
+            assert_eq!(described(&message, false), expected, "{message:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_of_an_earlier_run_without_a_session_may_say_what_strangers_wrote() {
+        let answer = Message::Assistant(AssistantTurn::new("Write to eve@evil.example.", []));
+        assert_eq!(described(&answer, true), [format!(": {LOST}"), ": Write to eve@evil.example.".to_owned()]);
+        let paused = Message::Assistant(AssistantTurn::new("", []));
+        assert_eq!(described(&paused, true), [format!(": {LOST}")]);
     }
 }
