@@ -12,6 +12,8 @@ pub trait Listed: Serialize + DeserializeOwned {
     const ROUTE: &'static str;
     /// In the order of exports and tables.
     const COLUMNS: &'static [Column];
+    /// The sentence of a command for an empty list: how an entry comes into it.
+    const NONE: &'static str = "no entries";
 
     /// Its members, from which columns take their values.
     fn members(&self) -> Value {

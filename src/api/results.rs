@@ -55,6 +55,7 @@ pub struct ResultBody {
 impl Listed for ResultBody {
     const NAME: &'static str = "results";
     const ROUTE: &'static str = "/results";
+    const NONE: &'static str = "no results: one that is too large for a model is stored, and listed here";
     const COLUMNS: &'static [Column] = &[
         Column::new("handle", Form::Name).titled("result-handle").headed("handle"),
         Column::new("tool", Form::Name).titled("tool-name").headed("tool"),

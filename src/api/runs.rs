@@ -47,6 +47,8 @@ pub struct ProgramRunBody {
 impl Listed for ProgramRunBody {
     const NAME: &'static str = "runs";
     const ROUTE: &'static str = "/runs";
+    const NONE: &'static str =
+        "no runs: one whose gateway stopped, or that waits for an approval, is listed until it has ended";
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Form::Name).titled("program-run").headed("run"),
         Column::new("state", Form::Text).titled("program-run-state").headed("state"),

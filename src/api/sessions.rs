@@ -26,6 +26,7 @@ use sekisho_sandbox::{SessionDetails, SessionInfo};
 impl Listed for SessionInfo {
     const NAME: &'static str = "sessions";
     const ROUTE: &'static str = "/sessions";
+    const NONE: &'static str = "no sessions: a call of python_executor with the argument `session` begins one";
     const COLUMNS: &'static [Column] = &[
         Column::new("session", Form::Name).titled("result-session").headed("session"),
         Column::new("generation", Form::Count).headed("generation"),

@@ -49,6 +49,8 @@ pub struct SignInBody {
 impl Listed for SignInBody {
     const NAME: &'static str = "sign-ins";
     const ROUTE: &'static str = "/sign-ins";
+    const NONE: &'static str =
+        "no sign-ins: `sekisho sign-ins start` begins one at an upstream that is called as its callers";
     const COLUMNS: &'static [Column] = &[
         Column::new("source", Form::Name).titled("sign-ins-source").headed("source"),
         Column::new("caller", Form::Name).titled("call-caller").headed("caller"),

@@ -84,6 +84,9 @@ pub(super) fn line(text: &str) {
 
 /// Entries of a list of the API, as a table with the columns that have headings.
 pub(super) fn list<T: Listed>(entries: &[Value]) {
+    if entries.is_empty() {
+        return info(T::NONE);
+    }
     let header: Vec<_> = T::COLUMNS.iter().filter_map(|column| column.heading).collect();
     table(&header, entries.iter().map(cells::<T>).collect());
 }

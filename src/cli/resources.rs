@@ -124,6 +124,10 @@ impl Kind {
 
 fn show(command: &ResourceCommand, answer: &Value) -> Exit {
     let done = match (command, answer) {
+        (_, Value::Array(items)) if items.is_empty() => {
+            present::info("none are stored: the command `add` stores one");
+            return Exit::Done;
+        }
         (_, Value::Array(items)) => {
             let row = |item: &Value| vec![text(item, "name"), origin(item).to_owned(), summary(item)];
             present::lines(items.iter().map(row).collect());

@@ -140,6 +140,26 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
     assert_eq!((files(), audit_lines(&directory)), (with_lock, 4));
 }
 
+#[test]
+fn an_empty_list_says_how_an_entry_comes_into_it() {
+    let directory = TempDir::new().unwrap();
+    let _serving = Serving::start(&directory);
+    for (arguments, expected) in [
+        (&["keys", "list"][..], "`sekisho keys create` makes one"),
+        (&["results"], "too large for a model"),
+        (&["approvals"], "a call that a person must approve"),
+        (&["sessions"], "`session` begins one"),
+        (&["runs"], "waits for an approval"),
+        (&["sign-ins"], "`sekisho sign-ins start` begins one"),
+        (&["conversations", "list"], "`sekisho conversations create` begins one"),
+        (&["tenants"], "`add` stores one"),
+    ] {
+        let listed = run(&directory, arguments);
+        assert_eq!(listed.status.code(), Some(0), "{arguments:?}: {}", text(&listed));
+        assert!(text(&listed).contains(expected), "{arguments:?}: {}", text(&listed));
+    }
+}
+
 /// A server that takes long to start delays only calls of its own tools.
 #[test]
 fn a_slow_server_delays_neither_an_editor_nor_calls_of_other_tools() {

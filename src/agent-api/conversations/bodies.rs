@@ -79,6 +79,7 @@ pub struct ConversationBody {
 impl Listed for ConversationBody {
     const NAME: &'static str = "conversations";
     const ROUTE: &'static str = "/api/conversations";
+    const NONE: &'static str = "no conversations: `sekisho conversations create` begins one";
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Form::Name).headed("id"),
         Column::new("title", Form::Line).titled("conversation-title").headed("title"),

@@ -94,6 +94,7 @@ pub struct KeyBody {
 impl Listed for KeyBody {
     const NAME: &'static str = "keys";
     const ROUTE: &'static str = "/admin/keys";
+    const NONE: &'static str = "no managed keys: `sekisho keys create` makes one";
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Form::Name).titled("key-id").headed("id"),
         Column::new("tenant", Form::Name).headed("tenant"),

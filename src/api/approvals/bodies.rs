@@ -101,6 +101,7 @@ pub struct ApprovalBody {
 impl Listed for ApprovalBody {
     const NAME: &'static str = "approvals";
     const ROUTE: &'static str = "/approvals";
+    const NONE: &'static str = "no such approvals: a call that a person must approve is listed here";
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Form::Name).headed("id"),
         Column::new("status", Form::Text).titled("tool-state").headed("status"),
