@@ -4,12 +4,16 @@
 //! since seccompiler has no action that notifies. It cannot read memory, so that calls with an address are notified whatever
 //! their socket is. Every other call passes without delay.
 
+use std::error::Error;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use landlock::{ABI, Access, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetError};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr,
+};
 use libc::{seccomp_data, sock_filter, sock_fprog};
 
 use super::files;
@@ -58,9 +62,11 @@ pub fn install_none() -> io::Result<()> {
 }
 
 /// A Landlock domain without rules for TCP. Needs Linux 6.7.
-fn forbid_native_tcp() -> Result<(), RulesetError> {
+fn forbid_native_tcp() -> Result<(), Box<dyn Error>> {
     let domain = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    domain.handle_access(AccessNet::from_all(ABI::V4))?.create()?.restrict_self()?;
+    let domain = domain.handle_access(AccessNet::from_all(ABI::V4))?.handle_access(AccessFs::Refer)?.create()?;
+    // Without a rule, every domain forbids to move or link a file into another folder.
+    domain.add_rule(PathBeneath::new(PathFd::new("/")?, AccessFs::Refer))?.restrict_self()?;
     Ok(())
 }
 
