@@ -13,11 +13,12 @@ mod grants;
 mod helper;
 mod links;
 pub mod network;
+pub mod packages;
 mod profile;
 mod start;
 
 pub use applied::{Applied, Layer, Missing};
 pub use grants::{Grant, Grants, Reason, Request};
-pub use helper::{is_in_every_sandbox, run_if_helper};
-pub use profile::{Folder, Home, Limits, Network, Profile};
+pub use helper::run_if_helper;
+pub use profile::{Folder, Home, Limits, Network, Packages, Profile};
 pub use start::{StartError, Started, is_available, start};

@@ -14,6 +14,8 @@ pub struct Profile {
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     pub home: Home,
+    /// Those that were installed for the program, or that it installs.
+    pub packages: Option<Packages>,
     pub folders: Vec<Folder>,
     /// Hidden where a folder contains them: the state directory.
     pub private: Vec<PathBuf>,
@@ -42,9 +44,39 @@ impl Profile {
             self.cwd.clone_from(&home);
         }
         self.home.path = home;
+        if let Some(packages) = self.packages.take() {
+            self.packages = Some(self.with_packages_at_own_path(packages));
+        }
         self.without_namespaces = Some(reason);
         self
     }
+}
+
+impl Profile {
+    fn with_packages_at_own_path(&mut self, packages: Packages) -> Packages {
+        let moved = |path: &Path| path.strip_prefix(&packages.path).ok().map(|rest| packages.kept.join(rest));
+        for path in [&mut self.program, &mut self.cwd] {
+            if let Some(moved) = moved(path) {
+                *path = moved;
+            }
+        }
+        let (from, to) = (packages.path.to_string_lossy(), packages.kept.to_string_lossy());
+        for (_, value) in &mut self.env {
+            *value = value.replace(&*from, &to);
+        }
+        Packages { path: packages.kept.clone(), ..packages }
+    }
+}
+
+/// The folder of the packages that a program is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packages {
+    /// Its path as the program sees it.
+    pub path: PathBuf,
+    /// The folder of the machine.
+    pub kept: PathBuf,
+    /// While they are installed.
+    pub write: bool,
 }
 
 /// The home of a program.

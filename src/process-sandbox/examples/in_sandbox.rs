@@ -158,6 +158,7 @@ fn profile(entry: Entry) -> Result<Profile, Box<dyn Error>> {
         folders: grants.folders(),
         env,
         home: Home { path: home, kept: entry.home },
+        packages: None,
         args: entry.args,
         private: entry.private,
         network: entry.network,

@@ -67,6 +67,9 @@ fn allow(mut ruleset: RulesetCreated, profile: &Profile) -> Result<RulesetCreate
     if profile.without_namespaces.is_none() || profile.home.kept.is_some() {
         ruleset = add(ruleset, home, true)?;
     }
+    if let Some(packages) = &profile.packages {
+        ruleset = add(ruleset, &packages.path, packages.write)?;
+    }
     // Without mounts, nothing else hides the gateway's files.
     let private: Vec<_> = match profile.without_namespaces {
         Some(_) => profile.private.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect(),

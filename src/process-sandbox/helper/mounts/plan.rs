@@ -9,7 +9,7 @@ use rustix::fs::symlinkat;
 
 use super::{OLD, bind, in_new, in_old, mount_memory, point, tree};
 use crate::links::resolve;
-use crate::profile::Profile;
+use crate::profile::{Packages, Profile};
 
 /// The content of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,10 @@ enum Content {
         write: bool,
     },
     /// Another folder of the machine.
-    Kept(PathBuf),
+    Kept {
+        folder: PathBuf,
+        write: bool,
+    },
     Memory {
         size: u64,
         mode: &'static str,
@@ -41,10 +44,13 @@ impl Plan {
         plan.contents.insert("/tmp".into(), Content::Memory { size, mode: "1777" });
         plan.links.insert("/var/tmp".into(), "/tmp".into());
         let home = match &profile.home.kept {
-            Some(kept) => Content::Kept(kept.clone()),
+            Some(kept) => Content::Kept { folder: kept.clone(), write: true },
             None => Content::Memory { size, mode: "0700" },
         };
         plan.contents.insert(profile.home.path.clone(), home);
+        if let Some(Packages { path, kept, write }) = &profile.packages {
+            plan.contents.insert(path.clone(), Content::Kept { folder: kept.clone(), write: *write });
+        }
         for path in tree::SYSTEM {
             // Each machine has a part of them.
             _ = plan.add(Path::new(path), false);
@@ -80,11 +86,8 @@ impl Plan {
             let at = in_new(path);
             match content {
                 Content::Machine { write } if self.is_seen(path, *write) => {}
-                Content::Machine { write } => {
-                    let attributes = if *write { 0 } else { libc::MOUNT_ATTR_RDONLY };
-                    bind(&in_old(path), &at, attributes | libc::MOUNT_ATTR_NODEV)?;
-                }
-                Content::Kept(kept) => bind(&in_old(kept), &at, libc::MOUNT_ATTR_NODEV)?,
+                Content::Machine { write } => bind(&in_old(path), &at, attributes(*write))?,
+                Content::Kept { folder, write } => bind(&in_old(folder), &at, attributes(*write))?,
                 Content::Memory { size, mode } => {
                     fs::create_dir_all(&at).map_err(|error| format!("{}: {error}", path.display()))?;
                     mount_memory(&at, *size, mode)?;
@@ -111,6 +114,10 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+fn attributes(write: bool) -> u64 {
+    libc::MOUNT_ATTR_NODEV | if write { 0 } else { libc::MOUNT_ATTR_RDONLY }
 }
 
 fn make_link(target: &Path, at: &Path) -> io::Result<()> {

@@ -39,6 +39,7 @@ pub(crate) fn profile(program: &str, args: &[&str]) -> Profile {
         env: vec![("PATH".into(), path.clone()), ("HOME".into(), home.to_str().unwrap().into())],
         cwd: home.clone(),
         home: Home { path: home.clone(), kept: None },
+        packages: None,
         folders: grants.folders(),
         private: Vec::new(),
         network: Network::None,

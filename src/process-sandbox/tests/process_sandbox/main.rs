@@ -4,4 +4,5 @@
 mod common;
 mod connections;
 mod hostile;
+mod packages;
 mod programs;

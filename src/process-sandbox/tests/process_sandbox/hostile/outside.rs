@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 use super::super::common::profile;
 use sekisho_process_sandbox::network::{Connections, Refused, Resolved};
-use sekisho_process_sandbox::{Folder, Limits, Network, Profile};
+use sekisho_process_sandbox::{Folder, Limits, Network, Packages, Profile};
 
 pub(super) const SECRET: &str = "the-content-of-the-secret";
 
@@ -89,10 +89,15 @@ impl Outside {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        for name in ["program", "work", "other"] {
+        for name in ["program", "work", "other", "packages"] {
             fs::create_dir(path(name)).unwrap();
         }
-        for (name, text) in [("secret", SECRET), ("program/tool", "#!/bin/sh\n"), ("other/token", SECRET)] {
+        for (name, text) in [
+            ("secret", SECRET),
+            ("program/tool", "#!/bin/sh\n"),
+            ("packages/tool", "#!/bin/sh\n"),
+            ("other/token", SECRET),
+        ] {
             fs::write(path(name), text).unwrap();
         }
         let folder_name = folder.path().to_str().unwrap();
@@ -131,6 +136,8 @@ impl Outside {
         let mut profile = profile("python3", &["-c", script]);
         profile.folders.push(Folder::new(self.path("program"), false));
         profile.folders.push(Folder::new(self.path("work"), true));
+        let packages = Packages { path: "/sekisho-packages".into(), kept: self.path("packages"), write: false };
+        profile.packages = Some(packages);
         profile.limits =
             Limits { processes: 200, memory_bytes: 1 << 30, temporary_bytes: 16 << 20, ..Limits::default() };
         (profile.network, profile.supervised) = (Network::Public, true);
@@ -158,6 +165,8 @@ impl Outside {
         check(self.process.try_wait().unwrap().is_none(), "the process was ended");
         check(fs::read_to_string(self.path("program/tool")).unwrap() == "#!/bin/sh\n", "the program was written");
         check(entries(&self.path("program")) == 1, "a file was written beside the program");
+        check(fs::read_to_string(self.path("packages/tool")).unwrap() == "#!/bin/sh\n", "a package was written");
+        check(entries(&self.path("packages")) == 1, "a file was written beside the packages");
         check(entries(&self.path("other")) == 1, "a file was written into another home");
         check(entries(&self.path("work")) == 0, "a file is left in the writable folder");
         check(self.port.accept().is_err(), "the port was connected to");

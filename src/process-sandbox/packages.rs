@@ -1,0 +1,12 @@
+//! Packages that `npx` and `uvx` fetch. They are installed in a step of their own, which may reach package registries and write only the
+//! folder of the packages; the server's program may write nothing there.
+
+mod command;
+mod installation;
+mod installed;
+mod tree;
+
+pub use command::{Installer, PackageCommand, UnknownOption};
+pub use installation::{InstallError, PackageFolder};
+pub use installed::{Installed, Package, Reading};
+pub use tree::TreeError;

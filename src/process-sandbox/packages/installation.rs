@@ -1,0 +1,386 @@
+//! Installs packages in a sandbox, into a new folder; the folders of a server, and the record of the one that is used.
+
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::command::{Installer, PackageCommand};
+use super::installed::{FOLDER, Installed, Package, find};
+use super::tree::{self, TreeError};
+use crate::network::{Connections, Supervisor};
+use crate::profile::{Home, Packages, Profile};
+use crate::start::{StartError, Started, start};
+
+/// The time that an installation may take.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Bytes of an installer's output that are kept, the last ones.
+const KEPT_OUTPUT: usize = 64 << 10;
+
+/// Maximum characters of the line that an error has.
+const MAX_LINE: usize = 400;
+
+/// The cache of the installer, in the folder of the packages until they are installed: files are linked, not copied.
+const CACHE: &str = ".cache";
+
+/// In the folder of a server: the name of the used folder, and its packages.
+const RECORD: &str = "installed.json";
+
+/// One process at a time installs packages of a server.
+const LOCK: &str = "lock";
+
+/// Words in the output of an installer that reaches no registry.
+const NO_CONNECTION: [&str; 12] = [
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ECONNRESET",
+    "EHOSTUNREACH",
+    "ENETUNREACH",
+    "ENOTFOUND",
+    "ETIMEDOUT",
+    "EACCES connect",
+    "Connection refused",
+    "dns error",
+    "error sending request",
+    "client error (Connect)",
+];
+
+/// In the output of npm when a script of a package failed.
+const SCRIPT_FAILED: &str = "npm error command failed";
+
+/// Why packages are not installed.
+#[derive(Debug, Error)]
+pub enum InstallError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("there is no connection to the package registry: {0}; it is installed when this machine is connected")]
+    NoConnection(String),
+    #[error("{installer} failed: {line}")]
+    Installer { installer: &'static str, line: String },
+    #[error("{installer} took longer than {} s", INSTALL_TIMEOUT.as_secs())]
+    Timeout { installer: &'static str },
+    #[error("{0}")]
+    NoProgram(String),
+    #[error("the installed files: {0}")]
+    Tree(#[from] TreeError),
+    #[error("{}: {error}", path.display())]
+    Folder { path: PathBuf, error: io::Error },
+}
+
+/// The folder with the packages of one server: a folder for each installation. The last two are kept: programs of the one before may run.
+#[derive(Debug, Clone)]
+pub struct PackageFolder(PathBuf);
+
+/// The used folder.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    key: String,
+    folder: String,
+    package: Package,
+    program: PathBuf,
+}
+
+/// A new folder, while packages are installed into it.
+struct NewFolder {
+    path: PathBuf,
+    name: String,
+    _lock: File,
+}
+
+impl PackageFolder {
+    pub fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// The packages of the command, where they are installed.
+    pub fn installed(&self, command: &PackageCommand) -> Option<Installed> {
+        let record = self.record().filter(|record| record.key == command.key())?;
+        let Record { folder, package, program, .. } = record;
+        let folder = self.0.join(folder);
+        let installed = Installed { package, program, folder, installer: command.installer };
+        installed.is_whole().then_some(installed)
+    }
+
+    /// Installs the packages of the command anew, with the programs, variables and folders of `profile`, and with these connections. With
+    /// `is_required`, only with all layers of the sandbox.
+    ///
+    /// # Errors
+    /// When the installer cannot be started or fails, or the packages have no such program. The installation before is used then.
+    pub async fn install(
+        &self,
+        command: &PackageCommand,
+        profile: &Profile,
+        connections: &Arc<dyn Connections>,
+        is_required: bool,
+    ) -> Result<Installed, InstallError> {
+        let new = self.new_folder(command).await?;
+        let sandbox = InstallerSandbox { profile: profile_of(profile, &new.path), connections, is_required };
+        let installing = sandbox.run_steps(command);
+        let timed = tokio::time::timeout(INSTALL_TIMEOUT, installing).await;
+        let ended = timed.unwrap_or_else(|_| Err(InstallError::Timeout { installer: command.installer() }));
+        let (folder, command) = (self.clone(), command.clone());
+        blocking(move || folder.finish(&command, &new, ended)).await
+    }
+
+    async fn new_folder(&self, command: &PackageCommand) -> Result<NewFolder, InstallError> {
+        let (folder, installer) = (self.clone(), command.installer);
+        blocking(move || folder.make_new(installer).map_err(|error| InstallError::Folder { path: folder.0, error }))
+            .await
+    }
+
+    fn make_new(&self, installer: Installer) -> io::Result<NewFolder> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let lock = File::create(self.0.join(LOCK))?;
+        lock.lock()?;
+        let last = self.numbers().into_iter().max().unwrap_or_default();
+        let name = last.saturating_add(1).to_string();
+        let path = self.0.canonicalize()?.join(&name);
+        DirBuilder::new().mode(0o755).create(&path)?;
+        if installer == Installer::Npm {
+            // Without it, npm installs into a folder above.
+            fs::write(path.join("package.json"), "{\"private\":true}\n")?;
+        }
+        Ok(NewFolder { path, name, _lock: lock })
+    }
+
+    /// Of a failed installation nothing is left.
+    fn finish(
+        &self,
+        command: &PackageCommand,
+        new: &NewFolder,
+        ended: Result<(), InstallError>,
+    ) -> Result<Installed, InstallError> {
+        let recorded = ended.and_then(|()| self.record_new(command, new));
+        if recorded.is_err() {
+            remove(&new.path);
+        }
+        recorded
+    }
+
+    fn record_new(&self, command: &PackageCommand, new: &NewFolder) -> Result<Installed, InstallError> {
+        remove(&new.path.join(CACHE));
+        let (name, version, program) = find(command, &new.path).map_err(InstallError::NoProgram)?;
+        let package = Package { name, version, digest: tree::digest_of(&new.path)? };
+        let before = self.record().map(|record| record.folder);
+        let record =
+            Record { key: command.key(), folder: new.name.clone(), package: package.clone(), program: program.clone() };
+        let path = self.0.join(RECORD);
+        self.write(&record).map_err(|error| InstallError::Folder { path, error })?;
+        for number in self.numbers().into_iter().map(|number| number.to_string()) {
+            if number != new.name && Some(&number) != before.as_ref() {
+                remove(&self.0.join(number));
+            }
+        }
+        Ok(Installed { package, program, folder: new.path.clone(), installer: command.installer })
+    }
+
+    fn record(&self) -> Option<Record> {
+        serde_json::from_slice(&fs::read(self.0.join(RECORD)).ok()?).ok()
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        let new = self.0.join(format!("{RECORD}.new"));
+        fs::write(&new, serde_json::to_vec(record)?)?;
+        fs::rename(new, self.0.join(RECORD))
+    }
+
+    /// The names of the folders.
+    fn numbers(&self) -> Vec<u64> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().filter_map(Result::ok);
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
+/// The sandbox of the installer: it may write this folder and no other, and has a home in memory.
+fn profile_of(profile: &Profile, folder: &Path) -> Profile {
+    let mut profile = profile.clone();
+    let cache = |name: &str| format!("{FOLDER}/{CACHE}/{name}");
+    let own = [
+        ("npm_config_cache", cache("npm")),
+        ("UV_CACHE_DIR", cache("uv")),
+        // It would be in a home that ends with the installer.
+        ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
+    ];
+    profile.env.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+    profile.env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    profile.folders.iter_mut().for_each(|folder| folder.write = false);
+    profile.cwd = FOLDER.into();
+    profile.home = Home { kept: None, ..profile.home };
+    profile.packages = Some(Packages { path: FOLDER.into(), kept: folder.to_owned(), write: true });
+    profile
+}
+
+struct InstallerSandbox<'a> {
+    profile: Profile,
+    connections: &'a Arc<dyn Connections>,
+    is_required: bool,
+}
+
+impl InstallerSandbox<'_> {
+    async fn run_steps(&self, command: &PackageCommand) -> Result<(), InstallError> {
+        for step in command.steps() {
+            let mut output = self.run(step.clone()).await?;
+            if let Some(text) = output.as_ref().err().filter(|text| text.contains(SCRIPT_FAILED)) {
+                let (packages, reason) = (&command.packages, reason(text));
+                tracing::warn!(?packages, reason, "a script of a package failed; it is installed without scripts");
+                output = self.run(without_scripts(step)).await?;
+            }
+            output.map_err(|text| error_of(command.installer(), &text))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the installer to its end; where it fails, the inner error is its output.
+    async fn run(&self, args: Vec<String>) -> Result<Result<(), String>, InstallError> {
+        let profile = Profile { args, ..self.profile.clone() };
+        // Dropped, it is ended with all its processes.
+        let Started { mut child, handover, .. } = start(&profile, self.is_required).await?;
+        let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::clone(self.connections))).transpose();
+        let _supervisor = supervisor.map_err(|error| StartError::Sandbox(format!("its connections: {error}")))?;
+        drop(child.stdin.take());
+        let (output, errors) = tokio::join!(last_bytes(child.stdout.take()), last_bytes(child.stderr.take()));
+        let status = child.wait().await.map_err(StartError::Program)?;
+        Ok(if status.success() { Ok(()) } else { Err(format!("{output}\n{errors}\n")) })
+    }
+}
+
+/// Most packages need none of their scripts.
+fn without_scripts(mut step: Vec<String>) -> Vec<String> {
+    step.insert(1, "--ignore-scripts".to_owned());
+    step
+}
+
+/// The end of a stream, which is read whole.
+async fn last_bytes(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let (mut kept, mut part) = (VecDeque::new(), vec![0; 1 << 13]);
+    if let Some(mut stream) = stream {
+        while let Ok(length @ 1..) = stream.read(&mut part).await {
+            kept.extend(part.iter().take(length));
+            kept.drain(..kept.len().saturating_sub(KEPT_OUTPUT));
+        }
+    }
+    String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+}
+
+fn error_of(installer: &'static str, output: &str) -> InstallError {
+    let line = reason(output);
+    let is_refused = output.contains("certificate");
+    match NO_CONNECTION.iter().any(|word| output.contains(word)) && !is_refused {
+        true => InstallError::NoConnection(line),
+        false => InstallError::Installer { installer, line },
+    }
+}
+
+/// The line of an output that says what failed.
+fn reason(output: &str) -> String {
+    // npm ends with the name of its log.
+    let is_about_log = |line: &str| line.contains("A complete log of this run") || line.contains("-debug-0.log");
+    let lines: Vec<_> = output.lines().map(str::trim).filter(|line| !line.is_empty() && !is_about_log(line)).collect();
+    let begins = ["npm error code E", "error:", "× ", "Caused by:"];
+    let says = |line: &&&str| begins.iter().any(|begin| line.starts_with(begin));
+    let first = lines.iter().position(|line| says(&line)).unwrap_or(lines.len().saturating_sub(1));
+    let lines = lines.get(first..).unwrap_or_default();
+    // uv ends with the first cause.
+    let text = match (lines.first(), lines.iter().rfind(|line| line.starts_with("cause:"))) {
+        (Some(first), Some(cause)) => format!("{first} {cause}"),
+        _ => lines.iter().take(4).copied().collect::<Vec<_>>().join(" "),
+    };
+    text.chars().filter(|character| !character.is_control()).take(MAX_LINE).collect()
+}
+
+/// Programs of packages made the folder: it may be one that cannot be removed.
+fn remove(path: &Path) {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "a folder of packages cannot be removed");
+        }
+        _ => {}
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    task: impl FnOnce() -> Result<T, InstallError> + Send + 'static,
+) -> Result<T, InstallError> {
+    let ended = tokio::task::spawn_blocking(task).await;
+    ended.unwrap_or_else(|error| Err(StartError::Sandbox(error.to_string()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_line_that_says_what_failed() {
+        for (output, expected, is_connection) in [
+            (
+                "npm warn x\nnpm error code ENOTFOUND\nnpm error errno ENOTFOUND\nnpm error network request to https://r.test/a \
+                 failed\nnpm error A complete log of this run can be found in: /x-debug-0.log\n",
+                "npm error code ENOTFOUND npm error errno ENOTFOUND npm error network request to https://r.test/a failed",
+                true,
+            ),
+            ("npm error code E404\nnpm error 404 Not Found\n", "npm error code E404 npm error 404 Not Found", false),
+            (
+                "Resolved\nerror: No interpreter found for Python 3.99\n",
+                "error: No interpreter found for Python 3.99",
+                false,
+            ),
+            (
+                "× No solution found\n  ╰─▶ Because a was not found\n",
+                "× No solution found ╰─▶ Because a was not found",
+                false,
+            ),
+            (
+                "error: Request failed\n  cause: error sending request\n  cause: dns error\n\nhint: x\n",
+                "error: Request failed cause: dns error",
+                true,
+            ),
+            (
+                "error: Request failed\n  cause: error sending request\n  cause: invalid peer certificate: UnknownIssuer\n",
+                "error: Request failed cause: invalid peer certificate: UnknownIssuer",
+                false,
+            ),
+            ("something else\n\n", "something else", false),
+            ("", "", false),
+        ] {
+            assert_eq!(reason(output), expected);
+            let error = error_of("npm", output);
+            assert_eq!(matches!(error, InstallError::NoConnection(_)), is_connection, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_installer_has_the_cache_and_python_of_the_packages() {
+        let home = Home { path: "/home/a".into(), kept: Some("/kept".into()) };
+        let profile = Profile {
+            program: "/usr/bin/uv".into(),
+            args: Vec::new(),
+            env: vec![("UV_CACHE_DIR".into(), "/elsewhere".into()), ("PATH".into(), "/bin".into())],
+            cwd: "/home/a".into(),
+            home,
+            packages: None,
+            folders: Vec::new(),
+            private: Vec::new(),
+            network: crate::Network::None,
+            supervised: true,
+            limits: crate::Limits::default(),
+            without_namespaces: None,
+        };
+        let profile = profile_of(&profile, Path::new("/state/1"));
+        let value = |name: &str| {
+            profile.env.iter().filter(|(own, _)| own == name).map(|(_, value)| &**value).collect::<Vec<_>>()
+        };
+        assert_eq!(value("UV_CACHE_DIR"), ["/sekisho-packages/.cache/uv"]);
+        assert_eq!((value("PATH"), &profile.home.kept), (vec!["/bin"], &None));
+        let profile = profile.in_namespaces_of_machine("refused".to_owned());
+        assert_eq!(profile.cwd, Path::new("/state/1"));
+        assert!(profile.env.contains(&("npm_config_cache".to_owned(), "/state/1/.cache/npm".to_owned())));
+    }
+}
