@@ -175,6 +175,11 @@ pub trait Executor: Send + Sync {
         None
     }
 
+    /// The name, version and digest of the package that the tool's program was installed from, for `tools.lock`.
+    fn package(&self) -> Option<Value> {
+        None
+    }
+
     /// Where a call with these arguments is sent, and in which form; `None` for a tool that calls no other service.
     fn destination<'a>(&'a self, _call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
         None

@@ -8,7 +8,7 @@ use sekisho_core::error::Detail;
 use sekisho_core::json;
 
 /// One tool as its source describes it: origin, description, schemas, and the other members for MCP clients
-/// (annotations, title, icons, `_meta`).
+/// (annotations, title, icons, `_meta`); and the installed package of its program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pin {
     /// All keys are sorted, so that equal pins have the same text.
@@ -34,6 +34,9 @@ impl Pin {
         content.insert(PARAMETERS.to_owned(), definition.parameters.described().clone());
         if let Some(schema) = &definition.output_schema {
             content.insert("output_schema".to_owned(), schema.clone());
+        }
+        if let Some(package) = definition.executor.package() {
+            content.insert("package".to_owned(), package);
         }
         Self::new(name, content)
     }

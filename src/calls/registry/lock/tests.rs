@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::tool::{Attempt, Execution, Executor, Metadata, Parameters};
+use sekisho_core::call::Arguments;
 use sekisho_core::json::arbitrary::any_json;
 
 fn pin(name: &str, content: Value) -> Pin {
@@ -48,6 +52,38 @@ fn the_file_is_what_it_was() {
         ),
     ]);
     insta::assert_snapshot!(lock.to_text());
+}
+
+/// A tool of a server whose program was installed.
+struct InstalledProgram(&'static str);
+
+impl Executor for InstalledProgram {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        unreachable!("nothing is run")
+    }
+
+    fn package(&self) -> Option<Value> {
+        Some(json!({"name": "server", "version": "1.0.0", "digest": self.0}))
+    }
+}
+
+#[test]
+fn a_tool_of_a_changed_package_is_a_changed_tool() {
+    let pin = |digest| {
+        let definition = ToolDefinition {
+            metadata: Metadata { source: "mcp:a".to_owned(), ..Metadata::default() },
+            parameters: Parameters::shared(json!({"type": "object"})),
+            output_schema: None,
+            executor: Arc::new(InstalledProgram(digest)),
+        };
+        Pin::of("a", &definition)
+    };
+    let lock: Lock = [("a".to_owned(), pin("sha256:1"))].into_iter().collect();
+    assert_eq!(lock.violation("a", &pin("sha256:1")), None);
+    assert_eq!(lock.violation("a", &pin("sha256:2")), Some(LockViolation::Changed(vec!["package".to_owned()])));
+    let now = [("a".to_owned(), pin("sha256:2"))].into_iter().collect();
+    assert_eq!(reported(&differences(&lock, &now, |_| false)), ["changed a: /package/digest"]);
+    assert_eq!(Lock::parse(lock.to_text().as_bytes()).unwrap(), lock);
 }
 
 #[test]
