@@ -1,5 +1,6 @@
 //! `tools.lock`, from the terminal and in the running service: tools from outside that change are held back.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
@@ -158,6 +159,54 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     assert_eq!(place.reported(&["lock", "diff"]).0, Some(0));
     let (_, reported) = place.reported(&["check"]);
     assert!(reported.contains("tools and the texts of 1 MCP servers are pinned"), "{reported}");
+}
+
+/// A folder with a `npx`, and a `npm` that installs the server of the tests as the package `demo`.
+fn package_programs() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join("suite").join(name);
+    for name in ["bin", "lib"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    std::fs::copy(env!("CARGO_BIN_EXE_mcp-test-server"), path("lib/server")).unwrap();
+    let install = "#!/bin/sh\nset -e\nmkdir -p node_modules/demo node_modules/.bin\n\
+                   echo '{\"version\": \"1.0.0\", \"bin\": \"server\"}' > node_modules/demo/package.json\n\
+                   cp \"${0%/bin/npm}/lib/server\" node_modules/.bin/demo\n";
+    for (name, text) in [("bin/npm", install), ("bin/npx", "#!/bin/sh\nexit 3\n")] {
+        std::fs::write(path(name), text).unwrap();
+        std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_server_whose_installed_packages_changed_is_held_back_until_it_is_approved() {
+    let (place, programs) = (Place::new(), package_programs());
+    let path = format!("{}/suite/bin:/usr/bin:/bin", programs.path().display());
+    let entry = json!({"command": "npx", "args": ["-y", "demo", "moody"], "env": {"MOOD": "fine", "PATH": path}});
+    place.write("sekisho.yaml", &format!("mcp: {{servers: {{packed: {entry}}}}}\n"));
+    let (exit, reported) = place.reported(&["lock"]);
+    assert_eq!(exit, Some(0), "{reported}");
+    let lock: Value = serde_json::from_slice(&std::fs::read(place.path("tools.lock")).unwrap()).unwrap();
+    let package = &lock["tools"]["packed__echo"]["package"];
+    assert_eq!((&package["name"], &package["version"]), (&json!("demo"), &json!("1.0.0")), "{package}");
+    assert!(package["digest"].as_str().unwrap().starts_with("sha256:"), "{package}");
+    assert_eq!(place.reported(&["lock", "diff"]).0, Some(0), "the same packages are used again");
+
+    let installed = place.path("state/mcp-packages/packed/1");
+    std::fs::write(installed.join("node_modules/demo/added.js"), "").unwrap();
+    let (exit, reported) = place.reported(&["lock", "diff"]);
+    assert_eq!(exit, Some(1), "{reported}");
+    for expected in ["packed__echo", "quarantined until approved", "/package/digest"] {
+        assert!(reported.contains(expected), "{expected}: {reported}");
+    }
+    assert_eq!(place.reported(&["lock", "approve"]).0, Some(0));
+    assert_eq!(place.reported(&["lock", "diff"]).0, Some(0));
+
+    // Installed anew, they are as they were published.
+    std::fs::remove_dir_all(installed).unwrap();
+    let (exit, reported) = place.reported(&["lock", "diff"]);
+    assert!(exit == Some(1) && reported.contains("/package/digest"), "{reported}");
 }
 
 #[test]

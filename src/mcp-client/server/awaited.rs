@@ -23,8 +23,10 @@ impl Server {
             State::Down(reason, until) if catalogue.tools.is_empty() => Some(self.left_alone(reason, *until)),
             State::Connecting if catalogue.tools.is_empty() => {
                 let seconds = self.started.elapsed().as_secs();
+                let doing =
+                    if self.connector.sandbox.is_preparing() { "installing its packages" } else { "connecting" };
                 Some(self.warming_up(&format!(
-                    "is still connecting, for {seconds} s now; its tools are offered once it has"
+                    "is still {doing}, for {seconds} s now; its tools are offered once it has connected"
                 )))
             }
             State::Connected(_) if is_listed() => {

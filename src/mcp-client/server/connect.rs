@@ -58,6 +58,9 @@ impl Connector {
         if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
             sign_in.connects();
         }
+        // Before the time to connect begins: an installation takes longer.
+        let prepared = Box::pin(self.sandbox.prepare(&self.name, &self.settings, owner.key.is_none())).await;
+        prepared.map_err(|reason| self.settings.env_secrets().strike(&reason).into_owned())?;
         let access = self.access_for(owner);
         match tokio::time::timeout(within, self.try_each(owner, access.as_ref())).await {
             Ok(Ok(session)) => Ok(session),
@@ -126,8 +129,9 @@ impl Connector {
         match &self.reach {
             Endpoint::Http(access) => access.url.to_string() + &identity_of_headers(&self.settings.headers),
             Endpoint::Program(program) => {
-                let parts: Vec<_> = [program].into_iter().chain(&self.settings.args).map(String::as_str).collect();
-                parts.join("\0") + &place_of(&self.settings)
+                let package = self.sandbox.package().map(|package| package.digest);
+                let parts = [program].into_iter().chain(&self.settings.args).chain(&package);
+                parts.map(String::as_str).collect::<Vec<_>>().join("\0")
             }
         }
     }
@@ -154,7 +158,8 @@ impl Connector {
         let seconds = within.as_secs();
         let listing =
             listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
-        listing.flatten().map_err(|reason| self.secrets_of(session).strike(&reason).into_owned())
+        let listing = listing.flatten().map_err(|reason| self.secrets_of(session).strike(&reason).into_owned())?;
+        Ok(Listing { package: self.sandbox.package(), ..listing })
     }
 
     async fn try_each(&self, owner: &SessionOwner, access: Option<&Arc<AuthorizedHttp>>) -> Result<Session, String> {

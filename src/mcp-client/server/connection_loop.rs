@@ -180,8 +180,10 @@ impl Server {
             reach: &self.connector.reach,
             rate_limit: self.rate_limit,
         };
-        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, marked, tasks| {
-            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), marked, tasks })
+        let listing = self.listing.load_full();
+        let mut catalogue = Catalogue::of(&listing, &terms, |name, marked, tasks| {
+            let (server, package) = (Arc::clone(self), listing.package.clone());
+            Arc::new(ServerTool { server, name: name.to_owned(), marked, tasks, package })
         });
         catalogue.operations = operations::of(self);
         catalogue.tools.extend(self.sign_in_tool());

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use super::Server;
 use super::output;
 use super::task::{self, TaskSupport};
@@ -9,6 +11,7 @@ use crate::transport::request_headers::MarkedArguments;
 use sekisho_calls::tool::{Attempt, Destination, Execution, Executor};
 use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_process_sandbox::packages::Package;
 
 #[derive(Debug)]
 pub(crate) struct ServerTool {
@@ -18,6 +21,8 @@ pub(crate) struct ServerTool {
     /// The arguments that headers repeat.
     pub(crate) marked: MarkedArguments,
     pub(crate) tasks: TaskSupport,
+    /// Of the server's program.
+    pub(crate) package: Option<Package>,
 }
 
 impl Executor for ServerTool {
@@ -40,6 +45,11 @@ impl Executor for ServerTool {
     fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
         let of_tool = self.server.destination(call, "tools/call", &self.name);
         Some(Destination { as_task: self.tasks.is_used(call), ..of_tool })
+    }
+
+    fn package(&self) -> Option<Value> {
+        let Package { name, version, digest } = self.package.as_ref()?;
+        Some(json!({"name": name, "version": version, "digest": digest}))
     }
 
     fn identity(&self) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::text::bounded;
 use crate::transport::message::Failure;
 use sekisho_calls::tool::OfferKind;
 use sekisho_core::json;
+use sekisho_process_sandbox::packages::Package;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
 const MAX_PAGES: usize = 1_000;
@@ -37,6 +38,8 @@ pub(crate) struct Listing {
     pub(crate) templates: Vec<Value>,
     pub(crate) prompts: Vec<Value>,
     pub(crate) instructions: Option<String>,
+    /// Of the program that listed them.
+    pub(crate) package: Option<Package>,
 }
 
 impl Listing {

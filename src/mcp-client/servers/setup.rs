@@ -20,7 +20,7 @@ use crate::server::handler::ServerEvents;
 use crate::server::handshake::Handshake;
 use crate::server_network::ServerNetwork;
 use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
-use crate::transport::program_sandbox::ProgramSandbox;
+use crate::transport::program_sandbox::{ProgramSandbox, installer_of};
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
@@ -178,6 +178,8 @@ impl McpServers {
             Some(McpPrefix::Never) => None,
             _ => Some(settings.alias.as_deref().unwrap_or(name)),
         };
+        let connections = self.connections(name, &settings)?;
+        let of_installer = installer_of(&settings).map(|installer| self.connections(name, &installer)).transpose()?;
         let events =
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let record = Arc::default();
@@ -187,7 +189,7 @@ impl McpServers {
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
-            sandbox: ProgramSandbox::new(config, connections, record),
+            sandbox: ProgramSandbox::new(config, connections, of_installer.flatten()),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),

@@ -1,6 +1,6 @@
 //! The sandbox of a server's program: what its entry grants, and how it is started.
 
-mod profile;
+mod packages;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::process::Child;
 
-pub use self::profile::{SandboxProfile, granted_profile};
+use self::packages::ServerPackages;
+pub(crate) use self::packages::installer_of;
 use super::child_process::PASSED_ON;
 use super::observation::Observation;
 use crate::connection_record::{ConnectionRecord, HostConnections};
@@ -20,7 +21,8 @@ use sekisho_config::{
     Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
     dotenv_files,
 };
-use sekisho_process_sandbox::network::{Connections, Files, Supervisor};
+use sekisho_process_sandbox::network::{Connections, Supervisor};
+use sekisho_process_sandbox::packages::PackageCommand;
 use sekisho_process_sandbox::{
     Folder, Grants, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
 };
@@ -46,10 +48,7 @@ pub(crate) struct ProgramSandbox {
     own: OwnFiles,
     /// Makes the connections of the programs. Without it, they have the machine's network.
     connections: Option<Arc<dyn Connections>>,
-    /// What became of them.
-    record: Arc<ConnectionRecord>,
-    /// The files that they used, where the server is observed.
-    observation: Arc<Observation>,
+    packages: ServerPackages,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
 }
@@ -85,17 +84,14 @@ pub(super) struct Sandboxed {
 }
 
 impl ProgramSandbox {
+    /// The connections of the programs, and of the installer of their packages.
     pub(crate) fn new(
         config: &Config,
         connections: Option<Arc<dyn Connections>>,
-        record: Arc<ConnectionRecord>,
+        of_installer: Option<Arc<dyn Connections>>,
     ) -> Self {
-        Self { own: OwnFiles::of(config), connections, record, ..Self::default() }
-    }
-
-    /// What became of the connections of the programs, by host.
-    pub(crate) fn connections(&self) -> Vec<HostConnections> {
-        self.record.by_host()
+        let packages = ServerPackages::new(of_installer);
+        Self { own: OwnFiles::of(config), connections, packages, missing: Mutex::default() }
     }
 
     /// Missing layers, and refused grants; `None` before a program was started.
@@ -123,12 +119,14 @@ impl ProgramSandbox {
         }
         let grants = grants(program, settings, wanted, &self.own);
         refuse_service(program, &grants).map_err(StartError::Sandbox)?;
-        let profile = self.profile(server, settings, wanted, &grants)?;
+        let mut profile = self.profile(server, settings, wanted, &grants)?;
+        self.use_packages(settings, &mut profile).await?;
         let started = start(&profile, is_required).await;
         let Started { child, applied, handover } = started.map_err(|error| explained(error, &profile.program))?;
         let refused = grants.refused.iter().map(|(path, why)| format!("{} is not granted ({why})", path.display()));
         let missing = applied.missing.iter().map(|missing| format!("without {missing}"));
-        let problems: Vec<_> = missing.chain(refused).collect();
+        let unknown = PackageCommand::parse(program, &settings.args).err().map(|unknown| unknown.to_string());
+        let problems: Vec<_> = missing.chain(refused).chain(unknown).collect();
         if !problems.is_empty() {
             self.report(server, problems.join("; "));
         }
@@ -172,6 +170,7 @@ impl ProgramSandbox {
             folders: grants.folders(),
             private: [&self.own.state_directory].into_iter().chain(&self.own.hidden).cloned().collect(),
             home,
+            packages: None,
             supervised: self.connections.is_some(),
             observed: settings.observed,
             network,
@@ -215,7 +214,14 @@ pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<S
         format!("{}: {access} ({})", grant.path.display(), grant.reason)
     });
     let refused = grants.refused.iter().map(|(path, why)| format!("{}: not granted, {why}", path.display()));
-    Some(Ok(granted.chain(refused).collect::<Vec<_>>().join("\n")))
+    let packages = match PackageCommand::parse(program, &settings.args) {
+        Ok(command) => command.map(|command| {
+            let (packages, installer) = (command.packages.join(" "), command.installer());
+            format!("{packages}: readable (packages that {installer} installs before the program is started)")
+        }),
+        Err(unknown) => Some(unknown.to_string()),
+    };
+    Some(Ok(granted.chain(refused).chain(packages).collect::<Vec<_>>().join("\n")))
 }
 
 fn grants(program: &str, settings: &McpServerSettings, wanted: &McpSandboxSettings, own: &OwnFiles) -> Grants {

@@ -1,0 +1,260 @@
+//! Packages that a server's command fetches (`npx`, `uvx`): installed in a sandbox of their own before the program is started, and read
+//! again before each start.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+
+use super::{ProgramSandbox, grants, own_file, package_registries};
+use sekisho_config::{
+    McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, Secret,
+};
+use sekisho_process_sandbox::network::Connections;
+use sekisho_process_sandbox::packages::{InstallError, Installed, Package, PackageCommand, PackageFolder, Reading};
+use sekisho_process_sandbox::{Profile, StartError, is_available};
+
+/// The folder of the state directory with the packages of servers.
+const PACKAGES: &str = "mcp-packages";
+
+/// At the same time, of all servers.
+const MAX_INSTALLATIONS: usize = 2;
+
+static INSTALLATIONS: Semaphore = Semaphore::const_new(MAX_INSTALLATIONS);
+
+const CHANGED: &str = "its installed packages have changed since its tools were listed; connect it again";
+
+/// The packages of one server.
+#[derive(Debug, Default)]
+pub(super) struct ServerPackages {
+    /// Makes the connections of the installer.
+    connections: Option<Arc<dyn Connections>>,
+    /// Locked while they are installed or read.
+    used: Mutex<Option<UsedPackages>>,
+    /// As it was when the tools were listed.
+    listed: parking_lot::Mutex<Option<Package>>,
+}
+
+#[derive(Debug)]
+struct UsedPackages {
+    installed: Installed,
+    reading: Reading,
+}
+
+impl ServerPackages {
+    pub(super) fn new(connections: Option<Arc<dyn Connections>>) -> Self {
+        Self { connections, ..Self::default() }
+    }
+}
+
+impl ProgramSandbox {
+    /// Has the packages installed that the entry's command fetches, and reads them again. The connection for the tools' list may have other
+    /// packages than before, no other connection may.
+    ///
+    /// # Errors
+    /// Why the program cannot be started, as a text for an operator.
+    pub(crate) async fn prepare(
+        &self,
+        server: &str,
+        settings: &McpServerSettings,
+        is_for_list: bool,
+    ) -> Result<(), String> {
+        let Some((command, installer)) = packages_of(settings)? else { return Ok(()) };
+        let mut used = self.packages.used.lock().await;
+        let before = used.take();
+        let folder = PackageFolder::new(self.own.state_directory.join(PACKAGES).join(server));
+        let installed = match folder.installed(&command) {
+            Some(installed) => installed,
+            None => {
+                let installed = self.install(server, &command, &installer, &folder).await;
+                installed.map_err(|error| not_installed(&command, &error))?
+            }
+        };
+        let before = before.filter(|before| before.installed == installed).map(|before| before.reading);
+        let now = read(installed, before).await?;
+        let package = Some(now.reading.package.clone());
+        let mut listed = self.packages.listed.lock();
+        if is_for_list {
+            *listed = package;
+        } else if *listed != package {
+            return Err(CHANGED.to_owned());
+        }
+        drop(listed);
+        *used = Some(now);
+        Ok(())
+    }
+
+    /// The package of the program whose tools are listed.
+    pub(crate) fn package(&self) -> Option<Package> {
+        self.packages.listed.lock().clone()
+    }
+
+    /// Whether packages are being installed or read.
+    pub(crate) fn is_preparing(&self) -> bool {
+        self.packages.used.try_lock().is_err()
+    }
+
+    /// Has the profile run the installed program in place of the command that would fetch it.
+    pub(super) async fn use_packages(
+        &self,
+        settings: &McpServerSettings,
+        profile: &mut Profile,
+    ) -> Result<(), StartError> {
+        let Some((command, _)) = packages_of(settings).map_err(StartError::Sandbox)? else { return Ok(()) };
+        let used = self.packages.used.lock().await;
+        let used = used.as_ref().ok_or_else(|| StartError::Sandbox("its packages are not installed".to_owned()))?;
+        used.installed.run_by(&command, profile);
+        Ok(())
+    }
+
+    async fn install(
+        &self,
+        server: &str,
+        command: &PackageCommand,
+        settings: &McpServerSettings,
+        folder: &PackageFolder,
+    ) -> Result<Installed, InstallError> {
+        let McpSandbox::On(wanted) = &settings.sandbox else {
+            return Err(StartError::Sandbox("the installer has no sandbox".to_owned()).into());
+        };
+        let connections = self.packages.connections.clone();
+        let connections =
+            connections.ok_or_else(|| StartError::Sandbox("nothing makes the installer's connections".to_owned()))?;
+        let grants = grants(settings.command.as_deref().unwrap_or_default(), settings, wanted, &self.own);
+        let profile = self.profile(server, settings, wanted, &grants)?;
+        // It is never closed.
+        let _place = INSTALLATIONS.acquire().await;
+        let begun = Instant::now();
+        tracing::info!(server, packages = ?command.packages, "installing the packages of an MCP server");
+        let is_required = settings.sandbox_mode == McpSandboxMode::Required;
+        let installed = folder.install(command, &profile, &connections, is_required).await?;
+        let Package { name, version, .. } = &installed.package;
+        let seconds = begun.elapsed().as_secs();
+        tracing::info!(server, package = %name, %version, seconds, "the packages of an MCP server are installed");
+        Ok(installed)
+    }
+}
+
+/// The packages that an entry's command fetches, and the entry of their installer; `None` where it fetches none, or has an
+/// option that is not known and need not be.
+///
+/// # Errors
+/// An unknown option, where all layers are required.
+fn packages_of(settings: &McpServerSettings) -> Result<Option<(PackageCommand, McpServerSettings)>, String> {
+    let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return Ok(None) };
+    if !is_available() {
+        return Ok(None);
+    }
+    match PackageCommand::parse(program, &settings.args) {
+        Ok(command) => Ok(command.map(|command| {
+            let installer = installer_settings(&command, program, settings, wanted);
+            (command, installer)
+        })),
+        Err(unknown) if settings.sandbox_mode == McpSandboxMode::Required => {
+            Err(format!("{unknown}, and `mcp.sandbox` is `required`"))
+        }
+        // The program runs as its command says; the note of its sandbox has the reason.
+        Err(_) => Ok(None),
+    }
+}
+
+/// The entry of the installer of a server's packages; `None` where its command fetches none.
+pub(crate) fn installer_of(settings: &McpServerSettings) -> Option<McpServerSettings> {
+    packages_of(settings).ok().flatten().map(|(_, installer)| installer)
+}
+
+/// It has no arguments, folders and secrets of the server. It reaches the registries that its variables and the user's `.npmrc` name, as a
+/// program reaches services that its entry names, and the hosts that the server may reach by a list.
+fn installer_settings(
+    command: &PackageCommand,
+    program: &str,
+    settings: &McpServerSettings,
+    wanted: &McpSandboxSettings,
+) -> McpServerSettings {
+    let mut hosts = command.hosts();
+    if let McpSandboxNetwork::Hosts(listed) = &wanted.network {
+        hosts.extend(listed.iter().cloned());
+    }
+    let registries = package_registries(&fs::read_to_string(own_file(".npmrc")).unwrap_or_default());
+    let mut env: BTreeMap<_, _> = registries.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    let of_installer = settings.env.iter().filter(|(name, _)| PackageCommand::has_variable(name));
+    env.extend(of_installer.map(|(name, value)| (name.clone(), value.clone())));
+    // `npm` is beside `npx`.
+    let beside = || Path::new(program).with_file_name(command.installer()).to_string_lossy().into_owned();
+    let installer = if program.contains('/') { beside() } else { command.installer().to_owned() };
+    let network = McpSandboxNetwork::Hosts(hosts);
+    let sandbox = McpSandboxSettings { network, home: McpSandboxHome::Discard, ..McpSandboxSettings::default() };
+    McpServerSettings {
+        command: Some(installer),
+        args: command.registries(),
+        env,
+        sandbox: McpSandbox::On(sandbox),
+        sandbox_mode: settings.sandbox_mode,
+        ..McpServerSettings::default()
+    }
+}
+
+async fn read(installed: Installed, before: Option<Reading>) -> Result<UsedPackages, String> {
+    let reading = tokio::task::spawn_blocking(move || {
+        let reading = installed.read(before.as_ref()).map_err(|error| format!("its installed packages: {error}"))?;
+        Ok::<_, String>(UsedPackages { installed, reading })
+    });
+    reading.await.unwrap_or_else(|error| Err(format!("its installed packages cannot be read: {error}")))
+}
+
+fn not_installed(command: &PackageCommand, error: &InstallError) -> String {
+    let packages = command.packages.join(" ");
+    match error {
+        InstallError::Start(StartError::Program(error)) => {
+            format!("{packages} is not installed: {} cannot be started: {error}", command.installer())
+        }
+        error => format!("{packages} is not installed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(command: &str, args: &[&str], env: &[(&str, &str)], network: McpSandboxNetwork) -> McpServerSettings {
+        McpServerSettings {
+            command: Some(command.to_owned()),
+            args: args.iter().map(|argument| (*argument).to_owned()).collect(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect(),
+            sandbox: McpSandbox::On(McpSandboxSettings { network, ..McpSandboxSettings::default() }),
+            ..McpServerSettings::default()
+        }
+    }
+
+    fn installer(settings: &McpServerSettings) -> McpServerSettings {
+        let McpSandbox::On(wanted) = &settings.sandbox else { panic!("there is a sandbox") };
+        let program = settings.command.as_deref().unwrap();
+        let command = PackageCommand::parse(program, &settings.args).unwrap().unwrap();
+        installer_settings(&command, program, settings, wanted)
+    }
+
+    #[test]
+    fn the_installer_has_its_own_variables_and_nothing_of_the_server() {
+        let args = ["-y", "--registry=https://r.test/", "a", "/srv/files", "--token=secret"];
+        let env = [("API_KEY", "secret"), ("npm_config_strict_ssl", "true")];
+        let server = settings("/opt/node/bin/npx", &args, &env, McpSandboxNetwork::Public);
+        let installer = installer(&server);
+        assert_eq!(installer.command.as_deref(), Some("/opt/node/bin/npm"));
+        assert_eq!(installer.args, ["https://r.test/"]);
+        assert!(installer.env.contains_key("npm_config_strict_ssl") && !installer.env.contains_key("API_KEY"));
+        let McpSandbox::On(sandbox) = &installer.sandbox else { panic!("there is a sandbox") };
+        assert_eq!(sandbox.network, McpSandboxNetwork::Hosts(vec!["registry.npmjs.org".to_owned()]));
+        assert_eq!((sandbox.home, sandbox.folders.len()), (McpSandboxHome::Discard, 0));
+    }
+
+    #[test]
+    fn hosts_of_the_servers_list_are_reached_by_the_installer() {
+        let server = settings("uvx", &["a"], &[], McpSandboxNetwork::Hosts(vec!["github.com".to_owned()]));
+        let McpSandbox::On(sandbox) = installer(&server).sandbox else { panic!("there is a sandbox") };
+        let hosts = ["pypi.org", "files.pythonhosted.org", "github.com"].map(str::to_owned);
+        assert_eq!(sandbox.network, McpSandboxNetwork::Hosts(hosts.to_vec()));
+    }
+}
