@@ -217,7 +217,9 @@ fn not_installed(command: &PackageCommand, error: &InstallError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::granted;
     use super::*;
+    use sekisho_config::Config;
 
     fn settings(command: &str, args: &[&str], env: &[(&str, &str)], network: McpSandboxNetwork) -> McpServerSettings {
         McpServerSettings {
@@ -248,6 +250,16 @@ mod tests {
         let McpSandbox::On(sandbox) = &installer.sandbox else { panic!("there is a sandbox") };
         assert_eq!(sandbox.network, McpSandboxNetwork::Hosts(vec!["registry.npmjs.org".to_owned()]));
         assert_eq!((sandbox.home, sandbox.folders.len()), (McpSandboxHome::Discard, 0));
+    }
+
+    #[test]
+    fn the_check_names_the_packages_or_the_unknown_option() {
+        let lines = |args: &[&str]| {
+            let settings = settings("npx", args, &[], McpSandboxNetwork::Public);
+            granted(&settings, &Config::default()).unwrap().unwrap()
+        };
+        assert!(lines(&["-y", "demo"]).contains("demo: readable (packages that npm installs"));
+        assert!(lines(&["-c", "demo"]).contains("the option -c"));
     }
 
     #[test]
