@@ -12,8 +12,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::process::Child;
 
-use self::packages::ServerPackages;
 pub(crate) use self::packages::installer_of;
+use self::packages::{ServerPackages, own_registries};
 use super::child_process::PASSED_ON;
 use super::observation::Observation;
 use crate::connection_record::{ConnectionRecord, HostConnections};
@@ -276,23 +276,9 @@ fn variables(settings: &McpServerSettings, home: &Path) -> Vec<(String, String)>
     let inherited = inherited.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let mut variables: BTreeMap<_, _> = inherited.collect();
     variables.insert("HOME".to_owned(), home.display().to_string());
-    variables.extend(package_registries(&fs::read_to_string(own_file(".npmrc")).unwrap_or_default()));
+    variables.extend(own_registries());
     variables.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())));
     variables.into_iter().collect()
-}
-
-/// The registries of the user's `.npmrc`, which is not in the sandbox: it may have the user's tokens for them.
-fn package_registries(npmrc: &str) -> Vec<(String, String)> {
-    let entries = npmrc.lines().filter_map(|line| line.split_once('='));
-    let entries = entries.map(|(key, value)| (key.trim(), value.trim().trim_matches('"')));
-    let is_registry = |key: &str| key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
-    let is_plain = |value: &str| value.starts_with("http") && !value.contains(['@', '$']);
-    let registries = entries.filter(|(key, value)| is_registry(key) && is_plain(value));
-    registries.map(|(key, value)| (format!("npm_config_{key}"), value.to_owned())).collect()
-}
-
-fn own_file(name: &str) -> PathBuf {
-    std::env::home_dir().unwrap_or_default().join(name)
 }
 
 /// At the path of the user's own home, so that programs in it find themselves.
@@ -378,15 +364,6 @@ mod tests {
         let inherited = super::variables(&McpServerSettings::default(), Path::new("/home/a"));
         assert!(inherited.contains(&("HOME".to_owned(), "/home/a".to_owned())));
         assert!(!inherited.iter().any(|(name, _)| name == "TMPDIR"));
-    }
-
-    #[test]
-    fn registries_are_passed_on_without_credentials() {
-        let npmrc = "# mine\nregistry = https://npm.example/\n@a:registry=https://a.example\n//npm.example/:_authToken=secret\n\
-                     @b:registry=https://ann:secret@b.example\nemail=ann@example.com\n";
-        let expected =
-            [("npm_config_registry", "https://npm.example/"), ("npm_config_@a:registry", "https://a.example")];
-        assert_eq!(package_registries(npmrc), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     fn tempfile_folder(name: &str) -> PathBuf {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
-use super::{ProgramSandbox, grants, own_file, package_registries};
+use super::{ProgramSandbox, grants};
 use sekisho_config::{
     McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, Secret,
 };
@@ -178,8 +178,8 @@ fn installer_settings(
     if let McpSandboxNetwork::Hosts(listed) = &wanted.network {
         hosts.extend(listed.iter().cloned());
     }
-    let registries = package_registries(&fs::read_to_string(own_file(".npmrc")).unwrap_or_default());
-    let mut env: BTreeMap<_, _> = registries.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    let mut env: BTreeMap<_, _> =
+        own_registries().into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
     let of_installer = settings.env.iter().filter(|(name, _)| PackageCommand::has_variable(name));
     env.extend(of_installer.map(|(name, value)| (name.clone(), value.clone())));
     // `npm` is beside `npx`.
@@ -195,6 +195,21 @@ fn installer_settings(
         sandbox_mode: settings.sandbox_mode,
         ..McpServerSettings::default()
     }
+}
+
+/// The registries of the user's `.npmrc`, which is not in the sandbox: it may have the user's tokens for them.
+pub(super) fn own_registries() -> Vec<(String, String)> {
+    let npmrc = std::env::home_dir().unwrap_or_default().join(".npmrc");
+    package_registries(&fs::read_to_string(npmrc).unwrap_or_default())
+}
+
+fn package_registries(npmrc: &str) -> Vec<(String, String)> {
+    let entries = npmrc.lines().filter_map(|line| line.split_once('='));
+    let entries = entries.map(|(key, value)| (key.trim(), value.trim().trim_matches('"')));
+    let is_registry = |key: &str| key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
+    let is_plain = |value: &str| value.starts_with("http") && !value.contains(['@', '$']);
+    let registries = entries.filter(|(key, value)| is_registry(key) && is_plain(value));
+    registries.map(|(key, value)| (format!("npm_config_{key}"), value.to_owned())).collect()
 }
 
 async fn read(installed: Installed, before: Option<Reading>) -> Result<UsedPackages, String> {
@@ -268,5 +283,14 @@ mod tests {
         let McpSandbox::On(sandbox) = installer(&server).sandbox else { panic!("there is a sandbox") };
         let hosts = ["pypi.org", "files.pythonhosted.org", "github.com"].map(str::to_owned);
         assert_eq!(sandbox.network, McpSandboxNetwork::Hosts(hosts.to_vec()));
+    }
+
+    #[test]
+    fn registries_are_passed_on_without_credentials() {
+        let npmrc = "# mine\nregistry = https://npm.example/\n@a:registry=https://a.example\n//npm.example/:_authToken=secret\n\
+                     @b:registry=https://ann:secret@b.example\nemail=ann@example.com\n";
+        let expected =
+            [("npm_config_registry", "https://npm.example/"), ("npm_config_@a:registry", "https://a.example")];
+        assert_eq!(package_registries(npmrc), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 }
