@@ -209,7 +209,8 @@ fn profile_of(profile: &Profile, folder: &Path) -> Profile {
         // It would be in a home that ends with the installer.
         ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
     ];
-    profile.env.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+    // npm reads its variables in either case.
+    profile.env.retain(|(name, _)| own.iter().all(|(own, _)| !own.eq_ignore_ascii_case(name)));
     profile.env.extend(own.map(|(name, value)| (name.to_owned(), value)));
     profile.folders.iter_mut().for_each(|folder| folder.write = false);
     profile.cwd = FOLDER.into();
@@ -362,7 +363,9 @@ mod tests {
         let profile = Profile {
             program: "/usr/bin/uv".into(),
             args: Vec::new(),
-            env: vec![("UV_CACHE_DIR".into(), "/elsewhere".into()), ("PATH".into(), "/bin".into())],
+            env: [("UV_CACHE_DIR", "/elsewhere"), ("NPM_CONFIG_CACHE", "/elsewhere"), ("PATH", "/bin")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
             cwd: "/home/a".into(),
             home,
             packages: None,
@@ -378,6 +381,7 @@ mod tests {
             profile.env.iter().filter(|(own, _)| own == name).map(|(_, value)| &**value).collect::<Vec<_>>()
         };
         assert_eq!(value("UV_CACHE_DIR"), ["/sekisho-packages/.cache/uv"]);
+        assert_eq!(value("NPM_CONFIG_CACHE"), [""; 0]);
         assert_eq!((value("PATH"), &profile.home.kept), (vec!["/bin"], &None));
         let profile = profile.in_namespaces_of_machine("refused".to_owned());
         assert_eq!(profile.cwd, Path::new("/state/1"));
