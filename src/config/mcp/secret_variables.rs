@@ -47,13 +47,13 @@ impl McpServerSettings {
         secrets
     }
 
-    /// The variables that say where the program works, such as a folder or the name of a database: all but credentials, the
-    /// paths of files with credentials, and URLs without user and password. Credentials are changed in turns.
+    /// The variables that say where the program works, such as a folder or the name of a database: all but credentials, and URLs
+    /// without user and password. Credentials are changed in turns; a file or a service is none, whatever its variable is called.
     pub fn env_without_credentials(&self) -> BTreeMap<&str, String> {
         let plain = self.env.iter().filter_map(|(name, value)| {
             let value = value.expose();
             let address = value.contains("://").then(|| without_user(value)).flatten();
-            let is_kept = || !self.is_credential(name, value) || is_file(value);
+            let is_kept = || !self.is_credential(name, value) || is_file(value) || is_host_with_port(value);
             let value = address.or_else(|| is_kept().then(|| value.to_owned()))?;
             Some((name.as_str(), value))
         });
@@ -98,6 +98,12 @@ fn names_credential(name: &str) -> bool {
 
 fn is_file(value: &str) -> bool {
     Path::new(value).is_absolute() && Path::new(value).exists()
+}
+
+/// As the sandbox of a program reads services in `env`.
+pub(crate) fn is_host_with_port(text: &str) -> bool {
+    let is_host = |host: &str| host == "localhost" || host.contains('.') || host.starts_with('[');
+    text.trim().rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }
 
 /// A URL with a host, without user and password.
@@ -196,6 +202,7 @@ mod tests {
             ("STAGE", "test"),
             ("API_KEY", "hunter22"),
             ("GOOGLE_APPLICATION_CREDENTIALS", "/tmp"),
+            ("KEY_SERVER_PASS", "10.0.0.1:3128"),
             ("GIVEN", "k3y-of-a-caller"),
         ];
         let settings = McpServerSettings {
@@ -207,6 +214,7 @@ mod tests {
             ("DATA_DIR", "/srv/orders"),
             ("DB_URL", "postgres://db.internal:5433/orders?sslmode=require"),
             ("GOOGLE_APPLICATION_CREDENTIALS", "/tmp"),
+            ("KEY_SERVER_PASS", "10.0.0.1:3128"),
             ("SENTRY_DSN", "https://sentry.example/1"),
             ("STAGE", "test"),
         ];

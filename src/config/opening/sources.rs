@@ -1,6 +1,7 @@
 //! Collections and MCP servers: where their calls go, as whom, and which tools they have.
 
 use super::Comparison;
+use crate::mcp::is_host_with_port;
 use crate::{
     AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
     McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
@@ -247,14 +248,10 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
 /// Whether a value of `env` names a file, a folder or a service, which a program in a sandbox is granted for that.
 fn names_place(value: &str) -> bool {
     let names = |text: &str| {
+        let text = text.trim();
         let is_path = ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin));
         // A URL, or one of several paths.
         is_path || text.contains(":/") || is_host_with_port(text)
     };
     names(value) || value.split_once('=').is_some_and(|(_, value)| names(value))
-}
-
-fn is_host_with_port(text: &str) -> bool {
-    let is_host = |host: &str| host == "localhost" || host.contains('.') || host.starts_with('[');
-    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }

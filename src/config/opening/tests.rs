@@ -146,6 +146,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["mcp.servers.s.env"],
     ),
     (
+        "mcp: {servers: {s: {command: run, env: {API_KEY: a}}}}",
+        "mcp: {servers: {s: {command: run, env: {API_KEY: ' localhost:5432 '}}}}",
+        &["mcp.servers.s.env"],
+    ),
+    (
         "mcp: {servers: {s: {command: run}}}",
         "mcp: {servers: {s: {command: run, allow_networks: [10.2.0.0/16]}}}",
         &["mcp.servers.s.allow_networks"],
