@@ -94,15 +94,18 @@ impl ProgramRunStore {
     async fn try_begin(&self, new: NewProgramRun<'_>) -> Result<ProgramRunLease, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
-        self.insert(&mut transaction, new).await.map_err(|error| self.0.failed(error))?;
+        let removed = self.insert(&mut transaction, new).await.map_err(|error| self.0.failed(error))?;
+        if let Some(removed) = removed {
+            work.remove_within(&mut transaction, PROGRAM_RUN, &removed).await?;
+        }
         let lease = work.take_within(&mut transaction, (PROGRAM_RUN, new.id), new.replica).await?;
         work.end(transaction, lease.is_some()).await?;
         let has_holder = || self.0.damaged(format!("the run {} of a program begins, and has a holder", new.id));
         lease.map(|lease| ProgramRunLease { lease }).ok_or_else(has_holder)
     }
 
-    /// Also removes the oldest run of the owner for the new one.
-    async fn insert(&self, connection: &mut AnyConnection, new: NewProgramRun<'_>) -> sqlx::Result<()> {
+    /// Also removes the oldest run of the owner for the new one, and returns its id.
+    async fn insert(&self, connection: &mut AnyConnection, new: NewProgramRun<'_>) -> sqlx::Result<Option<String>> {
         let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
@@ -130,13 +133,14 @@ impl ProgramRunStore {
         .bind(MAX_RUNS_OF_CALLER)
         .fetch_optional(&mut *connection)
         .await?;
-        let Some((oldest,)) = oldest else { return Ok(()) };
+        let Some((oldest,)) = oldest else { return Ok(None) };
         // It may have been resumed in between.
         let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
-        if run.execute(&mut *connection).await?.rows_affected() > 0 {
-            remove_parts(connection, &oldest).await?;
+        if run.execute(&mut *connection).await?.rows_affected() == 0 {
+            return Ok(None);
         }
-        Ok(())
+        remove_parts(connection, &oldest).await?;
+        Ok(Some(oldest))
     }
 
     /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that

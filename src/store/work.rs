@@ -18,6 +18,7 @@ use std::time::Duration;
 use sqlx::{Any, Transaction};
 
 use self::former_columns::FormerColumns;
+use super::program_runs::RUN_TTL;
 use super::{Engine, Store, StoreError};
 
 /// The rules of a kind of things.
@@ -75,7 +76,8 @@ pub(super) const PROGRAM_RUN: WorkKind = WorkKind {
     table: "program_runs",
     key: "id",
     lease: Duration::from_secs(15),
-    ttl: Duration::from_secs(3_600),
+    // As long as the run: without the row, one that a live replica did not stop would count as a run of the version before.
+    ttl: RUN_TTL,
     former: Some(FormerColumns::ProgramRun),
 };
 

@@ -59,6 +59,20 @@ async fn a_run_is_taken_by_one_and_from_a_process_that_is_gone() {
     }
 }
 
+/// Such as where the database did not take its end.
+#[tokio::test]
+async fn a_run_that_its_process_did_not_stop_can_be_resumed_as_long_as_it_is_kept() {
+    let store = test_store().await;
+    beat(&store, "live").await;
+    begin(&store, "r", Some("live")).await;
+    end_leases(&store).await;
+    let day = micros(RUN_TTL) - micros(Duration::from_secs(3_600));
+    store.change_rows(&format!("UPDATE work SET expires = expires - {day}")).await;
+    store.work().sweep().await.unwrap();
+    assert!(!store.program_runs().is_held("r", Some("live")).await.unwrap());
+    assert!(take(&store, "r", Some("live")).await.is_some());
+}
+
 #[tokio::test]
 async fn a_run_is_found_by_its_owner_and_by_what_it_waits_for() {
     let store = test_store().await;
@@ -105,6 +119,8 @@ async fn runs_expire_and_a_caller_has_a_number_of_them() {
     begin(&store, "last", None).await;
     assert_eq!(store.program_runs().get("r000", ANN).await.unwrap(), None, "the oldest one was removed");
     assert_eq!(store.program_runs().parts("r000").await.unwrap(), []);
+    let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM work").fetch_one(&store.pool).await.unwrap();
+    assert_eq!(rows, MAX_RUNS_OF_CALLER, "of each run that is kept");
     assert!(store.program_runs().get("r002", ANN).await.unwrap().is_some());
     age_program_runs(&store, RUN_TTL).await;
     assert_eq!(store.program_runs().of_owner(ANN).await.unwrap(), []);
