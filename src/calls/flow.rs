@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_config::{Config, FlowHistoryConfig, FlowMode};
 use sekisho_core::call::{CallContext, Caller};
-use sekisho_flow::{CallOrigin, Destination, Judgement, NothingKnown, Returned, SessionValues, ToolLabels, Trust};
+use sekisho_flow::{CallOrigin, Destination, Judgement, NothingKnown, Returned, ToolLabels, Trust};
 use sekisho_observe::metrics::{FlowEvent, Metrics};
 use sekisho_store::{Store, StoreError};
 
