@@ -246,8 +246,8 @@ impl Flow {
         session.values.merge(&before);
     }
 
-    /// A call goes on with the run of a program that a call of this session began. Where it is another one, what the run has read is
-    /// not known here.
+    /// A call goes on with the run of a program that a call of the session `begun_in` began. Of a run of another session, the results
+    /// are not known.
     pub fn resumed(&self, call: &CallContext, begun_in: Option<&str>) {
         if self.mode() != FlowMode::Off && begun_in != call.origin.session_of_values().map(|id| &**id) {
             let session = self.sessions.of_call(call);

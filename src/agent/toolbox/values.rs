@@ -49,7 +49,7 @@ impl InProcess {
 }
 
 /// The texts of a message. The model's own are nobody's: values in them come from the others, or from nowhere. `is_alone`: the calls of
-/// earlier runs may be in no message, and the model may repeat what it has read.
+/// earlier runs may be in no message, and the model may repeat their results.
 fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>, is_alone: bool) -> Vec<Said<'a>> {
     match message {
         Message::System(text) => vec![Said::User(text)],

@@ -70,7 +70,7 @@ impl Default for FlowSessions {
 }
 
 impl FlowSessions {
-    /// The session of a call. A run that did not begin here, such as one that a call resumes, has read what is not known.
+    /// The session of a call. Of a run that did not begin here, such as one that a call resumes, the earlier results are not known.
     pub(super) fn of_call(&self, call: &CallContext) -> SharedSession {
         let id = id_of(call);
         self.named(&call.caller, id, id.starts_with(RUN))

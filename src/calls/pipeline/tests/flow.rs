@@ -314,7 +314,7 @@ async fn the_reply_of_the_same_call_before_goes_into_the_session_that_gets_it() 
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), EVE).await), Some(ErrorCode::ApprovalRequired));
 }
 
-/// What the run has read is in its journal, and is not read again.
+/// The results of its calls are in its journal, and are not read again.
 #[tokio::test]
 async fn a_session_that_goes_on_with_a_run_of_another_one_has_read_what_is_not_known() {
     let checkpoint = sending(FlowMode::Enforce);
