@@ -115,6 +115,9 @@ impl Flow {
         if labels.sink.is_some() && session.lock().is_to_check() {
             self.check(call, &session).await;
         }
+        if let Some(name) = interpreter_of(tool, arguments) {
+            self.join(&call.caller, &id_of_interpreter(name), &session).await;
+        }
         let arguments = Value::Object(arguments.as_map().clone());
         let (first, has_untrusted) = {
             let mut session = session.lock();
@@ -142,6 +145,18 @@ impl Flow {
     async fn check(&self, call: &CallContext, session: &SharedSession) {
         let is_marked = self.history.is_marked(&call.caller, id_of(call)).await;
         session.lock().set_checked(is_marked);
+    }
+
+    /// The variables of an interpreter may have text of strangers, once a session has read some whose program ran in it.
+    async fn join(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) {
+        let interpreter = self.sessions.of_run(caller, id);
+        let is_to_check = interpreter.lock().is_to_check();
+        if is_to_check {
+            let is_marked = self.history.is_marked(caller, id).await;
+            interpreter.lock().set_checked(is_marked);
+        }
+        let has_untrusted = interpreter.lock().values.has_untrusted();
+        session.lock().join(has_untrusted);
     }
 
     /// Counts a judged call. A question is counted once in a session.
@@ -200,8 +215,18 @@ impl Flow {
                 }
             }
         }
+        self.mark(&call.caller, id_of(call), &session);
+        if let Some(interpreter) = call.progress.interpreter.get() {
+            let (id, has_untrusted) = (id_of_interpreter(&interpreter.name), session.lock().values.has_untrusted());
+            let interpreter = self.sessions.of_run(&call.caller, &id);
+            interpreter.lock().join(has_untrusted);
+            self.mark(&call.caller, &id, &interpreter);
+        }
+    }
+
+    fn mark(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) {
         if session.lock().is_to_mark() {
-            self.history.mark(&call.caller, id_of(call));
+            self.history.mark(caller, id);
         }
     }
 
@@ -293,6 +318,16 @@ impl Flow {
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.history.sweep().await
     }
+}
+
+/// The session of an interpreter in which a call runs its program.
+fn interpreter_of<'a>(tool: &Tool, arguments: &'a ValidArguments) -> Option<&'a str> {
+    arguments.as_map().get("session").filter(|_| tool.metadata.sandboxed)?.as_str()
+}
+
+/// The id under which it is known here. No id of a session has this character.
+fn id_of_interpreter(name: &str) -> Arc<str> {
+    format!("interpreter\u{1f}{name}").into()
 }
 
 /// The destinations of a call, and those in its content that are in question.

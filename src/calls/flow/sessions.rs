@@ -148,6 +148,11 @@ impl FlowSession {
     /// It was looked up.
     pub(super) fn set_checked(&mut self, has_read_text_of_strangers: bool) {
         self.checked = Some(Instant::now());
+        self.join(has_read_text_of_strangers);
+    }
+
+    /// It gets values of another session.
+    pub(super) fn join(&mut self, has_read_text_of_strangers: bool) {
         if has_read_text_of_strangers && !self.values.has_untrusted() {
             self.add_lost();
         }
