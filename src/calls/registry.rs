@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
 pub use self::operations::unknown_target;
-pub use self::search::{SearchIndex, Searchable};
+pub use sekisho_tool_search::{SearchIndex, Searchable};
 
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
@@ -26,6 +26,7 @@ use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 
 use self::lock::{Lock, Quarantined};
+use self::search::EmbeddingTable;
 
 /// The registered tools.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub struct Snapshot {
     /// Operations of sources that are not tools, by the name of the source.
     operations: HashMap<String, Vec<Arc<Tool>>>,
     index: SearchIndex,
+    embeddings: EmbeddingTable,
     unavailable: Vec<Unavailable>,
     /// By name; no offered tool has the same name.
     quarantined: BTreeMap<String, Quarantined>,

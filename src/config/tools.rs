@@ -24,6 +24,9 @@ pub struct ToolsConfig {
     /// The approved definition of every tool (`sekisho lock`). A configured file must exist; by default `tools.lock`
     /// beside the configuration file, or in the state directory without one, is used if it exists.
     pub lock: Option<PathBuf>,
+    /// The table of embeddings with which tools are searched by meaning too; scripts/tool-embeddings makes one. Without it, or
+    /// where it cannot be read, tools are searched by words only.
+    pub embeddings: Option<PathBuf>,
     /// Overrides by tool name, on top of the tool's own definition.
     pub overrides: BTreeMap<String, ToolOverride>,
     /// Changes arguments before they are sent, and results before they are returned.
@@ -38,6 +41,7 @@ impl Default for ToolsConfig {
         Self {
             coerce_arguments: true,
             lock: None,
+            embeddings: None,
             overrides: BTreeMap::new(),
             transform: TransformConfig::default(),
             web_fetch: WebFetchConfig::default(),

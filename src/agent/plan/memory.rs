@@ -154,19 +154,19 @@ impl Entry {
 }
 
 fn index(entries: &[Entry]) -> SearchIndex {
-    SearchIndex::build(entries.iter().map(|entry| searchable(&entry.text)))
+    SearchIndex::build(entries.iter().map(|entry| searchable(&entry.text)), None)
 }
 
 /// The `max` texts that fit a query best, in their own order.
 pub(super) fn relevant<'a>(texts: &[&'a str], query: &str, max: usize) -> Vec<&'a str> {
-    let index = SearchIndex::build(texts.iter().map(|text| searchable(text)));
+    let index = SearchIndex::build(texts.iter().map(|text| searchable(text)), None);
     let mut found: Vec<_> = index.search(query, max).into_iter().map(|(position, _)| position).collect();
     found.sort_unstable();
     found.into_iter().filter_map(|position| texts.get(position).copied()).collect()
 }
 
 fn searchable(text: &str) -> Searchable<'_> {
-    Searchable { name: "", description: text, category: "", parameters: &Value::Null }
+    Searchable { name: "", description: text, category: "", source: "", parameters: &Value::Null }
 }
 
 #[cfg(test)]

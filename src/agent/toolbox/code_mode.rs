@@ -39,7 +39,7 @@ impl CodeMode {
             .map_err(|problem| format!("the arguments of `{SEARCH_TOOLS}` are invalid: {problem}; correct them"))?;
         let mut tools = self.toolbox.list().await.map_err(|error| error.to_string())?;
         tools.retain(|tool| ![PYTHON, READ_RESULT].contains(&tool.name.as_str()));
-        let index = SearchIndex::build(tools.iter().map(Searchable::from));
+        let index = SearchIndex::build(tools.iter().map(Searchable::from), None);
         let found = index.search(&query, limit.unwrap_or(HITS).clamp(1, MAX_HITS)).into_iter();
         let hits = found.map(|(place, _)| {
             let ToolDescription { name, description, parameters } = &tools[place];

@@ -39,7 +39,7 @@ fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BT
         _ => None,
     });
     let user_text = user_text.take(LATEST_MESSAGES).collect::<Vec<_>>().join("\n");
-    let index = SearchIndex::build(tools.iter().map(Searchable::from));
+    let index = SearchIndex::build(tools.iter().map(Searchable::from), None);
     let is_known = |name: &str| name == READ_RESULT || called.contains(name);
     let known = (0..tools.len()).filter(|place| is_known(&tools[*place].name));
     let fitting = index.search(&user_text, max).into_iter().map(|(place, _)| place);
@@ -55,7 +55,8 @@ fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BT
 
 impl<'a> From<&'a ToolDescription> for Searchable<'a> {
     fn from(tool: &'a ToolDescription) -> Self {
-        Self { name: &tool.name, description: &tool.description, category: "", parameters: &tool.parameters }
+        let ToolDescription { name, description, parameters } = tool;
+        Self { name, description, category: "", source: "", parameters }
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
         let conversation = [earlier, vec![Message::User("and the forecast for the city of Oslo?".into())]].concat();
         for (max, expected) in [
             (1, vec!["api__operation_150"]),
-            (2, vec!["api__operation_150", "weather"]),
+            (2, vec!["api__operation_150", "mail"]),
             (3, vec!["api__operation_150", "weather", "mail"]),
             (4, vec!["api__operation_0", "api__operation_150", "weather", "mail"]),
             (0, vec![]),

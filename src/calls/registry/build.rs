@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
+use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
 use crate::tool::{InputSchema, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName, Unavailable};
 use crate::transform::TransformRules;
@@ -74,9 +75,21 @@ impl Snapshot {
         let Building { by_name, operations, quarantined, overridden, lock, transforms, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
-        let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
+        let embeddings = EmbeddingTable::of(config, &before.embeddings);
+        let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)), embeddings.embeddings());
         let changes_results = transforms.change_results();
-        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, overridden, lock, changes_results })
+        Ok(Self {
+            tools,
+            by_name,
+            operations,
+            index,
+            embeddings,
+            unavailable,
+            quarantined,
+            overridden,
+            lock,
+            changes_results,
+        })
     }
 }
 

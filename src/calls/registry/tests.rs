@@ -239,14 +239,6 @@ fn the_best_match_comes_first() {
 }
 
 #[test]
-fn only_the_first_words_of_a_long_query_count() {
-    let snapshot = searchable(&[("web_search", "Looks things up", json!({}))]);
-    let filler: String = (0..100).map(|n| format!(" a{n}")).collect();
-    assert_eq!(snapshot.search(&format!("search{filler}"), 1).len(), 1);
-    assert!(snapshot.search(&format!("{filler} search"), 1).is_empty());
-}
-
-#[test]
 fn stop_words_count_only_in_a_query_without_others() {
     let snapshot =
         searchable(&[("weather", "Tells the weather", json!({})), ("which", "Finds a program of the path", json!({}))]);

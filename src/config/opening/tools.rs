@@ -10,7 +10,16 @@ use crate::{
 };
 
 pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig) {
-    let ToolsConfig { coerce_arguments: _, lock, overrides, transform, web_fetch, web_search, workspace: _ } = was;
+    let ToolsConfig {
+        coerce_arguments: _,
+        lock,
+        embeddings: _,
+        overrides,
+        transform,
+        web_fetch,
+        web_search,
+        workspace: _,
+    } = was;
     at.replaced("lock", lock, &is.lock);
     at.below("overrides").in_either(overrides, &is.overrides, override_of_tool);
     let TransformConfig { arguments, results } = transform;
