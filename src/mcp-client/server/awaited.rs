@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    fn warming_up(&self, state: &str) -> CallError {
+    pub(super) fn warming_up(&self, state: &str) -> CallError {
         let problem = format!("the MCP server {} {state}", self.name());
         CallError::new(ErrorCode::WarmingUp, problem).retry_after(FIRST_WAIT)
     }

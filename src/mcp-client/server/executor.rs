@@ -60,6 +60,11 @@ impl Executor for ServerTool {
 impl ServerTool {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let session = self.server.session(attempt.call).await?;
+        // Others are installed when the server connects again, before its tools are offered anew and compared with `tools.lock`.
+        if self.package != self.server.connector.sandbox.package() {
+            let state = "has other packages than this tool was offered with; its tools are listed again";
+            return Err(self.server.warming_up(state));
+        }
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
         let liveness = session.watch_liveness();
         let task = self.tasks.is_used(attempt.call).then(|| task::requested(attempt.deadline.remaining()));
