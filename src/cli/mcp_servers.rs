@@ -92,11 +92,12 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), Failure> {
             let file = file.find(common)?;
             let mut servers = read(&file)?;
             let entry = entry(url, &header, &env, program)?;
-            if servers.contains_key(&name) {
-                return Err(format!("{} already has a server {name:?}; remove it first", file.display()).into());
-            }
+            refuse_known(&servers, &name, &file)?;
             if observe {
                 observe::run(common, &name, &entry, call)?;
+                // Another command may have changed it in the meantime.
+                servers = read(&file)?;
+                refuse_known(&servers, &name, &file)?;
             }
             servers.insert(name.clone(), entry);
             write(&file, &servers)?;
@@ -133,6 +134,13 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn refuse_known(servers: &Map<String, Value>, name: &str, file: &Path) -> Result<(), String> {
+    match servers.contains_key(name) {
+        true => Err(format!("{} already has a server {name:?}; remove it first", file.display())),
+        false => Ok(()),
+    }
 }
 
 /// The grants of a server's program, as YAML.
