@@ -4,6 +4,7 @@
 mod command;
 mod installation;
 mod installed;
+mod removal;
 mod tree;
 
 pub use command::{Installer, PackageCommand, UnknownOption};

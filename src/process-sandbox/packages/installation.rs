@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::command::{Installer, PackageCommand};
 use super::installed::{FOLDER, Installed, Package, find};
+use super::removal::remove;
 use super::tree::{self, TreeError};
 use crate::network::{Connections, Supervisor};
 use crate::profile::{Home, Packages, Profile};
@@ -140,6 +141,7 @@ impl PackageFolder {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let lock = File::create(self.0.join(LOCK))?;
         lock.lock()?;
+        self.remove_unrecorded();
         let last = self.numbers().into_iter().max().unwrap_or_default();
         let name = last.saturating_add(1).to_string();
         let path = self.0.canonicalize()?.join(&name);
@@ -149,6 +151,14 @@ impl PackageFolder {
             fs::write(path.join("package.json"), "{\"private\":true}\n")?;
         }
         Ok(NewFolder { path, name, _lock: lock })
+    }
+
+    /// Folders of installations that did not end: the gateway was stopped meanwhile. The caller has the lock.
+    fn remove_unrecorded(&self) {
+        let recorded = self.record().and_then(|record| record.folder.parse().ok()).unwrap_or(0);
+        self.numbers().into_iter().filter(|number| *number > recorded).for_each(|number| {
+            remove(&self.0.join(number.to_string()));
+        });
     }
 
     /// Of a failed installation nothing is left.
@@ -295,16 +305,6 @@ fn reason(output: &str) -> String {
         _ => lines.iter().take(4).copied().collect::<Vec<_>>().join(" "),
     };
     text.chars().filter(|character| !character.is_control()).take(MAX_LINE).collect()
-}
-
-/// Programs of packages made the folder: it may be one that cannot be removed.
-fn remove(path: &Path) {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, path = %path.display(), "a folder of packages cannot be removed");
-        }
-        _ => {}
-    }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -223,6 +223,18 @@ async fn the_same_package_has_the_same_digest_and_the_last_two_installations_are
 }
 
 #[tokio::test]
+async fn an_installation_that_was_interrupted_is_removed_by_the_next_one() {
+    let setting = Setting::new();
+    setting.install("npx demo@1.0.0").await.unwrap();
+    for number in ["2", "7"] {
+        fs::create_dir_all(setting.folder.path().join("packages").join(number).join("node_modules/half")).unwrap();
+    }
+    assert!(setting.install("npx unknown").await.is_err());
+    let names: Vec<_> = setting.folders().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+    assert_eq!(names, ["1"]);
+}
+
+#[tokio::test]
 async fn a_hostile_script_writes_only_the_packages_and_reaches_only_the_registry() {
     let setting = Setting::new();
     setting.other.set_nonblocking(true).unwrap();
