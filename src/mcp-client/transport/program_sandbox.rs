@@ -216,7 +216,7 @@ pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<S
     let refused = grants.refused.iter().map(|(path, why)| format!("{}: not granted, {why}", path.display()));
     let packages = match PackageCommand::parse(program, &settings.args) {
         Ok(command) => command.map(|command| {
-            let (packages, installer) = (command.packages.join(" "), command.installer());
+            let (packages, installer) = (command.shown(), command.installer());
             format!("{packages}: readable (packages that {installer} installs before the program is started)")
         }),
         Err(unknown) => Some(unknown.to_string()),

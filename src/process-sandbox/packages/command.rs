@@ -1,5 +1,6 @@
 //! Commands that fetch packages and run a program of them: `npx -y PACKAGE`, `uvx PACKAGE`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,8 @@ pub struct PackageCommand {
     /// For the installer.
     pub(super) options: Vec<String>,
     pub(super) python: Option<String>,
+    /// Variables that change what the installer installs, such as the address of a registry, without credentials.
+    pub variables: BTreeMap<String, String>,
     /// Of the program.
     #[serde(skip)]
     pub args: Vec<String>,
@@ -148,6 +151,7 @@ impl PackageCommand {
             program: None,
             options: Vec::new(),
             python: None,
+            variables: BTreeMap::new(),
             args: Vec::new(),
         };
         let unknown = |option: String| UnknownOption { command: name.to_owned(), option };
@@ -187,7 +191,7 @@ impl PackageCommand {
                 }
                 Meaning::Beside => beside.extend(value()?.split(',').map(str::to_owned)),
                 Meaning::Python => self.python = Some(value()?),
-                Meaning::Passed => self.options.push(option),
+                Meaning::Passed => self.options.push(argument),
                 Meaning::PassedWithValue => {
                     let value = value()?;
                     self.options.extend([option, value]);
@@ -259,7 +263,17 @@ impl PackageCommand {
 
     /// Whether the installer gets this variable of the server's entry.
     pub fn has_variable(name: &str) -> bool {
-        VARIABLES.contains(&name) || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        VARIABLES.contains(&name) || Self::is_setting(name)
+    }
+
+    /// Whether a variable is a setting of an installer.
+    pub fn is_setting(name: &str) -> bool {
+        VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// The packages for people: the address of a repository may have a password.
+    pub fn shown(&self) -> String {
+        self.packages.iter().map(|package| without_user(package)).collect::<Vec<_>>().join(" ")
     }
 
     /// Equal where the same is installed.
@@ -283,6 +297,13 @@ impl Installer {
 /// Whether a package is in a folder or file of this machine.
 fn is_local(package: &str) -> bool {
     package.starts_with(['.', '/', '~']) || package.starts_with("file:") || package.contains("file://")
+}
+
+fn without_user(package: &str) -> String {
+    let Some((scheme, rest)) = package.split_once("://") else { return package.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("{scheme}://{host}{path}")
 }
 
 /// `PACKAGE@VERSION` as `pip` writes it.

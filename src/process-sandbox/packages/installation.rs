@@ -240,8 +240,8 @@ impl InstallerSandbox<'_> {
         for step in command.steps() {
             let mut output = self.run(step.clone()).await?;
             if let Some(text) = output.as_ref().err().filter(|text| text.contains(SCRIPT_FAILED)) {
-                let (packages, reason) = (&command.packages, reason(text));
-                tracing::warn!(?packages, reason, "a script of a package failed; it is installed without scripts");
+                let (packages, reason) = (command.shown(), reason(text));
+                tracing::warn!(packages, reason, "a script of a package failed; it is installed without scripts");
                 output = self.run(without_scripts(step)).await?;
             }
             output.map_err(|text| error_of(command.installer(), &text))?;

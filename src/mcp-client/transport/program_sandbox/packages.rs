@@ -128,7 +128,7 @@ impl ProgramSandbox {
         // It is never closed.
         let _place = INSTALLATIONS.acquire().await;
         let begun = Instant::now();
-        tracing::info!(server, packages = ?command.packages, "installing the packages of an MCP server");
+        tracing::info!(server, packages = command.shown(), "installing the packages of an MCP server");
         let is_required = settings.sandbox_mode == McpSandboxMode::Required;
         let installed = folder.install(command, &profile, &connections, is_required).await?;
         let Package { name, version, .. } = &installed.package;
@@ -149,8 +149,9 @@ fn packages_of(settings: &McpServerSettings) -> Result<Option<(PackageCommand, M
         return Ok(None);
     }
     match PackageCommand::parse(program, &settings.args) {
-        Ok(command) => Ok(command.map(|command| {
+        Ok(command) => Ok(command.map(|mut command| {
             let installer = installer_settings(&command, program, settings, wanted);
+            command.variables = variables_of(&installer);
             (command, installer)
         })),
         Err(unknown) if settings.sandbox_mode == McpSandboxMode::Required => {
@@ -167,7 +168,8 @@ pub(crate) fn installer_of(settings: &McpServerSettings) -> Option<McpServerSett
 }
 
 /// It has no arguments, folders and secrets of the server. It reaches the registries that its variables and the user's `.npmrc` name, as a
-/// program reaches services that its entry names, and the hosts that the server may reach by a list.
+/// program reaches services that its entry names, and the hosts that the server may reach by a list; at private addresses, where the
+/// entry allows their networks.
 fn installer_settings(
     command: &PackageCommand,
     program: &str,
@@ -191,10 +193,18 @@ fn installer_settings(
         command: Some(installer),
         args: command.registries(),
         env,
+        allow_networks: settings.allow_networks.clone(),
         sandbox: McpSandbox::On(sandbox),
         sandbox_mode: settings.sandbox_mode,
         ..McpServerSettings::default()
     }
+}
+
+/// The variables that change what is installed. Another token installs nothing anew.
+fn variables_of(installer: &McpServerSettings) -> BTreeMap<String, String> {
+    let variables = installer.env_without_credentials().into_iter();
+    let variables = variables.filter(|(name, _)| PackageCommand::is_setting(name));
+    variables.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The registries of the user's `.npmrc`, which is not in the sandbox: it may have the user's tokens for them.
@@ -221,7 +231,7 @@ async fn read(installed: Installed, before: Option<Reading>) -> Result<UsedPacka
 }
 
 fn not_installed(command: &PackageCommand, error: &InstallError) -> String {
-    let packages = command.packages.join(" ");
+    let packages = command.shown();
     match error {
         InstallError::Start(StartError::Program(error)) => {
             format!("{packages} is not installed: {} cannot be started: {error}", command.installer())
@@ -257,8 +267,11 @@ mod tests {
     fn the_installer_has_its_own_variables_and_nothing_of_the_server() {
         let args = ["-y", "--registry=https://r.test/", "a", "/srv/files", "--token=secret"];
         let env = [("API_KEY", "secret"), ("npm_config_strict_ssl", "true")];
+        let allow_networks = vec!["10.1.0.0/16".to_owned()];
         let server = settings("/opt/node/bin/npx", &args, &env, McpSandboxNetwork::Public);
+        let server = McpServerSettings { allow_networks: allow_networks.clone(), ..server };
         let installer = installer(&server);
+        assert_eq!(installer.allow_networks, allow_networks);
         assert_eq!(installer.command.as_deref(), Some("/opt/node/bin/npm"));
         assert_eq!(installer.args, ["https://r.test/"]);
         assert!(installer.env.contains_key("npm_config_strict_ssl") && !installer.env.contains_key("API_KEY"));
@@ -275,6 +288,22 @@ mod tests {
         };
         assert!(lines(&["-y", "demo"]).contains("demo: readable (packages that npm installs"));
         assert!(lines(&["-c", "demo"]).contains("the option -c"));
+    }
+
+    #[test]
+    fn packages_of_another_registry_are_installed_anew_and_not_with_another_token() {
+        let variables = |registry: &str, token: &str| {
+            let env = [("npm_config_registry", registry), ("npm_config_//r.test/:_authToken", token), ("STAGE", "a")];
+            let settings = settings("npx", &["a"], &env, McpSandboxNetwork::Public);
+            let McpSandbox::On(wanted) = &settings.sandbox else { panic!("there is a sandbox") };
+            let command = PackageCommand::parse("npx", &settings.args).unwrap().unwrap();
+            variables_of(&installer_settings(&command, "npx", &settings, wanted))
+        };
+        let first = variables("https://r.test/", "old");
+        assert_eq!(first.get("npm_config_registry").map(String::as_str), Some("https://r.test/"));
+        assert_eq!(first, variables("https://r.test/", "new"));
+        assert_ne!(first, variables("https://other.test/", "old"));
+        assert!(!first.contains_key("STAGE"));
     }
 
     #[test]

@@ -108,4 +108,19 @@ fn only_the_arguments_of_the_program_leave_the_key_as_it_was() {
     for other in ["npx a@2 x", "uvx a@1 x", "npx -p a@1 x", "npx --registry https://r.test a@1 x"] {
         assert_ne!(key("npx a@1 x"), key(other), "{other}");
     }
+    let mut elsewhere = parse("npx a@1 x").unwrap().unwrap();
+    elsewhere.variables.insert("npm_config_registry".to_owned(), "https://r.test".to_owned());
+    assert_ne!(elsewhere.key(), key("npx a@1 x"), "another registry");
+}
+
+#[test]
+fn an_option_of_the_installer_keeps_its_value() {
+    let command = parse("npx --ignore-scripts=false --force a").unwrap().unwrap();
+    assert_eq!(command.options, ["--ignore-scripts=false", "--force"]);
+}
+
+#[test]
+fn the_password_of_a_repository_is_not_shown() {
+    let command = parse("uvx --from git+https://ann:secret@git.test/a@v1 --with b c").unwrap().unwrap();
+    assert_eq!(command.shown(), "git+https://git.test/a@v1 b");
 }
