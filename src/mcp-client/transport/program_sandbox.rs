@@ -276,7 +276,7 @@ fn variables(settings: &McpServerSettings, home: &Path) -> Vec<(String, String)>
     let inherited = inherited.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let mut variables: BTreeMap<_, _> = inherited.collect();
     variables.insert("HOME".to_owned(), home.display().to_string());
-    variables.extend(own_registries());
+    variables.extend(own_registries(&settings.env));
     variables.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())));
     variables.into_iter().collect()
 }

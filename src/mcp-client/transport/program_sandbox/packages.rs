@@ -181,7 +181,7 @@ fn installer_settings(
         hosts.extend(listed.iter().cloned());
     }
     let mut env: BTreeMap<_, _> =
-        own_registries().into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+        own_registries(&settings.env).into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
     let of_installer = settings.env.iter().filter(|(name, _)| PackageCommand::has_variable(name));
     env.extend(of_installer.map(|(name, value)| (name.clone(), value.clone())));
     // `npm` is beside `npx`.
@@ -207,19 +207,21 @@ fn variables_of(installer: &McpServerSettings) -> BTreeMap<String, String> {
     variables.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The registries of the user's `.npmrc`, which is not in the sandbox: it may have the user's tokens for them.
-pub(super) fn own_registries() -> Vec<(String, String)> {
+/// The registries of the user's `.npmrc`, which is not in the sandbox: it may have the user's tokens for them. Without those that the entry
+/// names in `env` itself: npm reads its variables in either case, and takes the last one.
+pub(super) fn own_registries(env: &BTreeMap<String, Secret>) -> Vec<(String, String)> {
     let npmrc = std::env::home_dir().unwrap_or_default().join(".npmrc");
-    package_registries(&fs::read_to_string(npmrc).unwrap_or_default())
+    package_registries(&fs::read_to_string(npmrc).unwrap_or_default(), env)
 }
 
-fn package_registries(npmrc: &str) -> Vec<(String, String)> {
+fn package_registries(npmrc: &str, env: &BTreeMap<String, Secret>) -> Vec<(String, String)> {
     let entries = npmrc.lines().filter_map(|line| line.split_once('='));
     let entries = entries.map(|(key, value)| (key.trim(), value.trim().trim_matches('"')));
     let is_registry = |key: &str| key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
     let is_plain = |value: &str| value.starts_with("http") && !value.contains(['@', '$']);
     let registries = entries.filter(|(key, value)| is_registry(key) && is_plain(value));
-    registries.map(|(key, value)| (format!("npm_config_{key}"), value.to_owned())).collect()
+    let registries = registries.map(|(key, value)| (format!("npm_config_{key}"), value.to_owned()));
+    registries.filter(|(name, _)| !env.keys().any(|named| named.eq_ignore_ascii_case(name))).collect()
 }
 
 async fn read(installed: Installed, before: Option<Reading>) -> Result<UsedPackages, String> {
@@ -320,6 +322,9 @@ mod tests {
                      @b:registry=https://ann:secret@b.example\nemail=ann@example.com\n";
         let expected =
             [("npm_config_registry", "https://npm.example/"), ("npm_config_@a:registry", "https://a.example")];
-        assert_eq!(package_registries(npmrc), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(package_registries(npmrc, &BTreeMap::new()), expected);
+        let env = BTreeMap::from([("NPM_CONFIG_REGISTRY".to_owned(), Secret::new("https://entry.example/"))]);
+        assert_eq!(package_registries(npmrc, &env), expected[1..], "the entry has its own");
     }
 }
