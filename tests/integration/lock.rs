@@ -197,7 +197,7 @@ fn a_server_whose_installed_packages_changed_is_held_back_until_it_is_approved()
     std::fs::write(installed.join("node_modules/demo/added.js"), "").unwrap();
     let (exit, reported) = place.reported(&["lock", "diff"]);
     assert_eq!(exit, Some(1), "{reported}");
-    for expected in ["packed__echo", "quarantined until approved", "/package/digest"] {
+    for expected in ["packed__echo", "mcp:packed", "quarantined until approved", "/package/digest"] {
         assert!(reported.contains(expected), "{expected}: {reported}");
     }
     assert_eq!(place.reported(&["lock", "approve"]).0, Some(0));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::endpoint::Endpoint;
+use super::executor::package_in_lock;
 use super::listing::{Listing, name_of};
 use super::task::TaskSupport;
 use crate::names::{Names, app_of};
@@ -179,7 +180,8 @@ impl ListingPolicy<'_> {
     fn words(&self, listing: &Listing) -> Option<Pin> {
         let (instructions, prompts) = (listing.instructions.as_deref(), &listing.prompts);
         let says_nothing = instructions.is_none_or(str::is_empty) && prompts.is_empty();
-        let pin = || Pin::of_words(&source(self.server), &self.reach.to_string(), instructions, prompts);
+        let package = listing.package.as_ref().map(package_in_lock);
+        let pin = || Pin::of_words(&source(self.server), &self.reach.to_string(), instructions, prompts, package);
         (!says_nothing).then(pin)
     }
 }

@@ -48,13 +48,18 @@ impl Executor for ServerTool {
     }
 
     fn package(&self) -> Option<Value> {
-        let Package { name, version, digest } = self.package.as_ref()?;
-        Some(json!({"name": name, "version": version, "digest": digest}))
+        self.package.as_ref().map(package_in_lock)
     }
 
     fn identity(&self) -> Option<String> {
         Some(self.server.connector.identity())
     }
+}
+
+/// As `tools.lock` has it.
+pub(super) fn package_in_lock(package: &Package) -> Value {
+    let Package { name, version, digest } = package;
+    json!({"name": name, "version": version, "digest": digest})
 }
 
 impl ServerTool {

@@ -41,15 +41,24 @@ impl Pin {
         Self::new(name, content)
     }
 
-    /// The pin of an MCP server's instructions and listed prompts, which models read too. Its name is the name of the
-    /// server's `source`.
-    pub fn of_words(source: &str, reached: &str, instructions: Option<&str>, prompts: &[Value]) -> Self {
+    /// The pin of an MCP server's instructions and listed prompts, which models read too, and of the installed package of its program,
+    /// which makes the prompts' messages. Its name is the name of the server's `source`.
+    pub fn of_words(
+        source: &str,
+        reached: &str,
+        instructions: Option<&str>,
+        prompts: &[Value],
+        package: Option<Value>,
+    ) -> Self {
         let mut content = Map::new();
         content.insert(ORIGIN.to_owned(), format!("{source} {reached}").into());
         content.insert(DESCRIPTION.to_owned(), instructions.unwrap_or_default().into());
         // Sorted by name: the order in which a server lists them has no meaning.
         let named = |prompt: &Value| Some((prompt.get("name")?.as_str()?.to_owned(), prompt.clone()));
         content.insert("prompts".to_owned(), prompts.iter().filter_map(named).collect::<Map<_, _>>().into());
+        if let Some(package) = package {
+            content.insert("package".to_owned(), package);
+        }
         Self::new(source, content)
     }
 
