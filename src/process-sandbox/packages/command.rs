@@ -119,7 +119,7 @@ pub struct PackageCommand {
     /// For the installer.
     pub(super) options: Vec<String>,
     pub(super) python: Option<String>,
-    /// Variables that change what the installer installs, such as the address of a registry, without credentials.
+    /// Variables with settings of the installer, such as the address of a registry, without credentials.
     pub variables: BTreeMap<String, String>,
     /// Of the program.
     #[serde(skip)]

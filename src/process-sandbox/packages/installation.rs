@@ -141,8 +141,10 @@ impl PackageFolder {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let lock = File::create(self.0.join(LOCK))?;
         lock.lock()?;
-        self.remove_unrecorded();
-        let last = self.numbers().into_iter().max().unwrap_or_default();
+        let recorded = self.record().and_then(|record| record.folder.parse().ok()).unwrap_or(0);
+        self.remove_after(recorded);
+        // Never the recorded name, also where somebody removed that folder: the record would be of packages that are half installed.
+        let last = self.numbers().into_iter().max().unwrap_or_default().max(recorded);
         let name = last.saturating_add(1).to_string();
         let path = self.0.canonicalize()?.join(&name);
         DirBuilder::new().mode(0o755).create(&path)?;
@@ -154,8 +156,7 @@ impl PackageFolder {
     }
 
     /// Folders of installations that did not end: the gateway was stopped meanwhile. The caller has the lock.
-    fn remove_unrecorded(&self) {
-        let recorded = self.record().and_then(|record| record.folder.parse().ok()).unwrap_or(0);
+    fn remove_after(&self, recorded: u64) {
         self.numbers().into_iter().filter(|number| *number > recorded).for_each(|number| {
             remove(&self.0.join(number.to_string()));
         });

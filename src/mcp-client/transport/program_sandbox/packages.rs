@@ -200,7 +200,7 @@ fn installer_settings(
     }
 }
 
-/// The variables that change what is installed. Another token installs nothing anew.
+/// The settings of the installer. Another token installs nothing anew.
 fn variables_of(installer: &McpServerSettings) -> BTreeMap<String, String> {
     let variables = installer.env_without_credentials().into_iter();
     let variables = variables.filter(|(name, _)| PackageCommand::is_setting(name));

@@ -232,6 +232,11 @@ async fn an_installation_that_was_interrupted_is_removed_by_the_next_one() {
     assert!(setting.install("npx unknown").await.is_err());
     let names: Vec<_> = setting.folders().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["1"]);
+    // The record names a folder that is gone: another one does not take its name before it is complete.
+    fs::remove_dir_all(setting.folder.path().join("packages/1")).unwrap();
+    setting.install("npx demo@1.0.0").await.unwrap();
+    let names: Vec<_> = setting.folders().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+    assert_eq!(names, ["2"]);
 }
 
 #[tokio::test]
