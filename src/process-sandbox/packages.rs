@@ -9,5 +9,6 @@ mod tree;
 
 pub use command::{Installer, PackageCommand, UnknownOption};
 pub use installation::{InstallError, PackageFolder};
+pub(crate) use installed::FOLDER;
 pub use installed::{Installed, Package, Reading};
 pub use tree::TreeError;

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::packages::FOLDER;
+
 /// Programs and libraries, read-only.
 pub(crate) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
@@ -75,7 +77,7 @@ pub(super) const ETC: [&str; 61] = [
 const WRITTEN_ETC: [&str; 3] = ["passwd", "group", "resolv.conf"];
 
 /// Folders that no entry can grant; a sandbox has some of its own.
-const SPECIAL: [&str; 3] = ["/dev", "/proc", "/sys"];
+const SPECIAL: [&str; 4] = ["/dev", "/proc", "/sys", FOLDER];
 
 /// Folders that a sandbox has for itself. An entry can grant the machine's files below them.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -114,8 +116,18 @@ mod tests {
 
     #[test]
     fn files_of_the_system_are_in_every_sandbox_and_those_of_users_and_services_are_not() {
-        let own =
-            ["/", "/usr/lib/x", "/nix", "/etc", "/etc/ssl", "/etc/ssl/certs/a.pem", "/etc/passwd", "/tmp", "/var"];
+        let own = [
+            "/",
+            "/usr/lib/x",
+            "/sekisho-packages/node_modules/a",
+            "/nix",
+            "/etc",
+            "/etc/ssl",
+            "/etc/ssl/certs/a.pem",
+            "/etc/passwd",
+            "/tmp",
+            "/var",
+        ];
         for path in own {
             assert!(is_in_every_sandbox(Path::new(path)), "{path}");
         }

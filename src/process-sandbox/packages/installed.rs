@@ -13,7 +13,7 @@ use crate::links::resolve_within;
 use crate::profile::{Packages, Profile};
 
 /// The folder of the packages as the programs see it: the same on every machine, so that an installer writes the same into a tree.
-pub(super) const FOLDER: &str = "/sekisho-packages";
+pub(crate) const FOLDER: &str = "/sekisho-packages";
 
 /// Maximum bytes of a file about a package.
 const MAX_FILE_BYTES: u64 = 1 << 20;
