@@ -131,7 +131,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 26] = [
+    const REMOTE: [&[&str]; 28] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],

@@ -26,7 +26,7 @@ use super::read::operation::{Api, Operation, StatusRange};
 use super::read::report::{Report, Works};
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_calls::tool::{ArgumentSchema, Fit, FlowMetadata, InvalidSchema, Metadata, Parameters, SharedSchema};
-use sekisho_config::{CollectionSettings, OutputCheck};
+use sekisho_config::{CollectionSettings, OutputCheck, identity_of_headers};
 use sekisho_core::json;
 use sekisho_outbound::{DomainList, upstream_of};
 

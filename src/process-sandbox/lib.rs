@@ -19,6 +19,6 @@ mod start;
 
 pub use applied::{Applied, Layer, Missing};
 pub use grants::{Grant, Grants, Reason, Request};
-pub use helper::run_if_helper;
+pub use helper::{is_in_every_sandbox, run_if_helper};
 pub use profile::{Folder, Home, Limits, Network, Packages, Profile};
 pub use start::{StartError, Started, is_available, start};

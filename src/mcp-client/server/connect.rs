@@ -131,7 +131,8 @@ impl Connector {
             Endpoint::Program(program) => {
                 let package = self.sandbox.package().map(|package| package.digest);
                 let parts = [program].into_iter().chain(&self.settings.args).chain(&package);
-                parts.map(String::as_str).collect::<Vec<_>>().join("\0")
+                let parts: Vec<_> = parts.map(String::as_str).collect();
+                parts.join("\0") + &place_of(&self.settings)
             }
         }
     }

@@ -102,12 +102,14 @@ impl McpServers {
         &self,
         name: &str,
         settings: &McpServerSettings,
+        config: &Config,
         record: &Arc<ConnectionRecord>,
     ) -> Result<Option<Arc<dyn Connections>>, Unusable> {
         if settings.command.is_none() {
             return Ok(None);
         }
-        let network = ServerNetwork::new(name, settings, &self.outbound, &self.context.metrics, record);
+        let outbound = self.outbound_for(name, settings, config)?;
+        let network = ServerNetwork::new(name, settings, &outbound, &self.context.metrics, record);
         let network: Arc<dyn Connections> = network.map_err(Unusable::SandboxHost)?;
         Ok(Some(network))
     }
@@ -178,18 +180,20 @@ impl McpServers {
             Some(McpPrefix::Never) => None,
             _ => Some(settings.alias.as_deref().unwrap_or(name)),
         };
-        let connections = self.connections(name, &settings)?;
-        let of_installer = installer_of(&settings).map(|installer| self.connections(name, &installer)).transpose()?;
         let events =
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let record = Arc::default();
-        let connections = self.connections(name, &settings, &record)?;
+        let connections = self.connections(name, &settings, config, &record)?;
+        // Its registries are no hosts of the server.
+        let installer = installer_of(&settings);
+        let of_installer =
+            installer.map(|installer| self.connections(name, &installer, config, &Arc::default())).transpose()?;
         let connector = Connector {
             name: name.into(),
             user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
-            sandbox: ProgramSandbox::new(config, connections, of_installer.flatten()),
+            sandbox: ProgramSandbox::new(config, connections, record, of_installer.flatten()),
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),

@@ -1,6 +1,7 @@
 //! The sandbox of a server's program: what its entry grants, and how it is started.
 
 mod packages;
+mod profile;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -14,6 +15,7 @@ use tokio::process::Child;
 
 pub(crate) use self::packages::installer_of;
 use self::packages::{ServerPackages, own_registries};
+pub use self::profile::{SandboxProfile, granted_profile};
 use super::child_process::PASSED_ON;
 use super::observation::Observation;
 use crate::connection_record::{ConnectionRecord, HostConnections};
@@ -21,7 +23,7 @@ use sekisho_config::{
     Config, McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings,
     dotenv_files,
 };
-use sekisho_process_sandbox::network::{Connections, Supervisor};
+use sekisho_process_sandbox::network::{Connections, Files, Supervisor};
 use sekisho_process_sandbox::packages::PackageCommand;
 use sekisho_process_sandbox::{
     Folder, Grants, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
@@ -48,6 +50,10 @@ pub(crate) struct ProgramSandbox {
     own: OwnFiles,
     /// Makes the connections of the programs. Without it, they have the machine's network.
     connections: Option<Arc<dyn Connections>>,
+    /// What became of them.
+    record: Arc<ConnectionRecord>,
+    /// The files that they used, where the server is observed.
+    observation: Arc<Observation>,
     packages: ServerPackages,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
@@ -84,14 +90,20 @@ pub(super) struct Sandboxed {
 }
 
 impl ProgramSandbox {
-    /// The connections of the programs, and of the installer of their packages.
+    /// `of_installer` makes the connections of the installer of their packages.
     pub(crate) fn new(
         config: &Config,
         connections: Option<Arc<dyn Connections>>,
+        record: Arc<ConnectionRecord>,
         of_installer: Option<Arc<dyn Connections>>,
     ) -> Self {
         let packages = ServerPackages::new(of_installer);
-        Self { own: OwnFiles::of(config), connections, packages, missing: Mutex::default() }
+        Self { own: OwnFiles::of(config), connections, record, packages, ..Self::default() }
+    }
+
+    /// What became of the connections of the programs, by host.
+    pub(crate) fn connections(&self) -> Vec<HostConnections> {
+        self.record.by_host()
     }
 
     /// Missing layers, and refused grants; `None` before a program was started.

@@ -255,7 +255,8 @@ impl InstallerSandbox<'_> {
         let profile = Profile { args, ..self.profile.clone() };
         // Dropped, it is ended with all its processes.
         let Started { mut child, handover, .. } = start(&profile, self.is_required).await?;
-        let supervisor = handover.map(|handover| Supervisor::start(handover, Arc::clone(self.connections))).transpose();
+        let supervisor =
+            handover.map(|handover| Supervisor::start(handover, Arc::clone(self.connections), None)).transpose();
         let _supervisor = supervisor.map_err(|error| StartError::Sandbox(format!("its connections: {error}")))?;
         drop(child.stdin.take());
         let (output, errors) = tokio::join!(last_bytes(child.stdout.take()), last_bytes(child.stderr.take()));
@@ -374,6 +375,7 @@ mod tests {
             private: Vec::new(),
             network: crate::Network::None,
             supervised: true,
+            observed: false,
             limits: crate::Limits::default(),
             without_namespaces: None,
         };

@@ -111,3 +111,29 @@ async fn files_are_moved_and_linked_between_folders() {
                   os.rename('a/b', 'c/b'); os.rename('a/f', 'c/f'); os.link('c/f', 'a/g'); print(sorted(os.listdir('c')))";
     assert_eq!(output("python3", &["-c", script], 1).await, "['b', 'f']\n");
 }
+
+#[tokio::test]
+async fn the_files_of_an_observed_program_are_recorded_and_nothing_else_changes() {
+    let files = Arc::<Used>::default();
+    let python = "
+import os
+for path in ['/etc/shadow', '/etc/../root/nothing', '/tmp/made/../made']:
+    try: print(len(os.listdir(path)))
+    except OSError as error: print(type(error).__name__)
+os.makedirs('/tmp/made'); os.chdir('/tmp/made')
+open('note', 'w').write('x'); print(open('note').read())
+folder = os.open('/tmp', os.O_RDONLY); os.stat('made/note', dir_fd=folder)";
+    let printed = observed("python3", &["-c", python], 0, Some(Arc::clone(&files))).await;
+    assert_eq!(printed, "FileNotFoundError\nFileNotFoundError\nFileNotFoundError\nx\n");
+    let used = files.0.lock().unwrap();
+    for (path, writes) in [
+        ("/etc/shadow", false),
+        ("/root/nothing", false),
+        ("/tmp/made", true),
+        ("/tmp/made/note", true),
+        ("/tmp/made/note", false),
+    ] {
+        assert!(used.contains(&(PathBuf::from(path), writes)), "{path} {writes}: {used:?}");
+    }
+    assert!(!used.contains(&(PathBuf::from("/etc/shadow"), true)));
+}
