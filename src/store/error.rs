@@ -138,6 +138,7 @@ pub(super) fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -162,17 +163,28 @@ mod tests {
         }
     }
 
+    /// It closes a connection at once, or when the client has asked for encryption. In the latter case sqlx reads an answer
+    /// that the protocol does not have.
     #[tokio::test]
     async fn a_balancer_without_a_database_behind_it_is_an_outage() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("postgres://sekisho@{}/sekisho", listener.local_addr().unwrap());
-        let closing = tokio::spawn(async move {
-            loop {
-                drop(listener.accept().await.unwrap());
-            }
-        });
-        let error = Store::open(&StoreLocation::PostgreSql(Secret::new(&url))).await.unwrap_err();
-        closing.abort();
-        assert!(error.is_outage(), "{error:?}");
+        /// The bytes of the request for encryption. If they are not read, the end of the connection is a reset.
+        const REQUEST: usize = 8;
+        for is_read in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("postgres://sekisho@{}/sekisho?sslmode=prefer", listener.local_addr().unwrap());
+            let closing = tokio::spawn(async move {
+                loop {
+                    let (mut connection, _) = listener.accept().await.unwrap();
+                    if is_read {
+                        connection.read_exact(&mut [0; REQUEST]).await.unwrap();
+                    }
+                }
+            });
+            let error = Store::open(&StoreLocation::PostgreSql(Secret::new(&url))).await.unwrap_err();
+            closing.abort();
+            assert!(error.is_outage(), "{error:?}");
+            let is_of_protocol = matches!(error, StoreError::Unreachable { source: sqlx::Error::Protocol(_), .. });
+            assert!(is_of_protocol || !is_read, "another error than the one that this test is for: {error:?}");
+        }
     }
 }
