@@ -3,7 +3,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-/// A machine in a folder: a home, a state directory in it, programs and files.
+/// A machine in a folder: a home, a state directory elsewhere, programs and files. Neither has the other, so that each is
+/// refused for its own reason.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -12,7 +13,7 @@ impl Machine {
         for folder in [
             "home/docs/deep",
             "home/.ssh",
-            "home/state",
+            "var/state",
             "home/project/dist",
             "home/.nvm/versions/node/bin",
             "home/.local/bin",
@@ -68,7 +69,7 @@ impl Machine {
         let texts = |texts: &[&str]| texts.iter().map(|text| self.text(text)).collect::<Vec<_>>();
         let (program, args) = (self.text(program), texts(args));
         let env: Vec<_> = env.iter().map(|(name, value)| (*name, self.text(value))).collect();
-        let (home, state, path) = (self.path("home"), self.path("home/state"), self.text("@/home/bin:@/opt/suite/bin"));
+        let (home, state, path) = (self.path("home"), self.path("var/state"), self.text("@/home/bin:@/opt/suite/bin"));
         let grants = Grants::of(&Request {
             program: &program,
             args: args.iter().map(String::as_str).collect(),
@@ -110,8 +111,9 @@ fn what_an_entry_names_is_granted_and_nothing_that_holds_the_home_or_the_state()
         (&["@/home"], &[], &["/home"]),
         (&["@/home/new.log"], &[], &["/home"]),
         (&["@/"], &[], &["/"]),
-        (&["@/home/state"], &[], &["/home/state"]),
-        (&["@/home/docs/../state"], &[], &["/home/docs/../state"]),
+        (&["@/var/state"], &[], &["/var/state"]),
+        (&["@/home/docs/../../var/state"], &[], &["/home/docs/../../var/state"]),
+        (&["@/var"], &[], &["/var"]),
         (&["/", "/proc/self", "/dev/null"], &[], &["//", "//proc/self", "//dev/null"]),
     ] {
         let expected =
@@ -131,29 +133,55 @@ fn what_an_entry_names_is_granted_and_nothing_that_holds_the_home_or_the_state()
 #[test]
 fn relative_paths_are_of_the_working_folder() {
     let machine = Machine::new();
-    let (home, cwd) = (machine.path("home"), machine.path("data"));
-    let granted = |argument: &str| {
-        let request = Request { program: "own", args: vec![argument], home: Some(&home), ..Request::default() };
-        let grants = Grants::of(&Request { cwd: Some(&cwd), ..request });
-        let granted = grants.granted.into_iter().filter(|grant| grant.reason != Reason::Downloaded);
-        granted.map(|grant| (grant.path, grant.reason)).collect::<Vec<_>>()
+    let home = machine.path("home");
+    // The paths of the argument, without the working folder; and how many are refused.
+    let granted = |cwd: Option<&Path>, argument: &str| {
+        let request = Request { program: "own", args: vec![argument], home: Some(&home), cwd, ..Request::default() };
+        let grants = Grants::of(&request);
+        let of_argument = grants.granted.into_iter().filter(|grant| grant.reason == Reason::Argument);
+        (of_argument.map(|grant| grant.path).collect::<Vec<_>>(), grants.refused.len(), grants.cwd)
     };
-    let folder = (cwd.clone(), Reason::WorkingFolder);
-    assert_eq!(granted("./a.sqlite"), std::slice::from_ref(&folder));
-    assert_eq!(granted("new.db"), std::slice::from_ref(&folder));
-    let docs = [folder.clone(), (machine.path("home/docs"), Reason::Argument)];
-    for named in ["../home/docs", "../home/docs/new.txt"] {
-        assert_eq!(granted(named), docs, "{named}");
+    let data = machine.path("data");
+    for (named, path) in [
+        ("../home/docs", Some("home/docs")),
+        ("../home/docs/new.txt", Some("home/docs")),
+        ("../home/notes.txt", Some("home/notes.txt")),
+        ("../missing/new.txt", None),
+        // In the working folder, which the program has anyway.
+        ("./a.sqlite", None),
+        ("new.db", None),
+        ("script", None),
+        ("gpt-4.1", None),
+        ("https://example.com/a.json", None),
+        ("@scope/name", None),
+    ] {
+        let paths = path.into_iter().map(|path| machine.path(path)).collect();
+        assert_eq!(granted(Some(&data), named), (paths, 0, Some(data.clone())), "{named}");
     }
-    for word in ["script", "gpt-4.1", "https://example.com/a.json", "@scope/name"] {
-        assert_eq!(granted(word), std::slice::from_ref(&folder), "{word}");
+    // The home is not granted as a working folder, so that each argument counts for itself.
+    for (named, path, refused) in [
+        ("./docs", Some("home/docs"), 1),
+        ("docs/new.txt", Some("home/docs"), 1),
+        ("./own.db", Some("home/own.db"), 1),
+        ("own.db", Some("home/own.db"), 1),
+        ("notes.txt", Some("home/notes.txt"), 1),
+        ("new.db", None, 2),
+        ("new.txt", None, 1),
+        ("docs", None, 1),
+    ] {
+        let paths = path.into_iter().map(|path| machine.path(path)).collect();
+        assert_eq!(granted(Some(&home), named), (paths, refused, Some(home.clone())), "{named}");
     }
+    // Without a working folder it is that of the gateway, and the program starts there.
+    let own = std::env::current_dir().unwrap();
+    assert_eq!(granted(None, "./Cargo.toml"), (vec![own.join("Cargo.toml")], 0, Some(own)));
+    assert_eq!(granted(None, "plain"), (Vec::new(), 0, None));
 }
 
 #[test]
 fn a_link_to_something_private_is_refused() {
     let machine = Machine::new();
-    symlink(machine.path("home/state"), machine.path("home/docs/link")).unwrap();
+    symlink(machine.path("var/state"), machine.path("home/docs/link")).unwrap();
     let refused = machine.granted("own-program", &["@/home/docs/link"], &[]);
     assert_eq!(refused, (Vec::new(), vec!["/home/docs/link".to_owned()]));
 }
