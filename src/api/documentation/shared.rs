@@ -22,8 +22,15 @@ const RUNS: [&str; 7] = [
 /// The routes of agents among these.
 const AGENTS: [&str; 5] = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/chat/stream"];
 
-/// Routes that run one turn of an agent, and so accept an `Idempotency-Key`.
-const TURNS: [&str; 3] = ["/v1/responses", "/api/chat", "/api/conversations/{id}/execute"];
+/// Routes that run one turn of an agent, or a plan, for a request with a body, and so accept an `Idempotency-Key`.
+const TURNS: [&str; 6] = [
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/api/chat",
+    "/api/conversations/{id}/execute",
+    "/api/plans",
+];
 
 /// Routes without authentication.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -108,7 +115,8 @@ fn describe_operation(path: &str, operation: &mut Value) {
         operation["security"] = json!([]);
         return;
     }
-    let (is_call, is_run, is_turn) = (CALLS.contains(&path), RUNS.contains(&path), TURNS.contains(&path));
+    let (is_call, is_run) = (CALLS.contains(&path), RUNS.contains(&path));
+    let is_turn = TURNS.contains(&path) && !operation["requestBody"].is_null();
     let takes = |name: &str| match name {
         "idempotency_key" => is_call || is_turn,
         "approval_id" | "prefer" => is_call,
