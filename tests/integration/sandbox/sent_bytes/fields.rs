@@ -72,6 +72,7 @@ pub(super) const KEY: &[Field] =
 pub(super) const CONTEXT: &[Field] = &[
     body("/session_context/session_id", r#""zq7changed-{n}""#),
     body("/session_context/user_id", r#""zq7changed""#),
+    body("/session_context/user_text", r#""zq7changed""#),
     body("/session_context/request_id", r#""zq7changed-{n}""#),
     body("/session_context/agent_id", r#""zq7changed-{n}""#),
     body("/session_context/task_id", r#""zq7changed-{n}""#),
@@ -88,6 +89,7 @@ pub(super) const SESSION: &[Field] = &[body("/session_id", r#""zq7changed-{n}""#
 pub(super) const CONTEXT_IN_BATCH: &[Field] = &[
     body("/0/session_context/session_id", r#""zq7changed-{n}""#),
     body("/0/session_context/user_id", r#""zq7changed""#),
+    body("/0/session_context/user_text", r#""zq7changed""#),
     body("/0/session_context/request_id", r#""zq7changed-{n}""#),
     body("/0/session_context/agent_id", r#""zq7changed-{n}""#),
     body("/0/session_context/task_id", r#""zq7changed-{n}""#),
@@ -186,6 +188,16 @@ pub(super) const COMPLETION: &[Field] = &[
     body("/reasoning_effort", r#""low""#),
     body("/n", "1"),
     body("/stream_options", r#"{"include_usage": true}"#),
+    body("/model", r#""other""#),
+    body("/stream", "true"),
+    body("/logprobs", "false"),
+    body("/logit_bias", "{}"),
+    body("/modalities", r#"["text"]"#),
+    body("/functions", r#"[{"name": "zq7changed"}]"#),
+    body(
+        "/tools",
+        r#"[{"type": "function", "function": {"name": "zq7changed", "description": "zq7changed", "parameters": {"type": "object"}}}]"#,
+    ),
 ];
 
 pub(super) const RESPONSE: &[Field] = &[
@@ -205,6 +217,19 @@ pub(super) const RESPONSE: &[Field] = &[
     body("/tool_choice", r#""auto""#),
     body("/text", r#"{"format": {"type": "text"}}"#),
     body("/background", "false"),
+    body("/model", r#""other""#),
+    body("/stream", "true"),
+    body("/include", r#"["reasoning.encrypted_content"]"#),
+    body("/reasoning", r#"{"effort": "low"}"#),
+    body("/top_logprobs", "0"),
+    body("/conversation", r#""zq7changed""#),
+    body("/prompt", r#"{"id": "zq7changed"}"#),
+    body("/max_tool_calls", "9"),
+    body("/previous_response_id", r#""zq7changed""#),
+    body(
+        "/tools",
+        r#"[{"type": "function", "name": "zq7changed", "description": "zq7changed", "parameters": {"type": "object"}}]"#,
+    ),
 ];
 
 pub(super) const MESSAGE: &[Field] = &[
@@ -217,9 +242,18 @@ pub(super) const MESSAGE: &[Field] = &[
     body("/top_p", "0.5"),
     body("/stop_sequences", r#"["zq7changed"]"#),
     body("/tool_choice", r#"{"type": "auto"}"#),
+    body("/model", r#""other""#),
+    body("/stream", "true"),
+    body("/thinking", r#"{"type": "adaptive"}"#),
+    body("/output_config", r#"{"effort": "low"}"#),
+    body("/top_k", "5"),
+    body("/mcp_servers", r#"[{"type": "url", "name": "zq7changed", "url": "http://zq7changed.example/"}]"#),
+    body("/container", r#""zq7changed""#),
+    body("/tools", r#"[{"name": "zq7changed", "description": "zq7changed", "input_schema": {"type": "object"}}]"#),
 ];
 
-pub(super) const CHAT: &[Field] = &[body("/message", r#""zq7changed""#), body("/model", r#""other""#)];
+pub(super) const CHAT: &[Field] =
+    &[body("/message", r#""zq7changed""#), body("/model", r#""other""#), body("/session_id", r#""zq7changed""#)];
 
 pub(super) const CONVERSATION: &[Field] = &[
     body("/user_input", r#""zq7changed""#),
@@ -227,12 +261,17 @@ pub(super) const CONVERSATION: &[Field] = &[
     body("/tokens/unused", r#""zq7changed""#),
     body("/model", r#""other""#),
     body("/on_busy", r#""interrupt""#),
+    body("/on_unknown", r#""pause""#),
+    body("/on_disconnect", r#""continue""#),
+    body("/preferred_skills", r#"["zq7changed"]"#),
+    body("/stream", "true"),
 ];
 
 pub(super) const PLAN: &[Field] = &[
     body("/goal", r#""zq7changed""#),
     body("/session_id", r#""zq7changed-{n}""#),
     body("/profile", r#""other""#),
+    body("/model", r#""other""#),
     body("/preset", r#""plan_and_act""#),
     body("/approve_plan", "false"),
 ];
@@ -264,9 +303,9 @@ pub(super) const VARIABLES: &[Field] = &[
     variable("LANG", "zq7changed"),
 ];
 
-/// Ways and fields with which no call is made: an approval that does not exist, a list of tools without the one that is called, and
-/// a caller beside that of the key.
-pub(super) const REFUSED: [(&str, Place); 8] = [
+/// Ways and fields with which no call is made: an approval that does not exist, a list of tools without the one that is called, a
+/// caller beside that of the key, something unknown that is to go on, and options that no agent can keep.
+pub(super) const REFUSED: [(&str, Place); 19] = [
     ("REST, with the tool in the body", Place::Header("x-approval-id")),
     ("REST, with the tool in the path", Place::Header("x-approval-id")),
     ("REST under /api/v1", Place::Header("x-approval-id")),
@@ -275,6 +314,17 @@ pub(super) const REFUSED: [(&str, Place); 8] = [
     ("a program over MCP", Place::Header("x-sekisho-tools")),
     ("the command `call`", Place::Option("--as")),
     ("the command `call`", Place::Option("--role")),
+    ("/v1/chat/completions", Place::Body("/functions")),
+    ("/v1/responses", Place::Body("/conversation")),
+    ("/v1/responses", Place::Body("/prompt")),
+    ("/v1/responses", Place::Body("/max_tool_calls")),
+    ("/v1/responses", Place::Body("/previous_response_id")),
+    ("/v1/messages", Place::Body("/top_k")),
+    ("/v1/messages", Place::Body("/mcp_servers")),
+    ("/v1/messages", Place::Body("/container")),
+    ("/api/chat", Place::Body("/session_id")),
+    ("a conversation", Place::Body("/preferred_skills")),
+    ("a plan", Place::Body("/model")),
 ];
 
 /// Fields that are a part of the call beside its arguments: values of the session for a vendor adapter, and `_meta` of MCP.

@@ -186,7 +186,7 @@ pub(super) const WAYS: [Way; 19] = [
         by: By::Caller,
         path: "/api/plans",
         body: |_, _| json!({"profile": "planned", "goal": "Call it."}),
-        fields: &[HEADERS, PLAN],
+        fields: &[HEADERS, KEY, PLAN],
     },
     Way {
         name: "a program",
