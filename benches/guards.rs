@@ -32,6 +32,14 @@ pub(crate) fn rows(programs: &Path) {
     }
 }
 
+/// Microseconds of the processor for a call of a gateway without guards.
+pub(crate) fn call_micros(programs: &Path) -> f64 {
+    let state = TempDir::new().unwrap();
+    let gateway = Sekisho::start(programs, state.path(), Path::new(CONFIG));
+    // The first round warms it up.
+    median((0..=LOAD_ROUNDS).map(|_| processor_micros(&gateway)).skip(1))
+}
+
 fn of_guards(programs: &Path) -> f64 {
     let state = TempDir::new().unwrap();
     let mut guarded = std::fs::read_to_string(CONFIG).unwrap();

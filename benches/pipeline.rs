@@ -133,15 +133,34 @@ fn pipeline(criterion: &mut Criterion) {
     bench.spend("down", 5);
     bench.call(criterion, "refused 503 open circuit", "down", Some(ErrorCode::CircuitOpen));
 
-    // The default rules and one that reads the arguments, so that nothing can be cached.
+    for (name, field) in
+        [("call, decision evaluated", "arguments"), ("call, decision evaluated, sent form", "sent.arguments")]
+    {
+        let policies = policies_with(field);
+        Bench::new(Some(policies.path())).call(criterion, name, "instant", None);
+    }
+}
+
+/// The default rules and one that reads this field of the input, so that nothing can be cached.
+fn policies_with(field: &str) -> TempDir {
     let policies = TempDir::new().unwrap();
     for file in ["lib.rego", "tools.rego"] {
         std::fs::copy(Path::new("policies").join(file), policies.path().join(file)).unwrap();
     }
-    let rule = "package tools\n\ndeny[msg] {\n    input.arguments.count > 1000\n    msg := \"too many\"\n}\n";
+    let rule = format!("package tools\n\ndeny[msg] {{\n    input.{field}.count > 1000\n    msg := \"too many\"\n}}\n");
     std::fs::write(policies.path().join("arguments.rego"), rule).unwrap();
-    let bench = Bench::new(Some(policies.path()));
-    bench.call(criterion, "call, decision evaluated", "instant", None);
+    policies
+}
+
+/// The call that is sent: it is built for rules that read it, for approvals and for keys, and has a digest for the latter two.
+fn sent_call(criterion: &mut Criterion) {
+    let bench = Bench::new(None);
+    let tool = Arc::clone(bench.gateway.pipeline.registry.snapshot().get("instant").unwrap());
+    let call = CallContext::new("instant", Arc::clone(&bench.caller), Via::Rest);
+    let arguments = json!({"text": "hello", "count": 3}).as_object().cloned().unwrap();
+    let sent = || tool.sent_call(black_box(&call), black_box(&arguments));
+    criterion.bench_function("sent call", |bencher| bencher.iter(|| drop(black_box(sent()))));
+    criterion.bench_function("sent call, digest", |bencher| bencher.iter(|| sent().digest(&tool)));
 }
 
 /// With a long program that matches no profile, so that every word is compared.
@@ -162,5 +181,5 @@ fn share(criterion: &mut Criterion) {
     criterion.bench_function("share", |bencher| bencher.iter(|| share.try_acquire(black_box(&one), 1).unwrap()));
 }
 
-criterion_group!(benches, pipeline, profile, share);
+criterion_group!(benches, pipeline, sent_call, profile, share);
 criterion_main!(benches);
