@@ -9,6 +9,7 @@ mod remote;
 
 use std::borrow::Cow;
 
+use comfy_table::{Cell, Color};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -310,18 +311,44 @@ fn show(common: &Common, mut findings: Vec<Finding>) {
         Verdict::Warning(_) => 1,
         Verdict::Broken(_) => 2,
     });
-    let row = |finding: Finding| {
-        let (state, details) = match finding.verdict {
-            Verdict::Ok(details) => ("ok", details),
-            Verdict::Warning(details) => ("WARNING", details),
-            Verdict::Broken(details) => ("BROKEN", details),
-        };
-        vec![finding.part.into_owned(), state.to_owned(), details]
-    };
-    present::table(&["part", "", ""], findings.into_iter().map(row).collect());
+    let styles = present::may_style();
+    let rows = findings.into_iter().map(|finding| row(finding, styles)).collect();
+    present::colored_table(&["part", "", ""], rows);
     present::line(&format!("{broken} broken, {warnings} warnings"));
+}
+
+/// What was checked, the verdict in its colour, and the details.
+fn row(finding: Finding, styles: bool) -> Vec<Cell> {
+    let (state, color, details) = match finding.verdict {
+        Verdict::Ok(details) => ("ok", Color::Green, details),
+        Verdict::Warning(details) => ("WARNING", Color::Yellow, details),
+        Verdict::Broken(details) => ("BROKEN", Color::Red, details),
+    };
+    let state = Cell::new(state);
+    let state = if styles { state.fg(color) } else { state };
+    vec![Cell::new(finding.part), state, Cell::new(details)]
 }
 
 fn count(findings: &[Finding], is_meant: impl Fn(&Verdict) -> bool) -> usize {
     findings.iter().filter(|finding| is_meant(&finding.verdict)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_has_its_color_unless_colors_are_off() {
+        let verdict = |outcome| finding("policies", outcome);
+        let ok = || verdict(Ok("version 1".to_owned()));
+        let broken = || verdict(Err("line 3".to_owned()));
+        let warned = || warning(("lock".to_owned(), "not pinned".to_owned()));
+        for (finding, word, color) in
+            [(ok(), "ok", Color::Green), (warned(), "WARNING", Color::Yellow), (broken(), "BROKEN", Color::Red)]
+        {
+            assert_eq!(row(finding, true)[1], Cell::new(word).fg(color));
+        }
+        let plain = ["policies", "BROKEN", "line 3"].map(Cell::new);
+        assert_eq!(row(broken(), false), plain);
+    }
 }

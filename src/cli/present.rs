@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
@@ -112,8 +112,23 @@ pub(super) fn cells<T: Listed>(entry: &Value) -> Vec<String> {
     columns.map(|column| harmless(&column.words(entry)).into_owned()).collect()
 }
 
-/// A table without rows would read like a failure, so that a sentence stands for it.
+/// Whether text may have colours and styles: `NO_COLOR` has no value (<https://no-color.org>). They are for terminals only, which the
+/// caller checks.
+pub(super) fn may_style() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A table of plain cells. Without rows it would read like a failure, so that a sentence stands for it.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+    table_of(header, rows.into_iter().map(Row::from).collect());
+}
+
+/// The same with cells that have colours, which are shown on a terminal only.
+pub(super) fn colored_table(header: &[&str], rows: Vec<Vec<Cell>>) {
+    table_of(header, rows.into_iter().map(Row::from).collect());
+}
+
+fn table_of(header: &[&str], rows: Vec<Row>) {
     if rows.is_empty() {
         return info(NO_ENTRIES);
     }

@@ -229,6 +229,18 @@ fn answers_on_a_terminal_are_styled_unless_no_color_is_set() {
 }
 
 #[test]
+fn verdicts_of_check_have_colors_on_a_terminal() {
+    let directory = TempDir::new().unwrap();
+    let mut terminal = Terminal::start(&directory, "check");
+    terminal.expect("configuration");
+    // Green.
+    terminal.expect("\u{1b}[38;5;10m");
+    terminal.expect("ok");
+    terminal.expect("0 broken");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
 fn ctrl_c_stops_a_turn_and_twice_quits() {
     let directory = scripted();
     let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");

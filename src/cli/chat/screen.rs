@@ -39,7 +39,7 @@ pub(super) struct Screen {
 impl Screen {
     pub(super) fn new(json: bool) -> Self {
         let terminal = io::stdout().is_terminal();
-        let styles = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let styles = present::may_style();
         Self {
             json,
             terminal,
