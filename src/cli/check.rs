@@ -317,7 +317,7 @@ fn show(common: &Common, mut findings: Vec<Finding>) {
     present::line(&format!("{broken} broken, {warnings} warnings"));
 }
 
-/// What was checked, the verdict in its colour, and the details.
+/// A finding as a row: the part, the verdict in its colour, and the details.
 fn row(finding: Finding, styles: bool) -> Vec<Cell> {
     let (state, color, details) = match finding.verdict {
         Verdict::Ok(details) => ("ok", Color::Green, details),
