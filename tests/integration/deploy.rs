@@ -62,17 +62,44 @@ fn is_part_of_histogram(rest: &str) -> bool {
 }
 
 #[test]
-fn every_panel_has_a_query_and_a_place_of_its_own() {
-    let board: Value = serde_json::from_str(BOARD).unwrap();
-    let mut places = BTreeSet::new();
-    let panels = board["panels"].as_array().unwrap();
-    for panel in panels {
-        let place = &panel["gridPos"];
-        assert!(places.insert((place["y"].as_u64(), place["x"].as_u64())), "{panel}");
-        let queries = panel["targets"].as_array().map_or(0, Vec::len);
-        assert!(queries > 0 || panel["type"] == "row", "{panel}");
+fn every_alert_names_its_section_of_the_page() {
+    let page = include_str!("../../docs/alerts.md");
+    let rules: Value = serde_saphyr::from_str(ALERTS).unwrap();
+    let rules = rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    let mut alerts = BTreeSet::new();
+    for rule in rules {
+        let alert = rule["alert"].as_str().unwrap();
+        let section = format!("docs/alerts.md#{}", alert.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], section.as_str(), "{alert}");
+        alerts.insert(alert);
     }
-    assert!(panels.len() > 20);
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let sections: BTreeSet<_> = headings.filter(|heading| *heading != "Common mistakes").collect();
+    assert_eq!(sections, alerts);
+}
+
+#[test]
+fn every_panel_has_a_query_a_description_and_a_place_of_its_own() {
+    let board: Value = serde_json::from_str(BOARD).unwrap();
+    let top = board["panels"].as_array().unwrap();
+    // A closed row has its panels within it.
+    let closed = top.iter().filter_map(|panel| panel["panels"].as_array());
+    let mut ids = BTreeSet::new();
+    let mut count = 0;
+    for panels in closed.chain([top]) {
+        let mut places = BTreeSet::new();
+        for panel in panels {
+            let place = &panel["gridPos"];
+            assert!(places.insert((place["y"].as_u64(), place["x"].as_u64())), "{panel}");
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+            if panel["type"] != "row" {
+                assert!(panel["targets"].as_array().is_some_and(|queries| !queries.is_empty()), "{panel}");
+                assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{panel}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 40, "only {count} panels were found");
 }
 
 fn check(config: &Path, variables: &[(&str, &str)]) -> Output {

@@ -74,10 +74,11 @@ const PAGES: [(&str, &str); 26] = [
 
 /// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, run,
 /// Python functions), `hooks.rs`, `issuers.rs` and
-/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
+/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 14] = [
+const TESTED_ELSEWHERE: [&str; 15] = [
     "SUMMARY.md",
+    "alerts.md",
     "approvals.md",
     "architecture.md",
     "call.md",
