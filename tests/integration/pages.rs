@@ -1,5 +1,7 @@
 //! README and the pages in docs/ are promises: what they show is run, what they list is compared, what they link is there.
 
+mod common_mistakes;
+
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
