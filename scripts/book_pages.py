@@ -13,6 +13,8 @@ CONTENTS = "docs/SUMMARY.md"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # mdBook makes index.html of README.md, and does not follow in links.
 INDEX_LINK = re.compile(r"\]\(([^):\s]*)README\.md([)#])")
+# From a file's page on the forge to another page of the repository there.
+FORGE_PAGE = re.compile(r"^(\[[^]]+\]: )\.\./\.\./", re.MULTILINE)
 ENTRY = re.compile(r"^(?:- )?\[([^]]+)\]\(([^)]+)\)$")
 
 
@@ -37,7 +39,8 @@ def with_links(text, page, copied, source_url):
             return found[0]
         return f"]({source_url.rstrip('/')}/{path}{mark}{heading})"
 
-    return LINK.sub(replaced, text)
+    repository = source_url.partition("/blob/")[0]
+    return LINK.sub(replaced, FORGE_PAGE.sub(lambda found: f"{found[1]}{repository}/", text))
 
 
 def first_sentence(text):

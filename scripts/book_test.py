@@ -43,6 +43,10 @@ class Book(unittest.TestCase):
                 followed += 1
         self.assertGreater(followed, 100)
 
+    def test_a_vulnerability_is_reported_at_the_forge(self):
+        for copy in ["pages", "markdown"]:
+            self.assertIn("https://forge.example/security/advisories/new", (self.book / copy / "SECURITY.md").read_text())
+
     def test_models_get_a_sentence_and_an_address_of_each_page(self):
         lines = (self.book / "markdown/llms.txt").read_text().splitlines()
         self.assertEqual(lines[0], "# sekisho")
