@@ -88,6 +88,15 @@ node_packages() {
 # version_of_workspace: the version in Cargo.toml.
 version_of_workspace() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
 
+# absolute_links: Markdown of the root whose links to files lead to the repository, at the tag of the version, for pages outside of it.
+# Where REPOSITORY_URL is not set they stay.
+absolute_links() {
+    local at="${REPOSITORY_URL:-}" tag
+    [ -n "$at" ] || { cat; return; }
+    tag="v$(version_of_workspace)"
+    sed -E "s|\]\((images/[^)]*)\)|](${at}/raw/$tag/\1)|g; s|\]\(([^):#][^):]*)\)|](${at}/blob/$tag/\1)|g"
+}
+
 # duration SECONDS: a duration as people read it.
 duration() { printf '%d:%02d min' "$(($1 / 60))" "$(($1 % 60))"; }
 
