@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
-use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, TableStyle};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
@@ -32,6 +32,9 @@ pub(super) fn json_line(value: &(impl Serialize + ?Sized)) {
 }
 
 const NO_ENTRIES: &str = "no entries";
+
+/// A line around the table and below its header. Between rows it would double the height of most tables.
+const ROWS: TableStyle = UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
 
 /// Additional information, on standard error.
 pub(super) fn info(text: &str) {
@@ -133,7 +136,7 @@ fn table_of(header: &[&str], rows: Vec<Row>) {
         return info(NO_ENTRIES);
     }
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table.load_style(ROWS).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     table.add_rows(rows);
     line(&table.to_string());
 }
