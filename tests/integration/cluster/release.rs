@@ -38,10 +38,11 @@ impl Replica {
 async fn on_postgresql_what_a_killed_replica_leases_is_released_by_an_administrator_once() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
-    // Two calls, of which one runs at the replica when it is killed, and what replicas lease ahead.
+    // Two calls, of which one runs at the replica when it is killed, and what replicas lease ahead. The test calls again until
+    // the released share has arrived: more often than the default rate on a fast machine.
     let settings = format!(
-        "{}\nbudget: {{max_cost_per_caller_per_day: '0.025'}}\n\
-         tools: {{overrides: {{calculator: {{cost_per_use: '0.01'}}, slow__wait: {{cost_per_use: '0.01'}}}}}}",
+        "{}\nlimits: {{caller_rate_limit: 1000000}}\nbudget: {{max_cost_per_caller_per_day: '0.025'}}\n\
+         tools: {{overrides: {{calculator: {{cost_per_use: '0.01', rate_limit: 1000000}}, slow__wait: {{cost_per_use: '0.01'}}}}}}",
         host.collection()
     );
     let (mut lost, other) = (Replica::start(&database, &settings), Replica::start(&database, &settings));
