@@ -1,14 +1,15 @@
 //! The columns of lists: described once, for exports, the tables of the console and the tables of the command line.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// An entry of a list.
-pub trait Listed: Serialize + DeserializeOwned {
+pub trait Listed: Serialize {
     /// The name of the list, in the names of files.
     const NAME: &'static str;
-    /// The route that lists them.
+    /// The route that lists them, or whose answer has them.
     const ROUTE: &'static str;
     /// In the order of exports and tables.
     const COLUMNS: &'static [Column];
@@ -30,8 +31,14 @@ pub enum Form {
     /// A text that may be long: its first line.
     Line,
     Count,
+    /// The number of elements of a list.
+    Entries,
     Bytes,
     Seconds,
+    /// The seconds of a member with microseconds.
+    Duration,
+    /// USD.
+    Money,
     /// RFC 3339.
     Moment,
 }
@@ -39,7 +46,7 @@ pub enum Form {
 impl Form {
     /// Whether it is a number or a moment, which says nothing without the title of its column.
     pub fn is_measured(self) -> bool {
-        matches!(self, Self::Count | Self::Bytes | Self::Seconds | Self::Moment)
+        !matches!(self, Self::Name | Self::Text | Self::Line)
     }
 }
 
@@ -92,17 +99,22 @@ impl Column {
     }
 
     /// The value of an entry with these members.
-    pub fn value<'a>(&self, members: &'a Value) -> &'a Value {
+    pub fn value<'a>(&self, members: &'a Value) -> Cow<'a, Value> {
         let found = if self.pointer.is_empty() { members.get(self.name) } else { members.pointer(self.pointer) };
-        found.unwrap_or(&Value::Null)
+        match (self.form, found.unwrap_or(&Value::Null)) {
+            (Form::Entries, Value::Array(entries)) => Cow::Owned(entries.len().into()),
+            (Form::Duration, Value::Number(micros)) => Cow::Owned(micros.as_f64().map(|micros| micros / 1e6).into()),
+            (_, value) => Cow::Borrowed(value),
+        }
     }
 
     /// The value as a text of one line for the command line.
     pub fn words(&self, members: &Value) -> String {
-        match (self.value(members), self.form) {
+        match (&*self.value(members), self.form) {
             (Value::Null, _) => self.absent.to_owned(),
             (value, Form::Bytes) => format!("{} MiB", value.as_u64().unwrap_or_default() >> 20),
-            (value, Form::Seconds) => format!("{value} s"),
+            (value, Form::Seconds | Form::Duration) => format!("{value} s"),
+            (value, Form::Money) => format!("{} USD", text(value)),
             (value, _) => text(value),
         }
     }
@@ -126,13 +138,18 @@ mod tests {
 
     #[test]
     fn a_column_takes_its_value_from_a_member() {
-        let members =
-            json!({"roles": ["a", "b"], "caller": {"id": "ann"}, "bytes": 3 << 20, "ends": 4, "expires": null});
+        let members = json!({
+            "roles": ["a", "b"], "caller": {"id": "ann"}, "bytes": 3 << 20, "ends": 4, "expires": null, "cost": "0.10",
+            "duration_us": 1_500_000,
+        });
         for (column, words) in [
             (Column::new("roles", Form::Text), "a, b"),
             (Column::new("caller", Form::Name).at("/caller/id"), "ann"),
             (Column::new("bytes", Form::Bytes), "3 MiB"),
             (Column::new("ends", Form::Seconds), "4 s"),
+            (Column::new("roles", Form::Entries), "2"),
+            (Column::new("duration_seconds", Form::Duration).at("/duration_us"), "1.5 s"),
+            (Column::new("cost", Form::Money), "0.10 USD"),
             (Column::new("expires", Form::Moment), ""),
             (Column::new("tools", Form::Text).absent("all"), "all"),
         ] {

@@ -115,14 +115,11 @@ fn show(visit: &Visit, wanted: &Wanted, found: &Page<ApprovalBody>) -> Markup {
     let title = texts.get("nav-approvals");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-approvals",
-        empty: ("approvals-none", "sekisho approvals"),
         help: Some("approvals-keys"),
         has_row_keys: true,
         link: Some(|approval: &ApprovalBody| path_of(&approval.id)),
         cell,
-        action: None,
+        ..Table::new(&texts, "nav-approvals", ("approvals-none", "sekisho approvals"))
     };
     let content = table.show_page(found, &wanted.after, |after| wanted.address(after), list::older);
     frame::page(visit, Some(Section::Approvals), &head, &html! { (filters(&texts, wanted)) (content) })

@@ -113,18 +113,13 @@ fn show(visit: &Visit, after: &str, found: &Page<ConversationBody>, agents: &Age
     let title = texts.get("nav-conversations");
     let head = Head { state: Some(html! { (texts.get("conversations-state")) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-conversations",
-        empty: ("conversations-none", "POST /api/conversations"),
-        help: None,
-        has_row_keys: false,
         link: Some(|conversation: &ConversationBody| path_of(&conversation.id)),
         cell: |texts, conversation, column| match column.name {
             "title" => Some(html! { (format::text(&title_of(texts, conversation))) }),
             "status" => Some(status(texts, conversation)),
             _ => None,
         },
-        action: None,
+        ..Table::new(&texts, "nav-conversations", ("conversations-none", "POST /api/conversations"))
     };
     let address = |after: &str| with_query("/console/conversations", [("after", after)]);
     frame::page(

@@ -52,7 +52,7 @@ pub(super) fn listed<T: Listed>(entries: &[T], format: Format) -> Response {
     let names: Vec<_> = T::COLUMNS.iter().map(|column| column.name).collect();
     let row = |entry: &T| {
         let members = entry.members();
-        T::COLUMNS.iter().map(|column| column.value(&members).clone()).collect::<Vec<_>>()
+        T::COLUMNS.iter().map(|column| column.value(&members).into_owned()).collect::<Vec<_>>()
     };
     file(T::NAME, &names, &entries.iter().map(row).collect::<Vec<_>>(), format)
 }

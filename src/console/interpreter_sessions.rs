@@ -55,14 +55,9 @@ fn show(visit: &Visit, wanted: &Wanted, sessions: &[SessionInfo]) -> Markup {
     let state = texts.with("sessions-state", [("count", sessions.len().into()), ("used", used.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-sessions",
-        empty: ("sessions-none", "sekisho sessions"),
-        help: None,
-        has_row_keys: false,
         link: Some(|found: &SessionInfo| path_of(&found.session)),
         cell,
-        action: None,
+        ..Table::new(&texts, "nav-sessions", ("sessions-none", "sekisho sessions"))
     };
     let shown = html! {
         (table.show(page.entries))

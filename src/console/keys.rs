@@ -125,14 +125,9 @@ fn show(visit: &Visit, after: &str, found: &Page<KeyBody>, refused: Option<(&Sub
     let title = texts.get("nav-keys");
     let head = Head { state: Some(html! { (texts.get("keys-state")) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-keys",
-        empty: ("keys-none", "sekisho keys create"),
-        help: None,
-        has_row_keys: false,
         link: Some(|key: &KeyBody| path_of(&key.id)),
         cell,
-        action: None,
+        ..Table::new(&texts, "nav-keys", ("keys-none", "sekisho keys create"))
     };
     let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(

@@ -1,8 +1,13 @@
 //! The common parts of pages with lists: the fields that choose their entries, their tables, and the way to further
 //! pages.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use maud::{Markup, html};
+use rust_decimal::Decimal;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::acts::Act;
 use super::address::with_query;
@@ -30,7 +35,7 @@ pub(super) struct ListAddress {
 ///
 /// # Errors
 /// `denied`, and the errors of the route.
-pub(super) async fn fetch<T: Listed>(
+pub(super) async fn fetch<T: Listed + DeserializeOwned>(
     console: &Console,
     visit: &Visit,
     act: Act,
@@ -44,7 +49,7 @@ pub(super) async fn fetch<T: Listed>(
 ///
 /// # Errors
 /// As [`fetch`].
-pub(super) async fn fetch_all<T: Listed>(
+pub(super) async fn fetch_all<T: Listed + DeserializeOwned>(
     console: &Console,
     visit: &Visit,
     act: Act,
@@ -84,6 +89,13 @@ pub(super) struct Table<'a, T> {
     pub action: Option<Action<'a, T>>,
 }
 
+impl<'a, T> Table<'a, T> {
+    /// A table whose cells have only their values, without a page of each entry.
+    pub(super) fn new(texts: &'a Texts, label: &'a str, empty: (&'a str, &'a str)) -> Self {
+        Self { texts, label, empty, help: None, has_row_keys: false, link: None, cell: |_, _, _| None, action: None }
+    }
+}
+
 impl<T: Listed> Table<'_, T> {
     /// The table, or the text that says that there are no entries.
     pub(super) fn show(&self, entries: &[T]) -> Markup {
@@ -114,11 +126,9 @@ impl<T: Listed> Table<'_, T> {
         }
     }
 
+    /// The table, also without an entry.
     fn table(&self, entries: &[T]) -> Markup {
-        let texts = self.texts;
-        let columns = T::COLUMNS.iter().filter_map(|column| Some((column, texts.get(column.title?))));
-        let mut columns: Vec<_> = columns.collect();
-        columns.sort_by_key(|(column, _)| !column.leads);
+        let (texts, columns) = (self.texts, self.columns());
         html! {
             div.scroll tabindex="0" role="region" aria-label=(texts.get(self.label)) {
                 table.list.cards data-rows[self.has_row_keys] {
@@ -132,7 +142,15 @@ impl<T: Listed> Table<'_, T> {
         }
     }
 
-    fn row(&self, entry: &T, columns: &[(&Column, impl AsRef<str>)]) -> Markup {
+    /// The columns that have titles, with them.
+    fn columns(&self) -> Vec<(&'static Column, Cow<'static, str>)> {
+        let columns = T::COLUMNS.iter().filter_map(|column| Some((column, self.texts.get(column.title?))));
+        let mut columns: Vec<_> = columns.collect();
+        columns.sort_by_key(|(column, _)| !column.leads);
+        columns
+    }
+
+    fn row(&self, entry: &T, columns: &[(&Column, Cow<'_, str>)]) -> Markup {
         let members = entry.members();
         let content = |column: &Column| {
             let special = (self.cell)(self.texts, entry, column);
@@ -147,7 +165,7 @@ impl<T: Listed> Table<'_, T> {
                             @match self.link { Some(link) => a href=(link(entry)) { (content(column)) }, None => (content(column)) }
                         }
                     } @else if column.form.is_measured() {
-                        td class=[class] data-label=(title.as_ref()) { (content(column)) }
+                        td class=[class] data-label=(title) { (content(column)) }
                     } @else {
                         td class=[class] { (content(column)) }
                     }
@@ -162,7 +180,7 @@ impl<T: Listed> Table<'_, T> {
 fn class_of(form: Form) -> Option<&'static str> {
     match form {
         Form::Line => Some("text"),
-        Form::Count | Form::Bytes => Some("number"),
+        Form::Count | Form::Entries | Form::Bytes | Form::Duration | Form::Money => Some("number"),
         Form::Name | Form::Text | Form::Seconds | Form::Moment => None,
     }
 }
@@ -170,16 +188,22 @@ fn class_of(form: Form) -> Option<&'static str> {
 /// The value of a column in its form.
 fn value_in(texts: &Texts, column: &Column, members: &serde_json::Value) -> Markup {
     let value = column.value(members);
-    let text = column::text(value);
+    let (text, number) = (column::text(&value), value.as_u64().unwrap_or_default());
     match column.form {
-        Form::Moment if text.is_empty() => html! { "–" },
+        form if form.is_measured() && text.is_empty() => html! { "–" },
         Form::Moment => format::moment(texts, &text),
         Form::Name => format::name(&text),
         Form::Text => html! { (format::text(&text)) },
         Form::Line => html! { (format::first_line(&text)) },
-        Form::Count | Form::Seconds => html! { (format::count(value.as_u64().unwrap_or_default())) },
-        Form::Bytes => html! { (format::count(value.as_u64().unwrap_or_default() >> 10)) " KiB" },
+        Form::Count | Form::Entries | Form::Seconds => html! { (format::count(number)) },
+        Form::Bytes => html! { (format::count(number >> 10)) " KiB" },
+        Form::Duration => html! { (format::duration(seconds(value.as_f64()))) },
+        Form::Money => html! { (text.parse::<Decimal>().map_or_else(|_| text.clone(), format::money)) },
     }
+}
+
+fn seconds(number: Option<f64>) -> Duration {
+    number.and_then(|number| Duration::try_from_secs_f64(number).ok()).unwrap_or_default()
 }
 
 /// A field of the form that filters a list; `kind` is the type of the input.

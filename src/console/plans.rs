@@ -85,14 +85,9 @@ fn show(visit: &Visit, after: &str, found: &Page<PlanSummary>, agents: &Agents) 
     let title = texts.get("nav-plans");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-plans",
-        empty: ("plans-none", "POST /api/plans"),
-        help: None,
-        has_row_keys: false,
         link: Some(|plan: &PlanSummary| path_of(&plan.id)),
         cell: |texts, plan, column| (column.name == "status").then(|| status(texts, plan.status)),
-        action: None,
+        ..Table::new(&texts, "nav-plans", ("plans-none", "POST /api/plans"))
     };
     let address = |after: &str| with_query("/console/plans", [("after", after)]);
     frame::page(

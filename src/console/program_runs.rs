@@ -92,14 +92,8 @@ fn show(visit: &Visit, after: &str, found: &Page<ProgramRunBody>) -> Markup {
     let title = texts.get("nav-program-runs");
     let head = Head { state: Some(html! { (texts.get("program-runs-state")) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-program-runs",
-        empty: ("program-runs-none", "sekisho runs"),
-        help: None,
-        has_row_keys: false,
         link: Some(|run: &ProgramRunBody| path_of(&run.id)),
-        cell: |_, _, _| None,
-        action: None,
+        ..Table::new(&texts, "nav-program-runs", ("program-runs-none", "sekisho runs"))
     };
     let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(visit, Some(Section::ProgramRuns), &head, &table.show_page(found, after, address, list::older))

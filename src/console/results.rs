@@ -43,14 +43,9 @@ fn show(visit: &Visit, after: &str, found: &Page<ResultBody>) -> Markup {
     let title = texts.get("nav-results");
     let head = Head { state: Some(html! { (texts.get("results-state")) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-results",
-        empty: ("results-none", "sekisho results"),
-        help: None,
-        has_row_keys: false,
         link: Some(|result: &ResultBody| path_of(&result.handle)),
         cell,
-        action: None,
+        ..Table::new(&texts, "nav-results", ("results-none", "sekisho results"))
     };
     let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(visit, Some(Section::Results), &head, &table.show_page(found, after, address, list::older))

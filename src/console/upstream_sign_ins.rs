@@ -82,14 +82,10 @@ fn show(visit: &Visit, after: &str, SignInList { page, available, .. }: &SignInL
         html! { @if let Some(token) = &token { (revoke_form(&texts, token, sign_in)) } }
     };
     let table = Table {
-        texts: &texts,
-        label: "sign-ins-done",
-        empty: ("sign-ins-none", "sekisho sign-ins"),
         help: Some("sign-ins-revoke-help"),
-        has_row_keys: false,
-        link: None,
         cell,
         action: Some(("key-revoke", &revoke)),
+        ..Table::new(&texts, "sign-ins-done", ("sign-ins-none", "sekisho sign-ins"))
     };
     let address = |after: &str| with_query(PATH, [("after", after)]);
     frame::page(
