@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use http::Method;
-use serde_json::Value;
 
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::{ReleasedLeaseBody, ReplicaBody};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ClusterCommand {
@@ -27,56 +27,13 @@ pub(super) fn run(common: &Common, command: Option<&ClusterCommand>) -> Exit {
                 remote.send(Method::POST, &["admin", "cluster", "replicas", replica, "release"], None)?
             }
         };
-        Ok(match command {
-            _ if common.json => present::json(&answer),
-            None => show(&answer),
-            Some(ClusterCommand::Release { .. }) => show_released(&answer),
-        })
+        match command {
+            _ if common.json => return Ok(present::json(&answer)),
+            None => present::list::<ReplicaBody>(present::entries(&answer["replicas"])),
+            Some(ClusterCommand::Release { .. }) => {
+                present::list::<ReleasedLeaseBody>(present::entries(&answer["released"]));
+            }
+        }
+        Ok(Exit::Done)
     })
-}
-
-fn show(cluster: &Value) -> Exit {
-    let row = |replica: &Value| {
-        let cells =
-            ["id", "status", "host", "address", "version", "configuration", "policies", "started_at", "heartbeat_at"];
-        let text = |name| present::harmless(replica[name].as_str().unwrap_or_default()).into_owned();
-        let leased = format!("{} USD, {} tokens", replica["leased_usd"], replica["leased_tokens"]);
-        let degraded = replica["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let degraded = present::harmless(&degraded.collect::<Vec<_>>().join(", ")).into_owned();
-        cells.into_iter().map(text).chain([leased, degraded]).collect()
-    };
-    let rows = cluster["replicas"].as_array().into_iter().flatten().map(row).collect();
-    let header = [
-        "id",
-        "status",
-        "host",
-        "address",
-        "version",
-        "configuration",
-        "policies",
-        "started",
-        "last heartbeat",
-        "leased",
-        "degraded",
-    ];
-    present::table(&header, rows);
-    Exit::Done
-}
-
-fn show_released(answer: &Value) -> Exit {
-    let released = answer["released"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if released.is_empty() {
-        present::line("it leased nothing");
-        return Exit::Done;
-    }
-    let row = |lease: &Value| {
-        let text = |name: &str| present::harmless(lease[name].as_str().unwrap_or_default()).into_owned();
-        let amounts = ["usd", "tokens"].map(|name| lease[name].to_string());
-        ["day", "tenant", "caller"].map(text).into_iter().chain(amounts).collect()
-    };
-    present::table(
-        &["day", "tenant", "caller", "USD given back", "tokens given back"],
-        released.iter().map(row).collect(),
-    );
-    Exit::Done
 }

@@ -102,7 +102,7 @@ impl NewKey {
 fn show(command: &KeysCommand, answer: &Value) -> Exit {
     match command {
         KeysCommand::List => {
-            present::list::<KeyBody>(answer.as_array().map_or(&[][..], Vec::as_slice));
+            present::list::<KeyBody>(present::entries(answer));
         }
         KeysCommand::Create(_) | KeysCommand::Rotate { .. } => {
             // Only the token on standard output, so that a script can take it.

@@ -85,6 +85,11 @@ pub(super) fn line(text: &str) {
     }
 }
 
+/// The entries of a list in an answer; none where it is no list.
+pub(super) fn entries(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Entries of a list of the API, as a table with the columns that have headings.
 pub(super) fn list<T: Listed>(entries: &[Value]) {
     if entries.is_empty() {

@@ -95,7 +95,7 @@ fn unsettled(common: &Common, run: &Value) -> Exit {
     if common.json {
         return present::json(run);
     }
-    let calls = run["unknown_calls"].as_array().map_or(&[][..], Vec::as_slice);
+    let calls = present::entries(&run["unknown_calls"]);
     if calls.is_empty() {
         present::line("no call of the run has an unknown outcome: resume it");
         return Exit::Done;

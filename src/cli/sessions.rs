@@ -68,7 +68,7 @@ fn ask(remote: &Remote, action: &Action) -> Result<Value, Unanswered> {
 fn show(action: &Action, answer: &Value) -> Exit {
     match action {
         Action::List | Action::Fork { .. } => {
-            present::list::<SessionInfo>(answer["items"].as_array().map_or(&[][..], Vec::as_slice));
+            present::list::<SessionInfo>(present::entries(&answer["items"]));
         }
         Action::Show { .. } => {
             present::entry::<SessionInfo>(answer);

@@ -56,7 +56,7 @@ fn show(command: &SignInsCommand, answer: &Value) -> Exit {
     let text = |value: &Value, name: &str| present::harmless(value[name].as_str().unwrap_or_default()).into_owned();
     match command {
         SignInsCommand::List => {
-            present::list::<SignInBody>(answer["items"].as_array().map_or(&[][..], Vec::as_slice));
+            present::list::<SignInBody>(present::entries(&answer["items"]));
             let available: Vec<_> =
                 answer["available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             if !available.is_empty() {

@@ -21,6 +21,7 @@ use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::visit::{Address, Visit};
 use super::{Console, error_page};
+use sekisho_api::ReplicaBody;
 use sekisho_gateway::Overview;
 
 pub(super) use self::live::{LiveOverviews, live};
@@ -46,6 +47,8 @@ pub(super) async fn page(
     let overview = console.gateway.status().overview(&visit.caller, SystemTime::now());
     // Only administrators of all tenants see replicas, and a gateway that is no replica has none.
     let replicas = console.gateway.cluster().list(&visit.caller).await.ok();
+    let replicas =
+        replicas.map(|(own, replicas)| (own, replicas.into_iter().map(ReplicaBody::from).collect::<Vec<_>>()));
     match wanted.format {
         Format::Html => {
             let replicas = replicas.map(|(own, replicas)| replicas::section(&visit.texts(), own, &replicas));

@@ -7,9 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use rust_decimal::Decimal;
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::recorded;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::parameters::Name;
 use crate::reply;
@@ -32,17 +34,17 @@ pub(super) struct ClusterBody {
 
 /// A gateway that did not leave.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReplicaBody {
+pub struct ReplicaBody {
     /// Of one process: a restart has another.
-    id: String,
+    pub id: String,
     host: String,
     version: String,
     /// `live`; `lost`: it did not say for some seconds that it is there.
-    status: &'static str,
+    pub status: &'static str,
     /// Digest of the configuration.
-    configuration: String,
+    pub configuration: String,
     /// Version of the policy set.
-    policies: String,
+    pub policies: String,
     /// Where it takes requests of sessions of MCP clients that others forward to it, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
@@ -60,6 +62,33 @@ pub(super) struct ReplicaBody {
     leased_tokens: u64,
 }
 
+impl Listed for ReplicaBody {
+    const NAME: &'static str = "replicas";
+    const ROUTE: &'static str = "/admin/cluster";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Form::Name).titled("replica-id").headed("id"),
+        Column::new("host", Form::Text).titled("replica-host").headed("host"),
+        Column::new("status", Form::Text).titled("replica-state").headed("status"),
+        Column::new("live", Form::Text),
+        Column::new("version", Form::Text).titled("replica-version").headed("version"),
+        Column::new("address", Form::Text).headed("address"),
+        Column::new("configuration", Form::Text).headed("configuration"),
+        Column::new("policies", Form::Text).headed("policies"),
+        Column::new("started_at", Form::Moment).headed("started"),
+        Column::new("heartbeat", Form::Moment).at("/heartbeat_at").titled("replica-heartbeat").headed("last heartbeat"),
+        Column::new("leased_usd", Form::Money).headed("leased"),
+        Column::new("leased_tokens", Form::Count).headed("leased tokens"),
+        Column::new("degraded", Form::Text).titled("replica-degraded").headed("degraded"),
+    ];
+
+    fn members(&self) -> Value {
+        let mut members = serde_json::to_value(self).unwrap_or_default();
+        // The column of earlier files, to be dropped in 0.3.
+        members["live"] = (self.status == "live").into();
+        members
+    }
+}
+
 /// What was given back.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ReleasedBody {
@@ -72,7 +101,7 @@ pub(super) struct ReleasedBody {
 
 /// What was given back of one budget.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReleasedLeaseBody {
+pub struct ReleasedLeaseBody {
     /// In UTC, `YYYY-MM-DD`.
     day: String,
     tenant: String,
@@ -84,6 +113,19 @@ pub(super) struct ReleasedLeaseBody {
     #[schema(value_type = f64)]
     usd: Decimal,
     tokens: u64,
+}
+
+impl Listed for ReleasedLeaseBody {
+    const NAME: &'static str = "released-leases";
+    const ROUTE: &'static str = "/admin/cluster/replicas/{id}/release";
+    const NONE: &'static str = "it leased nothing";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("day", Form::Text).headed("day"),
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("caller", Form::Name).headed("caller"),
+        Column::new("usd", Form::Money).headed("given back"),
+        Column::new("tokens", Form::Count).headed("tokens given back"),
+    ];
 }
 
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.

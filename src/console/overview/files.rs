@@ -6,12 +6,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::export::{Format, Rows};
-use sekisho_core::amount::Amount;
+use crate::export::{self, Format, Rows};
+use sekisho_api::ReplicaBody;
 use sekisho_core::record::Status;
 use sekisho_observe::figures::{LastHour, Outcomes, Times, Totals};
-use sekisho_store::StoredReplica;
-use sekisho_store::replica::degraded_of;
 
 /// A table of the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -25,12 +23,12 @@ pub(super) enum Table {
 }
 
 /// The table as a file: of the last hour, or of these replicas.
-pub(super) fn respond(hour: &LastHour, replicas: &[(StoredReplica, Amount)], table: Table, format: Format) -> Response {
+pub(super) fn respond(hour: &LastHour, replicas: &[ReplicaBody], table: Table, format: Format) -> Response {
     match table {
         Table::Minutes => minutes(hour).respond(format),
         Table::Tools => tools(hour).respond(format),
         Table::Codes => codes(hour).respond(format),
-        Table::Replicas => self::replicas(replicas).respond(format),
+        Table::Replicas => export::listed(replicas, format),
     }
 }
 
@@ -59,26 +57,6 @@ fn codes(hour: &LastHour) -> Rows<'static, 2> {
     let codes = hour.totals().codes().into_iter();
     let rows = codes.map(|(code, calls)| [json!(code.as_str()), json!(calls)]).collect();
     Rows { name: "refusals", columns: ["code", "calls"], rows }
-}
-
-fn replicas(replicas: &[(StoredReplica, Amount)]) -> Rows<'static, 8> {
-    let row = |(replica, _): &(StoredReplica, Amount)| {
-        let StoredReplica { id, host, version, configuration, policies, heartbeat, is_live, .. } = replica;
-        let degraded = degraded_of(replica).join(", ");
-        let heartbeat = heartbeat.to_string();
-        [
-            json!(id),
-            json!(host),
-            json!(is_live),
-            json!(version),
-            json!(heartbeat),
-            json!(configuration),
-            json!(policies),
-            json!(degraded),
-        ]
-    };
-    let columns = ["id", "host", "live", "version", "heartbeat", "configuration", "policies", "degraded"];
-    Rows { name: "replicas", columns, rows: replicas.iter().map(row).collect() }
 }
 
 fn counts(outcomes: Outcomes) -> [Value; 4] {

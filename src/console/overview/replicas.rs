@@ -3,41 +3,28 @@
 use maud::{Markup, html};
 
 use super::parts::files;
-use crate::format;
+use crate::list::Table;
 use crate::text::Texts;
-use sekisho_core::amount::Amount;
-use sekisho_store::StoredReplica;
-use sekisho_store::replica::degraded_of;
-
-const COLUMNS: [&str; 7] = [
-    "replica-id",
-    "replica-host",
-    "replica-state",
-    "replica-version",
-    "replica-heartbeat",
-    "replica-files",
-    "replica-degraded",
-];
+use sekisho_api::ReplicaBody;
 
 /// `own`: the id of the one that answers.
-pub(super) fn section(texts: &Texts, own: &str, replicas: &[(StoredReplica, Amount)]) -> Markup {
-    let files_of = |replica: &StoredReplica| (replica.configuration.clone(), replica.policies.clone());
-    let own_files = replicas.iter().find(|(replica, _)| replica.id == own).map(|(replica, _)| files_of(replica));
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("overview-replicas")) { table {
-            thead { tr { @for column in COLUMNS { th scope="col" { (texts.get(column)) } } } }
-            tbody { @for (replica, _) in replicas { tr {
-                td { code { (format::text(&replica.id)) } }
-                td { (format::text(&replica.host)) }
-                td { (texts.get(if replica.is_live { "replica-live" } else { "replica-lost" })) }
-                td { (format::text(&replica.version)) }
-                td { (format::time(texts, replica.heartbeat.into())) }
-                td { (texts.get(if Some(files_of(replica)) == own_files { "replica-same" } else { "replica-other" })) }
-                td { (format::text(&degraded_of(replica).join(", "))) }
-            } } }
-        } }
-        (files(texts, "replicas"))
-    }
+pub(super) fn section(texts: &Texts, own: &str, replicas: &[ReplicaBody]) -> Markup {
+    let files_of = |replica: &ReplicaBody| (replica.configuration.clone(), replica.policies.clone());
+    let own_files = replicas.iter().find(|replica| replica.id == own).map(files_of);
+    let compared = |replica: &ReplicaBody| {
+        let is_same = Some(files_of(replica)) == own_files;
+        html! { (texts.get(if is_same { "replica-same" } else { "replica-other" })) }
+    };
+    let table = Table {
+        cell: |texts, replica: &ReplicaBody, column| (column.name == "status").then(|| state(texts, replica)),
+        action: Some(("replica-files", &compared)),
+        ..Table::new(texts, "overview-replicas", ("overview-nothing", "sekisho cluster"))
+    };
+    html! { (table.show(replicas)) (files(texts, "replicas")) }
+}
+
+fn state(texts: &Texts, replica: &ReplicaBody) -> Markup {
+    html! { (texts.get(if replica.status == "live" { "replica-live" } else { "replica-lost" })) }
 }
 
 #[cfg(test)]
@@ -46,8 +33,10 @@ mod tests {
 
     use super::*;
     use crate::text::Language;
+    use sekisho_core::amount::Amount;
+    use sekisho_store::StoredReplica;
 
-    fn replica(id: &str, configuration: &str, degraded: &str) -> (StoredReplica, Amount) {
+    fn replica(id: &str, configuration: &str, degraded: &str) -> ReplicaBody {
         let replica = StoredReplica {
             id: id.to_owned(),
             host: "host".to_owned(),
@@ -60,7 +49,7 @@ mod tests {
             heartbeat: Timestamp::UNIX_EPOCH,
             is_live: id == "own",
         };
-        (replica, Amount::ZERO)
+        ReplicaBody::from((replica, Amount::ZERO))
     }
 
     #[test]
