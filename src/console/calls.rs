@@ -8,20 +8,21 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use futures_util::Stream;
-use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
 use super::call_path::CallPath;
 use super::call_tree::CallTree;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
+use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, format, list, tools};
+use super::{Console, format, tools};
+use sekisho_api::CallBody;
+use sekisho_api::column::Column;
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_core::call::CallId;
 use sekisho_core::error::ErrorCode;
@@ -30,10 +31,6 @@ use sekisho_gateway::{CallFilter, Reach};
 
 /// Calls of a page.
 const PAGE: usize = 50;
-
-/// The columns of a file of calls.
-const COLUMNS: [&str; 11] =
-    ["time", "tool", "status", "code", "tenant", "caller", "via", "dry_run", "duration_seconds", "cost_usd", "call_id"];
 
 /// Interval at which the live tail looks for new calls.
 const TAIL_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,8 +59,10 @@ pub(super) async fn page(
     Address(wanted): Address<Wanted>,
 ) -> Response {
     match visit.require(Act::SeeCalls) {
+        // All calls that fit the filters, not only the page's.
         Ok(()) if wanted.format != Format::Html => {
-            rows(&console.gateway.history().recent_calls(&visit.caller, &wanted.filter())).respond(wanted.format)
+            let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
+            export::listed(&bodies(found.iter().map(|call| &**call)), wanted.format)
         }
         allowed => visit.answer(allowed.map(|()| list(&console, &visit, &wanted))),
     }
@@ -95,31 +94,41 @@ pub(super) async fn live(
 
 /// The address of a call's page.
 pub(super) fn path_of(id: CallId) -> String {
+    page_of(&id.to_string())
+}
+
+fn page_of(id: &str) -> String {
     format!("/console/calls/{id}")
 }
 
 /// A table of calls, newest first.
 pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a CallSummary>) -> Markup {
-    table_of(texts, "nav-calls", &html! { @for call in calls { (line(texts, call)) } })
+    table_in(texts).table(&bodies(calls))
 }
 
-/// A table with these lines of calls. `label`: the id of its name.
-fn table_of(texts: &Texts, label: &str, lines: &Markup) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get(label)) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("call-time")) }
-                    th scope="col" { (texts.get("tool-name")) }
-                    th scope="col" { (texts.get("call-outcome")) }
-                    th scope="col" { (texts.get("call-caller")) }
-                    th.number scope="col" { (texts.get("call-duration")) }
-                    th.number scope="col" { (texts.get("call-cost")) }
-                } }
-                tbody { (lines) }
-            }
-        }
+fn bodies<'a>(calls: impl Iterator<Item = &'a CallSummary>) -> Vec<CallBody<'a>> {
+    calls.map(CallBody::of).collect()
+}
+
+fn table_in(texts: &Texts) -> Table<'_, CallBody<'_>> {
+    Table { link: Some(link), cell, ..Table::new(texts, "nav-calls", ("calls-none", "GET /admin/calls")) }
+}
+
+fn link(call: &CallBody<'_>) -> String {
+    page_of(&call.call_id)
+}
+
+fn cell(texts: &Texts, call: &CallBody<'_>, column: &Column) -> Option<Markup> {
+    let CallBody { status, code, dry_run, caller, tenant, .. } = call;
+    match column.name {
+        "status" => Some(status_tag(texts, status.as_str(), code.map(ErrorCode::as_str), *dry_run)),
+        "caller" => Some(caller_of(caller, tenant)),
+        _ => None,
     }
+}
+
+fn caller_of(caller: &str, tenant: &str) -> Markup {
+    html! { (format::name(caller)) " " span.quiet { (format::text(tenant)) } }
 }
 
 impl Wanted {
@@ -142,26 +151,6 @@ impl Wanted {
             [("tool", &*self.tool), ("caller", &*self.caller), ("status", &*self.status), ("code", &*self.code)];
         with_query(path, filters.into_iter().chain([(name, &*number)]))
     }
-}
-
-/// All calls that fit the filters, not only the page's.
-fn rows(calls: &[Arc<CallSummary>]) -> Rows<'static, 11> {
-    let row = |call: &Arc<CallSummary>| {
-        [
-            json!(Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default()),
-            json!(&*call.tool),
-            json!(call.status.as_str()),
-            json!(call.code.map(ErrorCode::as_str)),
-            json!(&*call.tenant),
-            json!(&*call.caller),
-            json!(call.via.as_str()),
-            json!(call.dry_run),
-            json!(call.duration.as_secs_f64()),
-            json!(call.cost_usd),
-            json!(call.id.to_string()),
-        ]
-    };
-    Rows { name: "calls", columns: COLUMNS, rows: calls.iter().map(row).collect() }
 }
 
 fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
@@ -208,19 +197,6 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
             } @else { p.quiet.small { (texts.get("calls-memory")) } }
         },
     )
-}
-
-fn line(texts: &Texts, call: &CallSummary) -> Markup {
-    html! {
-        tr {
-            td { a href=(path_of(call.id)) { (format::time(texts, call.time)) } }
-            td { (format::name(&call.tool)) }
-            td { (outcome(texts, call)) }
-            td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
-            td.number { (format::duration(call.duration)) }
-            td.number { (format::money(call.cost_usd)) }
-        }
-    }
 }
 
 /// How it ended, in a word with a sign.
@@ -317,6 +293,11 @@ fn show(console: &Console, visit: &Visit, call: &CallSummary) -> Markup {
     )
 }
 
+fn new_lines(visit: &Visit, found: &[Arc<CallSummary>]) -> Vec<String> {
+    let newest = found.iter().take(MAX_IN_EVENT).map(|call| &**call);
+    table_in(&visit.texts()).rows(&bodies(newest))
+}
+
 /// New calls, until the session or the gateway ends.
 fn tail(console: Arc<Console>, visit: Visit, wanted: Wanted) -> impl Stream<Item = NamedEvent> + Send + 'static {
     async_stream::stream! {
@@ -332,8 +313,7 @@ fn tail(console: Arc<Console>, visit: Visit, wanted: Wanted) -> impl Stream<Item
             wanted.after = Some(newest);
             newest = last;
             let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
-            let lines: Vec<_> =
-                found.iter().take(MAX_IN_EVENT).map(|call| line(&visit.texts(), call).into_string()).collect();
+            let lines = new_lines(&visit, &found);
             if !lines.is_empty() {
                 yield NamedEvent::new("calls", &lines);
             }

@@ -127,7 +127,7 @@ impl<T: Listed> Table<'_, T> {
     }
 
     /// The table, also without an entry.
-    fn table(&self, entries: &[T]) -> Markup {
+    pub(super) fn table(&self, entries: &[T]) -> Markup {
         let (texts, columns) = (self.texts, self.columns());
         html! {
             div.scroll tabindex="0" role="region" aria-label=(texts.get(self.label)) {
@@ -140,6 +140,12 @@ impl<T: Listed> Table<'_, T> {
                 }
             }
         }
+    }
+
+    /// The rows of these entries, each by itself.
+    pub(super) fn rows(&self, entries: &[T]) -> Vec<String> {
+        let columns = self.columns();
+        entries.iter().map(|entry| self.row(entry, &columns).into_string()).collect()
     }
 
     /// The columns that have titles, with them.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::list::{Page, PageQuery};
 use crate::parameters::{Name, Parameters};
@@ -78,27 +79,27 @@ pub(super) struct CallPage<'a> {
 
 /// A call that has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct CallBody<'a> {
+pub struct CallBody<'a> {
     /// Counts up.
     sequence: u64,
-    call_id: String,
+    pub call_id: String,
     /// The id that an agent's run has for it, as in the messages of a conversation.
     agent_call_id: Option<&'a str>,
     /// RFC 3339, UTC.
     time: String,
-    tenant: &'a str,
-    caller: &'a str,
+    pub tenant: &'a str,
+    pub caller: &'a str,
     #[schema(value_type = String)]
     via: Via,
     depth: u32,
     /// The id of the call whose tool made it.
     parent: Option<String>,
-    dry_run: bool,
+    pub dry_run: bool,
     tool: &'a str,
     #[schema(value_type = String)]
-    status: Status,
+    pub status: Status,
     #[schema(value_type = Option<String>)]
-    code: Option<ErrorCode>,
+    pub code: Option<ErrorCode>,
     /// The stage that refused the call or failed.
     stage: Option<Stage>,
     /// Why it was refused. Absent where the text could quote arguments or what the tool said.
@@ -119,6 +120,35 @@ pub(super) struct CallBody<'a> {
     rate: Option<RateState>,
     policy_version: Option<&'a str>,
     request_id: Option<&'a str>,
+}
+
+/// The columns of calls. `cost`: where an entry has its exact cost.
+const fn columns(cost: &'static str) -> [Column; 11] {
+    [
+        Column::new("time", Form::Moment).titled("call-time"),
+        Column::new("tool", Form::Name).titled("tool-name"),
+        Column::new("status", Form::Text).titled("call-outcome"),
+        Column::new("code", Form::Name),
+        Column::new("tenant", Form::Name),
+        Column::new("caller", Form::Name).titled("call-caller"),
+        Column::new("via", Form::Text),
+        Column::new("dry_run", Form::Text),
+        Column::new("duration_seconds", Form::Duration).at("/duration_us").titled("call-duration"),
+        Column::new("cost_usd", Form::Money).at(cost).titled("call-cost"),
+        Column::new("call_id", Form::Name),
+    ]
+}
+
+impl Listed for CallBody<'_> {
+    const NAME: &'static str = "calls";
+    const ROUTE: &'static str = "/admin/calls";
+    const COLUMNS: &'static [Column] = &columns("/cost");
+}
+
+impl Listed for PastCall {
+    const NAME: &'static str = "older-calls";
+    const ROUTE: &'static str = "/admin/calls/history";
+    const COLUMNS: &'static [Column] = &columns("/cost_usd");
 }
 
 /// Lists the calls that ended last, at most 2000, without arguments: the caller's own; with a role of `console`, those of
@@ -178,7 +208,7 @@ pub(crate) async fn show(
 }
 
 impl<'a> CallBody<'a> {
-    pub(super) fn of(call: &'a CallSummary) -> Self {
+    pub fn of(call: &'a CallSummary) -> Self {
         let micros = |took: std::time::Duration| took.as_nanos() as f64 / 1_000.0;
         Self {
             sequence: call.sequence,

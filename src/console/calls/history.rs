@@ -7,17 +7,17 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
 
-use super::{status_options, status_tag, table_of};
+use super::{caller_of, page_of, status_options, status_tag};
 use crate::acts::Act;
 use crate::address::with_query;
-use crate::export::{self, Format, Rows};
+use crate::export::{self, Format};
 use crate::frame::{self, Head, Section};
-use crate::list;
+use crate::list::{self, Table};
 use crate::text::Texts;
 use crate::visit::{Address, Visit};
 use crate::{Console, error_page, format, tools};
+use sekisho_api::column::Column;
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -49,37 +49,17 @@ pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(wan
     };
     match found {
         Ok(page) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &page))),
-        Ok(page) => rows(&page.calls).respond(wanted.format),
+        // Only the page's: the trail may have very many.
+        Ok(page) => export::listed(&page.calls, wanted.format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
-}
-
-/// The calls of the page: the trail may have very many.
-fn rows(calls: &[PastCall]) -> Rows<'static, 11> {
-    let row = |call: &PastCall| {
-        [
-            json!(call.time),
-            json!(call.tool),
-            json!(call.status),
-            json!(call.code),
-            json!(call.tenant),
-            json!(call.caller),
-            json!(call.via),
-            json!(call.dry_run),
-            json!(call.duration_us as f64 / 1e6),
-            json!(call.cost_usd),
-            json!(call.call_id),
-        ]
-    };
-    Rows { name: "older-calls", columns: super::COLUMNS, rows: calls.iter().map(row).collect() }
 }
 
 /// The page of one call that only the trail has.
 pub(super) fn one(visit: &Visit, call: &PastCall) -> Markup {
     let texts = visit.texts();
     let title = texts.with("call-title", [("tool", call.tool.clone().into())]);
-    let state =
-        html! { (status_tag(&texts, &call.status, call.code.as_deref(), call.dry_run)) " · " (time(&texts, call)) };
+    let state = html! { (status_tag(&texts, &call.status, call.code.as_deref(), call.dry_run)) " · " (format::moment(&texts, &call.time)) };
     let head = Head { state: Some(state), ..Head::new(&title) };
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
     let mut facts = vec![
@@ -168,15 +148,19 @@ fn show(visit: &Visit, wanted: &Wanted, page: &HistoryPage) -> Markup {
         action: Some(html! { a.button href="/console/calls" { (texts.get("history-recent")) } }),
         ..Head::new(&title)
     };
+    let table = Table {
+        link: Some(|call: &PastCall| page_of(&call.call_id)),
+        cell,
+        ..Table::new(&texts, "history-title", ("history-none", "sekisho audit search"))
+    };
     frame::page(
         visit,
         Some(Section::Calls),
         &head,
         &html! {
             (filters(&texts, wanted))
-            @if page.calls.is_empty() {
-                div.empty { p { (texts.get("history-none")) } p { code { "sekisho audit search" } } }
-            } @else { (table(&texts, &page.calls)) (export::links(&texts, &wanted.address(wanted.before))) }
+            (table.show(&page.calls))
+            @if !page.calls.is_empty() { (export::links(&texts, &wanted.address(wanted.before))) }
             @if let Some(next) = page.next {
                 nav.paging aria-label=(texts.get("paging-label")) {
                     @if page.calls.len() < PAGE && let Some(to) = &page.searched_to {
@@ -189,27 +173,14 @@ fn show(visit: &Visit, wanted: &Wanted, page: &HistoryPage) -> Markup {
     )
 }
 
-fn table(texts: &Texts, calls: &[PastCall]) -> Markup {
-    let lines = html! {
-        @for call in calls { tr {
-            td { a href={ "/console/calls/" (call.call_id) } { (time(texts, call)) } }
-            td { (format::name(&call.tool)) }
-            td {
-                (status_tag(texts, &call.status, call.code.as_deref(), call.dry_run))
-                @if let Some(calls) = call.calls { " " span.tag { "× " (format::count(calls)) } }
-            }
-            td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
-            td.number { (format::duration(std::time::Duration::from_micros(call.duration_us))) }
-            td.number { (format::money(call.cost_usd)) }
-        } }
-    };
-    table_of(texts, "history-title", &lines)
-}
-
-fn time(texts: &Texts, call: &PastCall) -> Markup {
-    match call.time.parse::<Timestamp>() {
-        Ok(time) => format::time(texts, time.into()),
-        Err(_) => html! { (format::text(&call.time)) },
+fn cell(texts: &Texts, call: &PastCall, column: &Column) -> Option<Markup> {
+    match column.name {
+        "status" => Some(html! {
+            (status_tag(texts, &call.status, call.code.as_deref(), call.dry_run))
+            @if let Some(calls) = call.calls { " " span.tag { "× " (format::count(calls)) } }
+        }),
+        "caller" => Some(caller_of(&call.caller, &call.tenant)),
+        _ => None,
     }
 }
 
