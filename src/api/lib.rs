@@ -45,6 +45,7 @@ pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
 pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::mcp::not_added;
 pub use self::admin::openapi::not_registered;
+pub use self::admin::servers::ServerBody;
 pub use self::admin::sign_in::begin as begin_sign_in;
 pub use self::admin::sign_in::user_addresses;
 pub use self::admin::usage::UsageOfDay;

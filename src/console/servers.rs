@@ -9,21 +9,21 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use jiff::Timestamp;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::Page;
+use super::list::{Page, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
-use sekisho_gateway::{SourceState, SourceStatus};
+use sekisho_api::ServerBody;
+use sekisho_api::column::Column;
+use sekisho_gateway::{SourceKind, SourceState};
 
 const PATH: &str = "/console/servers";
 
@@ -47,32 +47,15 @@ pub(super) async fn page(
         return error_page::of_visit(&visit, &error);
     }
     let sources = console.gateway.sources().list(&visit.caller);
+    let sources: Vec<_> = sources.into_iter().map(ServerBody::from).collect();
     match wanted.format {
         Format::Html => visit.answer(Ok(list(&visit, &wanted, &sources))),
-        format => rows(&sources).respond(format),
+        // All sources, not only the page's.
+        format => export::listed(&sources, format),
     }
 }
 
-/// All sources, not only the page's.
-fn rows(sources: &[SourceStatus]) -> Rows<'static, 9> {
-    let row = |status: &SourceStatus| {
-        [
-            json!(status.name),
-            json!(status.kind),
-            json!(status.state),
-            json!(status.since.and_then(|since| Timestamp::try_from(since).ok()).map(|since| since.to_string())),
-            json!(status.reason),
-            json!(status.address),
-            json!(status.registered),
-            json!(status.tools.len()),
-            json!(status.quarantined.len()),
-        ]
-    };
-    let columns = ["name", "kind", "state", "since", "reason", "address", "registered", "tools", "quarantined"];
-    Rows { name: "servers", columns, rows: sources.iter().map(row).collect() }
-}
-
-fn list(visit: &Visit, wanted: &Wanted, sources: &[SourceStatus]) -> Markup {
+fn list(visit: &Visit, wanted: &Wanted, sources: &[ServerBody]) -> Markup {
     let texts = visit.texts();
     let down = sources.iter().filter(|status| needs_attention(status)).count();
     let title = texts.get("nav-servers");
@@ -87,6 +70,11 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[SourceStatus]) -> Markup {
     });
     let head = Head { state: Some(html! { (state) }), action, ..Head::new(&title) };
     let shown = Page::of(sources, wanted.page);
+    let table = Table {
+        link: Some(|server: &ServerBody| path_of(server.kind, &server.name)),
+        cell,
+        ..Table::new(&texts, "nav-servers", ("servers-none", "sekisho mcp add NAME -- COMMAND"))
+    };
     let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     frame::page(
         visit,
@@ -94,54 +82,31 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[SourceStatus]) -> Markup {
         &head,
         &html! {
             @if wanted.done == "removed" { p.notice role="status" { "✓ " (texts.get("server-removed")) } }
-            @if sources.is_empty() {
-                div.empty {
-                    p { (texts.get("servers-none")) }
-                    p { code { "sekisho mcp add NAME -- COMMAND" } }
-                }
-            } @else {
-                (table(&texts, shown.entries))
-                (shown.links(&texts, address))
-                (export::links(&texts, &address(shown.at)))
-            }
+            (table.show(shown.entries))
+            (shown.links(&texts, address))
+            @if !sources.is_empty() { (export::links(&texts, &address(shown.at))) }
         },
     )
 }
 
-fn table(texts: &Texts, sources: &[SourceStatus]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-servers")) {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("server-name")) }
-                    th scope="col" { (texts.get("server-kind")) }
-                    th scope="col" { (texts.get("tool-state")) }
-                    th scope="col" { (texts.get("server-since")) }
-                    th.number scope="col" { (texts.get("nav-tools")) }
-                    th scope="col" { (texts.get("server-reason")) }
-                } }
-                tbody { @for status in sources { tr {
-                    th scope="row" { a href=(path_of(status)) { (format::name(&status.name)) } }
-                    td { (texts.get(kind(status))) }
-                    td { (state(texts, status)) }
-                    td data-label=(texts.get("server-since")) { (since(texts, status)) }
-                    td.number data-label=(texts.get("nav-tools")) { (format::count(status.tools.len() as u64)) }
-                    td.text {
-                        @if let Some(reason) = &status.reason { (format::text(reason)) " " }
-                        @if !status.quarantined.is_empty() {
-                            span.tag.warn { "⊘ " (texts.with("server-quarantined", [("n", status.quarantined.len().into())])) }
-                        }
-                    }
-                } } }
+fn cell(texts: &Texts, server: &ServerBody, column: &Column) -> Option<Markup> {
+    match column.name {
+        "kind" => Some(html! { (texts.get(kind(server.kind))) }),
+        "state" => Some(state(texts, server.state, server.reason.is_some())),
+        "reason" => Some(html! {
+            @if let Some(reason) = &server.reason { (format::text(reason)) " " }
+            @if !server.quarantined.is_empty() {
+                span.tag.warn { "⊘ " (texts.with("server-quarantined", [("n", server.quarantined.len().into())])) }
             }
-        }
+        }),
+        _ => None,
     }
 }
 
-/// Its state in a word with a sign.
-fn state(texts: &Texts, status: &SourceStatus) -> Markup {
-    let (class, sign, id) = match status.state {
-        SourceState::Works if status.reason.is_some() => ("tag warn", "▲", "server-degraded"),
+/// A state in a word with a sign. `has_reason`: something is wrong.
+fn state(texts: &Texts, state: SourceState, has_reason: bool) -> Markup {
+    let (class, sign, id) = match state {
+        SourceState::Works if has_reason => ("tag warn", "▲", "server-degraded"),
         SourceState::Works => ("tag good", "✓", "server-works"),
         SourceState::Connecting => ("tag", "…", "server-connecting"),
         SourceState::NeedsSignIn => ("tag warn", "▲", "server-needs-sign-in"),
@@ -151,30 +116,23 @@ fn state(texts: &Texts, status: &SourceStatus) -> Markup {
     html! { span class=(class) { (sign) " " (texts.get(id)) } }
 }
 
-fn since(texts: &Texts, status: &SourceStatus) -> Markup {
-    match status.since {
-        Some(since) => format::time(texts, since),
-        None => html! { "–" },
+fn kind(kind: SourceKind) -> &'static str {
+    match kind {
+        SourceKind::Mcp => "server-mcp",
+        SourceKind::Openapi => "server-openapi",
     }
 }
 
-fn kind(status: &SourceStatus) -> &'static str {
-    match status.kind {
-        sekisho_gateway::SourceKind::Mcp => "server-mcp",
-        sekisho_gateway::SourceKind::Openapi => "server-openapi",
-    }
+fn needs_attention(server: &ServerBody) -> bool {
+    matches!(server.state, SourceState::Down | SourceState::NeedsSignIn) || !server.quarantined.is_empty()
 }
 
-fn needs_attention(status: &SourceStatus) -> bool {
-    matches!(status.state, SourceState::Down | SourceState::NeedsSignIn) || !status.quarantined.is_empty()
-}
-
-/// The address of its page.
-fn path_of(status: &SourceStatus) -> String {
-    format!("{PATH}/{}", own_path(status))
+/// The address of a source's page.
+fn path_of(kind: SourceKind, name: &str) -> String {
+    format!("{PATH}/{}", own_path(kind, name))
 }
 
 /// The part of an address that names a source.
-fn own_path(status: &SourceStatus) -> String {
-    format!("{}/{}", status.kind.as_str(), utf8_percent_encode(&status.name, NON_ALPHANUMERIC))
+fn own_path(kind: SourceKind, name: &str) -> String {
+    format!("{}/{}", kind.as_str(), utf8_percent_encode(name, NON_ALPHANUMERIC))
 }

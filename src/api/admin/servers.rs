@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::recorded;
 use crate::body::FromAdministrator;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::list::{Page, PageQuery, invalid_after};
 use crate::parameters::{Names, Parameters};
@@ -37,16 +38,16 @@ pub(super) struct ServerList {
 
 /// A server or collection as it is now.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct ServerBody {
-    kind: SourceKind,
-    name: String,
+pub struct ServerBody {
+    pub kind: SourceKind,
+    pub name: String,
     /// The program, or scheme, host and port; of a document, where it was read.
     address: String,
-    state: SourceState,
+    pub state: SourceState,
     /// When it came into its state, as RFC 3339, UTC.
     since: Option<String>,
     /// What is wrong.
-    reason: Option<String>,
+    pub reason: Option<String>,
     /// Registered over HTTP, and not in the configuration.
     registered: bool,
     /// The tenant that registered it, which alone uses it; null for what is shared.
@@ -54,13 +55,29 @@ pub(super) struct ServerBody {
     /// Names of the tools.
     tools: Vec<String>,
     /// Names of the tools that wait for approval.
-    quarantined: Vec<String>,
+    pub quarantined: Vec<String>,
     /// Whether it takes a user's sign-in.
     can_sign_in: bool,
     /// What became of each operation of a document.
     fidelity: Option<FidelityBody>,
     /// Connections of a program in a sandbox, by host; for who sees the calls of all tenants, or administers the server's.
     connections: Vec<HostConnections>,
+}
+
+impl Listed for ServerBody {
+    const NAME: &'static str = "servers";
+    const ROUTE: &'static str = "/admin/servers";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("name", Form::Name).titled("server-name"),
+        Column::new("kind", Form::Text).titled("server-kind"),
+        Column::new("state", Form::Text).titled("tool-state"),
+        Column::new("since", Form::Moment).titled("server-since"),
+        Column::new("reason", Form::Line).titled("server-reason"),
+        Column::new("address", Form::Text),
+        Column::new("registered", Form::Text),
+        Column::new("tools", Form::Entries).titled("nav-tools"),
+        Column::new("quarantined", Form::Entries),
+    ];
 }
 
 /// What became of each operation of a document.

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{PATH, connections, kind, own_path, path_of, since, state};
+use super::{PATH, connections, kind, own_path, path_of, state};
 use crate::acts::Act;
 use crate::export::{self, Format, Rows};
 use crate::frame::{self, Head, Section};
@@ -97,7 +97,7 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
             let change = async move { Ok(service.sources().reconnect(&by, kind, &name)) };
             let event = submitted.event(EventKind::ServerReconnected, &status.source());
             record_change(gateway, event, change).await?;
-            Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
+            Ok(redirect(&format!("{}?done=reconnect", path_of(status.kind, &status.name))))
         }
         "sign_in" => {
             let start = begin_sign_in(&by, gateway, &status.name, &submitted.parts)?;
@@ -107,7 +107,8 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
         }
         "remove" => {
             submitted.require_confirmation(&status.name)?;
-            visit.change(console, Method::DELETE, &format!("/admin/servers/{}", own_path(&status)), None).await?;
+            let route = format!("/admin/servers/{}", own_path(status.kind, &status.name));
+            visit.change(console, Method::DELETE, &route, None).await?;
             Ok(redirect(&format!("{PATH}?done=removed")))
         }
         _ => Err(CallError::new(ErrorCode::InvalidRequest, "the form names no act; open the page again")),
@@ -122,7 +123,7 @@ fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<Sour
 
 fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>) -> Markup {
     let texts = visit.texts();
-    let sentence = html! { (state(&texts, status)) " · " (texts.get(kind(status))) @if status.since.is_some() { " · " (since(&texts, status)) } };
+    let sentence = html! { (state(&texts, status.state, status.reason.is_some())) " · " (texts.get(kind(status.kind))) @if let Some(since) = status.since { " · " (format::time(&texts, since)) } };
     let head = Head { state: Some(sentence), action: actions(visit, status), ..Head::new(&status.name) };
     frame::page(
         visit,
@@ -146,7 +147,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
             }
             @if let Some(collection) = &status.collection {
                 (fidelity(&texts, &collection.report))
-                (export::links(&texts, &path_of(status)))
+                (export::links(&texts, &path_of(status.kind, &status.name)))
             }
             (connections::section(&texts, &status.connections))
             (names(&texts, "server-waiting", &status.quarantined, None))
@@ -161,7 +162,7 @@ fn actions(visit: &Visit, status: &SourceStatus) -> Option<Markup> {
     let texts = visit.texts();
     let button = |act: &str, id: &str, is_main: bool| {
         html! {
-            form method="post" action=(path_of(status)) {
+            form method="post" action=(path_of(status.kind, &status.name)) {
                 input type="hidden" name=(TOKEN_FIELD) value=(token);
                 button.main[is_main] name="act" value=(act) { (texts.get(id)) }
             }
@@ -188,7 +189,7 @@ fn removal(visit: &Visit, status: &SourceStatus) -> Markup {
         details.manage {
             summary { (texts.get("server-remove")) }
             p { (texts.with("server-remove-help", [("n", status.tools.len().into())])) }
-            form.inline method="post" action=(path_of(status)) {
+            form.inline method="post" action=(path_of(status.kind, &status.name)) {
                 input type="hidden" name=(TOKEN_FIELD) value=(token);
                 div.field {
                     label for="confirmed" { (texts.get("resource-remove-confirm")) }
