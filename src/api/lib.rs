@@ -65,6 +65,7 @@ pub use self::runs::{ProgramRunBody, UnsettledRunBody};
 pub use self::session_file::SessionFile;
 pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;
+pub use sekisho_mcp_client::HostConnections;
 pub use sekisho_sandbox::SessionInfo;
 
 /// Routes of a crate above this one, with their descriptions.

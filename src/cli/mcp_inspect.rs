@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::HostConnections;
 
 pub(super) fn run(common: &Common, name: &str) -> Exit {
     with_remote(common, |remote| {
@@ -12,12 +13,9 @@ pub(super) fn run(common: &Common, name: &str) -> Exit {
             return Ok(present::json(&server));
         }
         present::lines(facts(&server));
-        let connections = connections(&server);
+        let connections = present::entries(&server["connections"]);
         if !connections.is_empty() {
-            present::table(
-                &["host", "allowed", "refused", "datagrams refused", "why the last was refused"],
-                connections,
-            );
+            present::list::<HostConnections>(connections);
         }
         Ok(Exit::Done)
     })
@@ -30,13 +28,6 @@ fn facts(server: &Value) -> Vec<Vec<String>> {
     let lists = ["tools", "quarantined"].map(|name| (name, names(&server[name])));
     let facts = texts.into_iter().chain(lists).filter(|(_, value)| !value.is_empty());
     facts.map(|(name, value)| vec![name.to_owned(), value]).collect()
-}
-
-fn connections(server: &Value) -> Vec<Vec<String>> {
-    let hosts = server["connections"].as_array().into_iter().flatten();
-    hosts
-        .map(|host| Vec::from(["host", "allowed", "refused", "datagrams", "reason"].map(|name| text(&host[name]))))
-        .collect()
 }
 
 /// Foreign text without control characters; nothing for null.
@@ -58,11 +49,10 @@ mod tests {
     fn each_host_has_a_row_with_the_setting_that_allows_it() {
         let refused = json!({"host": "10.0.0.1", "allowed": 0, "refused": 2, "datagrams": 0, "reason": "it is \u{1b}[31mnot public"});
         let server = json!({"name": "a", "reason": null, "tools": ["a__x", "a__y"], "connections": [refused]});
-        let rows = |rows: &[&[&str]]| -> Vec<Vec<String>> {
-            rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect()
-        };
-        assert_eq!(facts(&server), rows(&[&["name", "a"], &["tools", "a__x, a__y"]]));
-        assert_eq!(connections(&server), rows(&[&["10.0.0.1", "0", "2", "0", "it is not public"]]));
-        assert_eq!(connections(&json!({})), rows(&[]), "a gateway of an earlier version");
+        assert_eq!(facts(&server), [["name", "a"], ["tools", "a__x, a__y"]]);
+        let connections = present::entries(&server["connections"]);
+        let cells: Vec<_> = connections.iter().map(present::cells::<HostConnections>).collect();
+        assert_eq!(cells, [["10.0.0.1", "0", "2", "0", "it is not public"]]);
+        assert!(present::entries(&json!({})["connections"]).is_empty(), "a gateway of an earlier version");
     }
 }

@@ -80,6 +80,18 @@ impl Listed for ServerBody {
     ];
 }
 
+impl Listed for HostConnections {
+    const NAME: &'static str = "connections";
+    const ROUTE: &'static str = "/admin/servers/{kind}/{name}";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("host", Form::Name).titled("connection-host").headed("host"),
+        Column::new("allowed", Form::Count).titled("connection-allowed").headed("allowed"),
+        Column::new("refused", Form::Count).titled("connection-refused").headed("refused"),
+        Column::new("datagrams", Form::Count).titled("connection-datagrams").headed("datagrams refused"),
+        Column::new("reason", Form::Text).titled("server-reason").headed("why the last was refused"),
+    ];
+}
+
 /// What became of each operation of a document.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct FidelityBody {

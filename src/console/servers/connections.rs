@@ -2,43 +2,19 @@
 
 use maud::{Markup, html};
 
-use crate::format;
+use crate::list::Table;
 use crate::text::Texts;
-use sekisho_mcp_client::HostConnections;
+use sekisho_api::HostConnections;
 
 /// A section, where there were some.
 pub(super) fn section(texts: &Texts, connections: &[HostConnections]) -> Markup {
-    if connections.is_empty() {
-        return html! {};
-    }
+    let table = Table::new(texts, "connections-title", ("overview-nothing", "sekisho mcp inspect NAME"));
     html! {
-        section {
-            h2 #connections { (texts.get("connections-title")) }
-            div.scroll tabindex="0" role="region" aria-labelledby="connections" {
-                table.list.cards {
-                    thead { tr {
-                        th scope="col" { (texts.get("connection-host")) }
-                        th.number scope="col" { (texts.get("connection-allowed")) }
-                        th.number scope="col" { (texts.get("connection-refused")) }
-                        th.number scope="col" { (texts.get("connection-datagrams")) }
-                        th scope="col" { (texts.get("server-reason")) }
-                    } }
-                    tbody { @for connections in connections { (row(texts, connections)) } }
-                }
+        @if !connections.is_empty() {
+            section {
+                h2 #connections { (texts.get("connections-title")) }
+                (table.table(connections))
             }
-        }
-    }
-}
-
-fn row(texts: &Texts, connections: &HostConnections) -> Markup {
-    let HostConnections { host, allowed, refused, datagrams, reason } = connections;
-    html! {
-        tr {
-            th scope="row" { code { (format::text(host)) } }
-            td.number data-label=(texts.get("connection-allowed")) { (format::count(*allowed)) }
-            td.number data-label=(texts.get("connection-refused")) { (format::count(*refused)) }
-            td.number data-label=(texts.get("connection-datagrams")) { (format::count(*datagrams)) }
-            td data-label=(texts.get("server-reason")) { (format::text(reason.as_deref().unwrap_or("–"))) }
         }
     }
 }
@@ -54,7 +30,7 @@ mod tests {
         let reason = Some("`outbound.allow_networks: [\"10.0.0.1\"]` allows it".to_owned());
         let refused = HostConnections { host: "10.0.0.1".into(), refused: 3, reason, ..HostConnections::default() };
         let shown = section(&texts, &[refused]).into_string();
-        assert!(shown.contains("<code>10.0.0.1</code>") && shown.contains("outbound.allow_networks"), "{shown}");
+        assert!(shown.contains(">10.0.0.1</code>") && shown.contains("outbound.allow_networks"), "{shown}");
         assert_eq!(section(&texts, &[]).into_string(), "");
     }
 }
