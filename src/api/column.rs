@@ -62,7 +62,7 @@ pub struct Column {
     pub heading: Option<&'static str>,
     /// Whether it is the first column in the table of the console, with the link.
     pub leads: bool,
-    /// On the command line for an entry without a value.
+    /// On the command line for an entry without a value, or with an empty one.
     absent: &'static str,
     /// RFC 6901.
     pointer: &'static str,
@@ -111,7 +111,7 @@ impl Column {
     /// The value as a text of one line for the command line.
     pub fn words(&self, members: &Value) -> String {
         match (&*self.value(members), self.form) {
-            (Value::Null, _) => self.absent.to_owned(),
+            (value, _) if text(value).is_empty() => self.absent.to_owned(),
             (value, Form::Bytes) => format!("{} MiB", value.as_u64().unwrap_or_default() >> 20),
             (value, Form::Seconds | Form::Duration) => format!("{value} s"),
             (value, Form::Money) => format!("{} USD", text(value)),
@@ -140,7 +140,7 @@ mod tests {
     fn a_column_takes_its_value_from_a_member() {
         let members = json!({
             "roles": ["a", "b"], "caller": {"id": "ann"}, "bytes": 3 << 20, "ends": 4, "expires": null, "cost": "0.10",
-            "duration_us": 1_500_000,
+            "duration_us": 1_500_000, "argument": "",
         });
         for (column, words) in [
             (Column::new("roles", Form::Text), "a, b"),
@@ -152,6 +152,7 @@ mod tests {
             (Column::new("cost", Form::Money), "0.10 USD"),
             (Column::new("expires", Form::Moment), ""),
             (Column::new("tools", Form::Text).absent("all"), "all"),
+            (Column::new("argument", Form::Name).absent("any"), "any"),
         ] {
             assert_eq!(column.words(&members), words);
         }

@@ -42,6 +42,7 @@ use sekisho_gateway::Gateway;
 
 pub use self::admin::calls::CallBody;
 pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
+pub use self::admin::flow::{FlowDestinationBody, FlowQuestionBody};
 pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::mcp::not_added;
 pub use self::admin::openapi::not_registered;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -290,12 +291,18 @@ impl Flow {
         self.observed.report(self.mode(), tenant)
     }
 
-    /// The known destinations of a tenant.
+    /// The known destinations of a tenant, those that were used last first. `after`: when the last one of the page before
+    /// was used, and its key.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn known(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
-        self.history.list(tenant, max).await
+    pub async fn known(
+        &self,
+        tenant: &str,
+        after: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<KnownDestination>, StoreError> {
+        self.history.list(tenant, after, max).await
     }
 
     /// Removes destinations; returns how many.

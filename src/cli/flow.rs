@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
+use sekisho_api::{FlowDestinationBody, FlowQuestionBody};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum FlowCommand {
@@ -52,7 +53,7 @@ fn ask(remote: &Remote, command: &FlowCommand) -> Result<Value, Unanswered> {
     match command {
         FlowCommand::Show => remote.get_all(&["admin", "flow", "tools"], &[]).map(Value::from),
         FlowCommand::Report => remote.get(&["admin", "flow"], &[]),
-        FlowCommand::Destinations => remote.get(&["admin", "flow", "destinations"], &[]),
+        FlowCommand::Destinations => remote.get_all(&["admin", "flow", "destinations"], &[]).map(Value::from),
         FlowCommand::Forget(forget) => remote.send(Method::POST, &["admin", "flow", "forget"], Some(&forget.body())),
     }
 }
@@ -72,14 +73,11 @@ impl Forget {
 fn show(command: &FlowCommand, answer: &Value) -> Exit {
     match command {
         FlowCommand::Show => {
-            let rows = answer.as_array().into_iter().flatten().map(row_of_tool).collect();
+            let rows = present::entries(answer).iter().map(row_of_tool).collect();
             present::table(&["tool", "results", "secrets", "effect", "why"], rows);
         }
         FlowCommand::Report => report(answer),
-        FlowCommand::Destinations => {
-            let rows = answer["destinations"].as_array().into_iter().flatten().map(row_of_destination).collect();
-            present::table(&["tool", "argument", "caller", "first", "last", "expires"], rows);
-        }
+        FlowCommand::Destinations => present::list::<FlowDestinationBody>(present::entries(answer)),
         FlowCommand::Forget(_) => present::line(&format!("forgotten: {}", answer["forgotten"])),
     }
     Exit::Done
@@ -90,32 +88,15 @@ fn row_of_tool(tool: &Value) -> Vec<String> {
     vec![text(tool, "tool"), text(tool, "trust"), secrecy, text(tool, "sink"), texts(&tool["why"], " ")]
 }
 
-fn row_of_destination(known: &Value) -> Vec<String> {
-    let argument = match text(known, "argument") {
-        argument if argument.is_empty() => "(any call)".to_owned(),
-        argument => argument,
-    };
-    let tool = match text(known, "tool") {
-        tool if tool.is_empty() => "(any tool)".to_owned(),
-        tool => tool,
-    };
-    let moments = ["first_seen", "last_seen", "expires_at"].map(|name| text(known, name));
-    [vec![tool, argument, text(known, "caller")], moments.to_vec()].concat()
-}
-
 fn report(answer: &Value) {
     let (mode, since) = (text(answer, "mode"), text(answer, "since"));
     let (asked, calls) = (&answer["asked"], &answer["calls"]);
     present::info(&format!(
         "policy.flow: {mode}; since {since}: {asked} of {calls} calls with effects are in question"
     ));
-    let row = |question: &Value| {
-        let names = ["tenant", "tool", "argument", "state", "from", "last_call"].map(|name| text(question, name));
-        [vec![question["count"].to_string()], names.to_vec()].concat()
-    };
-    let rows: Vec<_> = answer["questions"].as_array().into_iter().flatten().map(row).collect();
-    if !rows.is_empty() {
-        present::table(&["count", "tenant", "tool", "argument", "state", "from", "last call"], rows);
+    let questions = present::entries(&answer["questions"]);
+    if !questions.is_empty() {
+        present::list::<FlowQuestionBody>(questions);
     }
 }
 

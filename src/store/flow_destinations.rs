@@ -25,6 +25,13 @@ pub struct FlowDestination {
     pub hash: String,
 }
 
+impl FlowDestination {
+    /// What it is named by within its tenant.
+    pub fn key(&self) -> String {
+        format!("{} {} {}", self.caller_key, self.tool, self.hash)
+    }
+}
+
 /// A destination as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFlowDestination {
@@ -36,6 +43,9 @@ pub struct StoredFlowDestination {
 
 /// Tenant, caller, tool, member, hash, and the three moments.
 type Row = (String, String, String, String, String, i64, i64, i64);
+
+/// As [`FlowDestination::key`].
+const KEY: &str = "(caller_key || ' ' || tool || ' ' || hash)";
 
 /// Known destinations: the table `flow_destinations`.
 #[derive(Debug, Clone)]
@@ -97,15 +107,25 @@ impl FlowDestinationStore {
         Ok(known.into_iter().map(|(hash,)| hash).collect())
     }
 
-    /// The destinations of a tenant, those that were used last first.
-    pub async fn of_tenant(&self, tenant: &str, max: usize) -> Result<Vec<StoredFlowDestination>, StoreError> {
+    /// The destinations of a tenant, those that were used last first. `after`: when the last one of the page before was
+    /// used, and its key.
+    pub async fn of_tenant(
+        &self,
+        tenant: &str,
+        after: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<StoredFlowDestination>, StoreError> {
+        let (last_seen, key) = after.map_or((i64::MAX, ""), |(moment, key)| (moment.as_microsecond(), key));
         let sql = format!(
             "SELECT tenant, caller_key, tool, member, hash, first_seen, last_seen, expires FROM flow_destinations
-             WHERE tenant = $1 AND expires > {} ORDER BY last_seen DESC, tool, hash LIMIT $2",
-            self.0.engine.now_expression()
+             WHERE tenant = $1 AND expires > {now} AND (last_seen < $2 OR (last_seen = $2 AND {KEY} > $3))
+             ORDER BY last_seen DESC, {KEY} LIMIT $4",
+            now = self.0.engine.now_expression()
         );
         let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(tenant)
+            .bind(last_seen)
+            .bind(key)
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .fetch_all(&self.0.pool)
             .await
@@ -173,7 +193,7 @@ mod tests {
     }
 
     async fn hashes(store: &Store, tenant: &str) -> Vec<String> {
-        let found = store.flow_destinations().of_tenant(tenant, 10).await.unwrap();
+        let found = store.flow_destinations().of_tenant(tenant, None, 10).await.unwrap();
         found.into_iter().map(|stored| stored.destination.hash).collect()
     }
 
@@ -197,6 +217,25 @@ mod tests {
         assert!(known.forget(&rows[0]).await.unwrap());
         assert!(!known.forget(&rows[0]).await.unwrap());
         assert_eq!(hashes(&store, "acme").await, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn pages_go_through_the_destinations_of_a_tenant_without_loss() {
+        let store = test_store().await;
+        let known = store.flow_destinations();
+        let rows = ["a", "b", "c", "d"].map(|hash| destination("acme", "", hash));
+        known.learn(&rows, DAY).await.unwrap();
+        store.change_rows("UPDATE flow_destinations SET last_seen = CASE hash WHEN 'd' THEN 6 ELSE 5 END").await;
+        let (mut read, mut after) = (Vec::new(), None::<StoredFlowDestination>);
+        loop {
+            let key = after.as_ref().map(|last| (last.last_seen, last.destination.key()));
+            let place = key.as_ref().map(|(moment, key)| (*moment, key.as_str()));
+            let page = known.of_tenant("acme", place, 1).await.unwrap();
+            let Some(last) = page.into_iter().next() else { break };
+            read.push(last.destination.hash.clone());
+            after = Some(last);
+        }
+        assert_eq!(read, ["d", "a", "b", "c"]);
     }
 
     #[tokio::test]

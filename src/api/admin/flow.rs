@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 
 use super::recorded;
 use crate::body::FromAdministrator;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
-use crate::list::{Page, PageQuery};
+use crate::list::{LatestFirst, Page, PageQuery, invalid_after};
 use crate::parameters::Parameters;
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -25,7 +26,7 @@ use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
-/// Maximum destinations of an answer.
+/// Maximum questions of an answer, and destinations of one that names no page.
 const MAX_SHOWN: usize = 500;
 
 /// The labels of one tool.
@@ -60,7 +61,7 @@ pub(crate) struct FlowReportBody {
 
 /// Equal questions.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FlowQuestionBody {
+pub struct FlowQuestionBody {
     tenant: String,
     tool: String,
     /// JSON Pointer; empty for the call as a whole.
@@ -75,16 +76,19 @@ pub(crate) struct FlowQuestionBody {
     last_call: String,
 }
 
-/// The destinations that are known.
+/// The destinations that are known, those that were used last first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FlowDestinationList {
-    /// Those that were used last first; 500 at most.
+    #[serde(flatten)]
+    page: Page<FlowDestinationBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3. 500 where no page is asked for.
+    #[schema(deprecated)]
     destinations: Vec<FlowDestinationBody>,
 }
 
 /// A destination that is known. It is stored as a hash.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FlowDestinationBody {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FlowDestinationBody {
     /// Empty for a host: it is known for all tools.
     tool: String,
     /// The argument that named it; empty for a call of the tool itself.
@@ -95,6 +99,34 @@ pub(crate) struct FlowDestinationBody {
     first_seen: String,
     last_seen: String,
     expires_at: String,
+}
+
+impl Listed for FlowQuestionBody {
+    const NAME: &'static str = "questions";
+    const ROUTE: &'static str = "/admin/flow";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("count", Form::Count).headed("count"),
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("tool", Form::Name).headed("tool"),
+        Column::new("argument", Form::Name).headed("argument"),
+        Column::new("state", Form::Text).headed("state"),
+        Column::new("from", Form::Name).headed("from"),
+        Column::new("last_call", Form::Name).headed("last call"),
+    ];
+}
+
+impl Listed for FlowDestinationBody {
+    const NAME: &'static str = "destinations";
+    const ROUTE: &'static str = "/admin/flow/destinations";
+    const NONE: &'static str = "no destinations: one is known once a call that went there has ended well";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("tool", Form::Name).headed("tool").absent("(any tool)"),
+        Column::new("argument", Form::Name).headed("argument").absent("(any call)"),
+        Column::new("caller", Form::Name).headed("caller"),
+        Column::new("first_seen", Form::Moment).headed("first"),
+        Column::new("last_seen", Form::Moment).headed("last"),
+        Column::new("expires_at", Form::Moment).headed("expires"),
+    ];
 }
 
 /// Which destinations are forgotten: those for which all members hold that are set, of which one must be.
@@ -148,17 +180,37 @@ pub(crate) async fn report(meta: RequestMeta, State(gateway): State<Arc<Gateway>
     Ok(reply::json(StatusCode::OK, &FlowReportBody::of(gateway.pipeline.flow.report(tenant))))
 }
 
-/// The destinations that are known for callers of the administrator's tenant.
-#[utoipa::path(get, path = "/admin/flow/destinations", operation_id = "listFlowDestinations", tag = "operation",
+/// The destinations that are known for callers of the administrator's tenant, those that were used last first.
+#[utoipa::path(get, path = "/admin/flow/destinations", operation_id = "listFlowDestinations", tag = "operation", params(PageQuery),
     responses((status = 200, body = FlowDestinationList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn destinations(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
     meta.caller.require_administrator()?;
-    let known = gateway.pipeline.flow.known(&meta.caller.tenant, MAX_SHOWN).await.map_err(CallError::from)?;
-    let destinations = known.into_iter().map(FlowDestinationBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &FlowDestinationList { destinations }))
+    let limit = query.limit()?;
+    let after = query.after::<LatestFirst>()?.map(read_place).transpose()?;
+    let after = after.as_ref().map(|(last_seen, key)| (*last_seen, key.as_str()));
+    let names_page = query.limit.is_some() || query.after.is_some();
+    let shown = if names_page { limit } else { MAX_SHOWN };
+    // One destination more than is shown says whether there is a next page.
+    let known = gateway.pipeline.flow.known(&meta.caller.tenant, after, shown + 1).await.map_err(CallError::from)?;
+    let destinations = known.iter().take(shown).cloned().map(FlowDestinationBody::from).collect();
+    let page = Page::from_read(known, limit, |last| place(last).to_string()).map(FlowDestinationBody::from);
+    Ok(reply::json(StatusCode::OK, &FlowDestinationList { page, destinations }))
+}
+
+fn place(known: &KnownDestination) -> LatestFirst {
+    LatestFirst::new(known.last_seen, hex::encode(&known.key))
+}
+
+/// # Errors
+/// `invalid_request`: it is no place of the list.
+fn read_place(place: LatestFirst) -> Result<(Timestamp, String), CallError> {
+    let key = hex::decode(place.key).ok().and_then(|key| String::from_utf8(key).ok());
+    let key = key.filter(|key| !key.contains('\0')).ok_or_else(invalid_after)?;
+    Ok((place.created.0, key))
 }
 
 /// Forgets destinations: calls that go there are asked about again.
@@ -207,7 +259,7 @@ impl From<ReportedQuestion> for FlowQuestionBody {
 
 impl From<KnownDestination> for FlowDestinationBody {
     fn from(known: KnownDestination) -> Self {
-        let KnownDestination { tool, member, caller, first_seen, last_seen, expires } = known;
+        let KnownDestination { key: _, tool, member, caller, first_seen, last_seen, expires } = known;
         let [first_seen, last_seen, expires_at] = [first_seen, last_seen, expires].map(|moment| moment.to_string());
         Self { tool, argument: member, caller, first_seen, last_seen, expires_at }
     }

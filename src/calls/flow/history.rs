@@ -81,6 +81,8 @@ struct Cached {
 /// A destination that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownDestination {
+    /// Within its tenant; without the destination itself.
+    pub key: String,
     /// Empty for a host: it is known for all tools.
     pub tool: String,
     /// The argument that named it; empty for a call of the tool itself.
@@ -273,15 +275,20 @@ impl History {
         }
     }
 
-    pub(super) async fn list(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
+    pub(super) async fn list(
+        &self,
+        tenant: &str,
+        after: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<KnownDestination>, StoreError> {
         self.write().await;
-        Ok(self.store.of_tenant(tenant, max).await?.into_iter().map(KnownDestination::from).collect())
+        Ok(self.store.of_tenant(tenant, after, max).await?.into_iter().map(KnownDestination::from).collect())
     }
 
     pub(super) async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
         self.write().await;
         let mut forgotten = 0;
-        for stored in self.store.of_tenant(tenant, MAX_FORGOTTEN).await? {
+        for stored in self.store.of_tenant(tenant, None, MAX_FORGOTTEN).await? {
             if forget.is_about(&stored) && self.store.forget(&stored.destination).await? {
                 forgotten += 1;
             }
@@ -332,9 +339,10 @@ fn hashes_of(text: &str, stored: &FlowDestination) -> HashSet<String> {
 impl From<StoredFlowDestination> for KnownDestination {
     fn from(stored: StoredFlowDestination) -> Self {
         let StoredFlowDestination { destination, first_seen, last_seen, expires } = stored;
+        let key = destination.key();
         let FlowDestination { tenant: _, caller_key, tool, member, hash: _ } = destination;
         let caller = (!caller_key.is_empty()).then(|| Caller::parts_of_key(&caller_key).1.to_owned());
-        Self { tool, member, caller, first_seen, last_seen, expires }
+        Self { key, tool, member, caller, first_seen, last_seen, expires }
     }
 }
 

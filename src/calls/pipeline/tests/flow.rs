@@ -126,7 +126,7 @@ async fn a_destination_is_learnt_from_undisputed_calls_and_from_no_call_that_was
     said(&checkpoint, "later", &format!("Send it to {BOB} or {EVE}."), "Handle my mail.");
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), BOB).await), None, "known");
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), EVE).await), Some(ErrorCode::ApprovalRequired));
-    let known = checkpoint.pipeline.flow.known("acme", 10).await.unwrap();
+    let known = checkpoint.pipeline.flow.known("acme", None, 10).await.unwrap();
     assert!(known.iter().any(|known| known.tool == "scripted" && known.member == "/to"), "{known:?}");
     let stranger = Arc::new(Caller::new("eva", "globex", Vec::new()));
     let text = format!("Send it to {BOB}.");
@@ -168,7 +168,7 @@ async fn where_it_is_observed_the_call_runs_and_the_question_is_recorded() {
     assert_eq!((report.calls, report.asked, report.questions[0].count), (4, 2, 2), "{report:?}");
     assert_eq!(report.questions[0].from.as_deref(), Some("get_text"));
     assert!(checkpoint.pipeline.flow.report(Some("globex")).questions.is_empty());
-    assert!(checkpoint.pipeline.flow.known("acme", 10).await.unwrap().is_empty(), "nothing is learnt from them");
+    assert!(checkpoint.pipeline.flow.known("acme", None, 10).await.unwrap().is_empty(), "nothing is learnt from them");
     let metrics = checkpoint.pipeline.settlement.metrics.render();
     assert!(metrics.contains(r#"test_flow_calls_total{judgement="asked",mode="observe"} 4"#), "{metrics}");
 }
@@ -181,7 +181,7 @@ async fn where_it_is_off_no_session_is_kept() {
     assert_eq!((code(&sent), checkpoint.pipeline.flow.sessions()), (None, 0));
     assert!(serde_json::to_value(&sent.reply.receipt).unwrap().get("flow").is_none());
     assert_eq!(checkpoint.pipeline.flow.report(None).calls, 0);
-    assert!(checkpoint.pipeline.flow.known("acme", 10).await.unwrap().is_empty());
+    assert!(checkpoint.pipeline.flow.known("acme", None, 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
