@@ -15,7 +15,7 @@ use super::acts::Act;
 use super::address::encoded;
 use super::chat;
 use super::conversations::{self, path_of, title_of};
-use super::export::Format;
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
@@ -67,7 +67,7 @@ pub(super) async fn page(
     Address(wanted): Address<Wanted>,
 ) -> Response {
     match read(&console, &visit, &id, &wanted).await {
-        Ok(shown) if wanted.format != Format::Html => runs::rows(&shown.runs).respond(wanted.format),
+        Ok(shown) if wanted.format != Format::Html => export::listed(&shown.runs.items, wanted.format),
         shown => visit.answer(shown.map(|shown| show(&console, &visit, &wanted, &shown))),
     }
 }

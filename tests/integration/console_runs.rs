@@ -89,7 +89,7 @@ async fn a_call_that_may_have_happened_is_decided_on_the_page_of_its_conversatio
             // It takes a minute again.
             submitted(&ann, &path, &[("act", "cancel"), ("run", &run)]).await;
         }
-        let end = if decision == "skip" { "Done." } else { "2</td><td><span class=\"tag\">– cancelled" };
+        let end = if decision == "skip" { "Done." } else { "2</th><td><span class=\"tag\">– cancelled" };
         let page = page_with(&ann, &path, end).await;
         assert!(!page.contains("This run waits for your decision"), "{page}");
     }
@@ -110,11 +110,15 @@ async fn the_runs_of_a_conversation_have_pages_and_are_a_file() {
     let page = ann.page(&path).await;
     let older = format!("{path}?runs_before=2");
     assert!(
-        page.contains(&format!("href=\"{older}#runs\"")) && !page.contains("<td class=\"number\">1</td>"),
+        page.contains(&format!("href=\"{older}#runs\"")) && !page.contains("<th class=\"number\" scope=\"row\">1</th>"),
         "{page}"
     );
     let page = ann.page(&older).await;
-    assert!(page.contains("<td class=\"number\">1</td>") && !page.contains("<td class=\"number\">2</td>"), "{page}");
+    assert!(
+        page.contains("<th class=\"number\" scope=\"row\">1</th>")
+            && !page.contains("<th class=\"number\" scope=\"row\">2</th>"),
+        "{page}"
+    );
     let csv = ann.page(&format!("{path}?format=csv")).await;
     assert!(csv.starts_with("number,status,code,agent,begun_at,ended_at\r\n21,") && csv.lines().count() == 21, "{csv}");
     let rest = ann.page(&format!("{older}&format=csv")).await;

@@ -125,6 +125,19 @@ pub struct RunBody {
     pub usage: Option<Value>,
 }
 
+impl Listed for RunBody {
+    const NAME: &'static str = "runs";
+    const ROUTE: &'static str = "/api/conversations/{id}/runs";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("number", Form::Count).titled("run-number"),
+        Column::new("status", Form::Text).titled("call-outcome"),
+        Column::new("code", Form::Name).at("/error/code"),
+        Column::new("agent", Form::Name).titled("agent-name"),
+        Column::new("begun_at", Form::Moment).titled("run-begun"),
+        Column::new("ended_at", Form::Moment).titled("run-ended"),
+    ];
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = ConversationRunError)]
 pub struct RunErrorBody {

@@ -1,14 +1,13 @@
 //! The runs of a conversation: ended runs, the run that is on, and the call about which that run waits for a decision.
 
 use maud::{Markup, html};
-use serde_json::json;
 
 use crate::Console;
 use crate::address::encoded;
 use crate::chat::pretty;
-use crate::export::{self, Rows};
+use crate::export;
 use crate::format;
-use crate::list;
+use crate::list::{self, Table};
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use sekisho_agent::conversation::UnknownCall;
@@ -40,18 +39,6 @@ pub(super) async fn fetch(
 pub(super) async fn waits_for(console: &Console, visit: &Visit, run: &str) -> Result<Option<UnknownCall>, CallError> {
     let run: RunBody = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
     Ok(run.waits_for)
-}
-
-pub(super) fn rows(page: &Page<RunBody>) -> Rows<'static, 6> {
-    let row = |run: &RunBody| {
-        let error = run.error.as_ref().map(|error| error.code.as_str());
-        [json!(run.number), json!(run.status), json!(error), json!(run.agent), json!(run.begun_at), json!(run.ended_at)]
-    };
-    Rows {
-        name: "runs",
-        columns: ["number", "status", "code", "agent", "begun_at", "ended_at"],
-        rows: page.items.iter().map(row).collect(),
-    }
 }
 
 /// A run that is on, and grows with the script.
@@ -108,30 +95,15 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<
         Some(before) => format!("{path}?runs_before={before}"),
         None => path.to_owned(),
     };
+    let shown = Table {
+        cell: |texts, run: &RunBody, column| (column.name == "status").then(|| outcome(texts, run)),
+        ..Table::new(texts, "runs-title", ("overview-nothing", "POST /api/conversations/{id}/execute"))
+    };
     html! {
         @if !page.items.is_empty() {
             section aria-labelledby="runs" {
                 h2 #runs { (texts.get("runs-title")) }
-                div.scroll tabindex="0" role="group" aria-labelledby="runs" {
-                    table.list {
-                        thead { tr {
-                            th.number scope="col" { (texts.get("run-number")) }
-                            th scope="col" { (texts.get("call-outcome")) }
-                            th scope="col" { (texts.get("agent-name")) }
-                            th scope="col" { (texts.get("run-begun")) }
-                            th scope="col" { (texts.get("run-ended")) }
-                        } }
-                        tbody { @for run in &page.items {
-                            tr {
-                                td.number { (run.number) }
-                                td { (outcome(texts, run)) }
-                                td { code { (run.agent) } }
-                                td { (format::moment(texts, &run.begun_at)) }
-                                td { @if let Some(ended) = &run.ended_at { (format::moment(texts, ended)) } }
-                            }
-                        } }
-                    }
-                }
+                (shown.table(&page.items))
                 (export::links(texts, &address(before.map(|before| before.to_string()).as_deref())))
                 @if let Some(next) = &page.next { (list::older(texts, &format!("{}#runs", address(Some(next))))) }
             }
