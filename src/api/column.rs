@@ -66,16 +66,23 @@ pub struct Column {
     absent: &'static str,
     /// RFC 6901.
     pointer: &'static str,
+    /// Of the limit of the value; empty where that is not shown.
+    limit: &'static str,
 }
 
 impl Column {
     pub const fn new(name: &'static str, form: Form) -> Self {
-        Self { name, form, title: None, heading: None, leads: false, absent: "", pointer: "" }
+        Self { name, form, title: None, heading: None, leads: false, absent: "", pointer: "", limit: "" }
     }
 
     /// The same, of the member of entries that a JSON pointer names.
     pub const fn at(self, pointer: &'static str) -> Self {
         Self { pointer, ..self }
+    }
+
+    /// The same, with the limit of the value, at a JSON pointer, beside it in tables.
+    pub const fn out_of(self, limit: &'static str) -> Self {
+        Self { limit, ..self }
     }
 
     /// The same, in the table of the console.
@@ -108,14 +115,27 @@ impl Column {
         }
     }
 
+    /// The limit of the value, where an entry with these members has one.
+    pub fn limit<'a>(&self, members: &'a Value) -> Option<&'a Value> {
+        members.pointer(self.limit).filter(|limit| !self.limit.is_empty() && !limit.is_null())
+    }
+
     /// The value as a text of one line for the command line.
     pub fn words(&self, members: &Value) -> String {
-        match (&*self.value(members), self.form) {
-            (value, _) if text(value).is_empty() => self.absent.to_owned(),
-            (value, Form::Bytes) => format!("{} MiB", value.as_u64().unwrap_or_default() >> 20),
-            (value, Form::Seconds | Form::Duration) => format!("{value} s"),
-            (value, Form::Money) => format!("{} USD", text(value)),
-            (value, _) => text(value),
+        let value = self.value(members);
+        match self.limit(members) {
+            Some(limit) => format!("{} of {}", self.words_of(&value), self.words_of(limit)),
+            None => self.words_of(&value),
+        }
+    }
+
+    fn words_of(&self, value: &Value) -> String {
+        match self.form {
+            _ if text(value).is_empty() => self.absent.to_owned(),
+            Form::Bytes => format!("{} MiB", value.as_u64().unwrap_or_default() >> 20),
+            Form::Seconds | Form::Duration => format!("{value} s"),
+            Form::Money => format!("{} USD", text(value)),
+            _ => text(value),
         }
     }
 }
@@ -150,6 +170,8 @@ mod tests {
             (Column::new("roles", Form::Entries), "2"),
             (Column::new("duration_seconds", Form::Duration).at("/duration_us"), "1.5 s"),
             (Column::new("cost", Form::Money), "0.10 USD"),
+            (Column::new("ends", Form::Count).out_of("/bytes"), "4 of 3145728"),
+            (Column::new("ends", Form::Count).out_of("/expires"), "4"),
             (Column::new("expires", Form::Moment), ""),
             (Column::new("tools", Form::Text).absent("all"), "all"),
             (Column::new("argument", Form::Name).absent("any"), "any"),

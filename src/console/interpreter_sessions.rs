@@ -12,7 +12,7 @@ use super::acts::Act;
 use super::address::{encoded, with_query};
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::{self, Page, Table};
+use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
@@ -49,7 +49,6 @@ pub(super) fn path_of(session: &str) -> String {
 
 fn show(visit: &Visit, wanted: &Wanted, sessions: &[SessionInfo]) -> Markup {
     let texts = visit.texts();
-    let page = Page::of(sessions, wanted.page);
     let used = sessions.iter().filter(|session| session.is_used).count();
     let title = texts.get("nav-sessions");
     let state = texts.with("sessions-state", [("count", sessions.len().into()), ("used", used.into())]);
@@ -59,11 +58,8 @@ fn show(visit: &Visit, wanted: &Wanted, sessions: &[SessionInfo]) -> Markup {
         cell,
         ..Table::new(&texts, "nav-sessions", ("sessions-none", "sekisho sessions"))
     };
-    let shown = html! {
-        (table.show(page.entries))
-        (page.links(&texts, |page| with_query(PATH, [("page", &*page.to_string())])))
-        @if !sessions.is_empty() { (export::links(&texts, PATH)) }
-    };
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
+    let shown = table.show_part(sessions, wanted.page, address, PATH);
     frame::page(visit, Some(Section::Sessions), &head, &shown)
 }
 

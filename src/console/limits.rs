@@ -1,25 +1,24 @@
 //! The rest of the rules, the rate limits and today's budgets, by tool, caller and tenant.
 
-mod rules;
-
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::{self, Page};
+use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, chart, error_page, format};
+use sekisho_api::column::Column;
+use sekisho_api::{BudgetBody, LevelBody, RuleBody};
 use sekisho_config::{LimitsConfig, RuleSubject};
-use sekisho_gateway::{Level, LevelFilter, RuleLevel};
+use sekisho_gateway::{LevelFilter, RuleLevel};
 use sekisho_observe::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";
@@ -38,13 +37,13 @@ pub(super) struct Wanted {
     /// The page of the rules.
     rules: usize,
     /// Which table is wanted as a file.
-    table: Table,
+    table: File,
     format: Format,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Table {
+enum File {
     #[default]
     Rates,
     Budgets,
@@ -53,9 +52,9 @@ enum Table {
 
 /// The data of the page.
 struct Found {
-    rules: Vec<RuleLevel>,
-    levels: Vec<Level>,
-    budgets: Vec<DayBudget>,
+    rules: Vec<RuleBody>,
+    levels: Vec<LevelBody>,
+    budgets: Vec<BudgetBody>,
 }
 
 /// `GET /console/limits`.
@@ -68,52 +67,40 @@ pub(super) async fn page(
         return error_page::of_visit(&visit, &error);
     }
     let (gateway, caller) = (&console.gateway, &visit.caller);
+    let status = gateway.status();
+    let rules = status.rule_levels(caller).into_iter().filter(|level| wanted.admits_rule(level));
+    let budgets = status.budgets(caller).into_iter().filter(|day| wanted.admits(day));
     let found = Found {
-        rules: gateway.status().rule_levels(caller).into_iter().filter(|level| wanted.admits_rule(level)).collect(),
-        levels: gateway.status().levels(caller, &wanted.filter()),
-        budgets: gateway.status().budgets(caller).into_iter().filter(|day| wanted.admits(day)).collect(),
+        rules: rules.map(RuleBody::from).collect(),
+        levels: status.levels(caller, &wanted.filter()).into_iter().map(LevelBody::from).collect(),
+        budgets: budgets.map(BudgetBody::from).collect(),
     };
     match (wanted.format, wanted.table) {
         (Format::Html, _) => visit.answer(Ok(show(&console, &visit, &wanted, &found))),
-        (format, Table::Rates) => rate_rows(&found.levels).respond(format),
-        (format, Table::Budgets) => budget_rows(&found.budgets).respond(format),
-        (format, Table::Rules) => rules::rows(&found.rules).respond(format),
+        (format, File::Rates) => export::listed(&found.levels, format),
+        (format, File::Budgets) => export::listed(&found.budgets, format),
+        (format, File::Rules) => export::listed(&found.rules, format),
     }
-}
-
-fn rate_rows(levels: &[Level]) -> Rows<'static, 6> {
-    let row = |level: &Level| {
-        let Level { tenant, caller, tool, state } = level;
-        [
-            json!(tenant),
-            json!(caller),
-            json!(tool),
-            json!(state.remaining),
-            json!(state.limit),
-            json!(state.reset_seconds),
-        ]
-    };
-    let columns = ["tenant", "caller", "tool", "left", "limit", "full_in_seconds"];
-    Rows { name: "rate-limits", columns, rows: levels.iter().map(row).collect() }
-}
-
-fn budget_rows(budgets: &[DayBudget]) -> Rows<'static, 7> {
-    let row = |budget: &DayBudget| {
-        let DayBudget { tenant, caller, spent, held, limit, tokens, token_limit } = budget;
-        [json!(tenant), json!(caller), json!(spent), json!(held), json!(limit), json!(tokens), json!(token_limit)]
-    };
-    let columns = ["tenant", "caller", "spent_usd", "held_usd", "limit_usd", "tokens", "token_limit"];
-    Rows { name: "budgets", columns, rows: budgets.iter().map(row).collect() }
 }
 
 fn show(console: &Console, visit: &Visit, wanted: &Wanted, Found { rules, levels, budgets }: &Found) -> Markup {
     let texts = visit.texts();
-    let used_up = levels.iter().filter(|level| level.state.remaining == 0).count();
-    let (rates, days) = (Page::of(levels, wanted.page), Page::of(budgets, wanted.budgets));
-    let shown_rules = Page::of(rules, wanted.rules);
+    let used_up = levels.iter().filter(|level| level.remaining == 0).count();
     let title = texts.get("nav-limits");
     let state = texts.with("limits-state", [("count", levels.len().into()), ("empty", used_up.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    let meter = |level: &LevelBody| html! { div.bar { (chart::meter(&texts.get("limits-used"), used(level))) } };
+    let rule_table =
+        Table { cell: rule_cell, ..Table::new(&texts, "limits-rules", ("overview-nothing", "GET /limits")) };
+    let rate_table = Table {
+        cell: rate_cell,
+        action: Some(("limits-used", &meter)),
+        ..Table::new(&texts, "limits-rates", ("limits-full", "GET /limits"))
+    };
+    let budget_table = Table {
+        cell: budget_cell,
+        ..Table::new(&texts, "overview-budgets", ("overview-nothing", "GET /admin/limits"))
+    };
     frame::page(
         visit,
         Some(Section::Limits),
@@ -123,28 +110,16 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, Found { rules, levels
             @if !rules.is_empty() {
                 section {
                     h2 { (texts.get("limits-rules")) }
-                    (rules::table(&texts, shown_rules.entries))
-                    (shown_rules.links(&texts, |page| Wanted { rules: page, ..wanted.clone() }.address("")))
-                    (export::links(&texts, &wanted.first("rules")))
+                    (rule_table.show_part(rules, wanted.rules, |rules| Wanted { rules, ..wanted.clone() }.address(""), &wanted.first("rules")))
                 }
             }
             section {
                 h2 { (texts.get("limits-rates")) }
-                @if levels.is_empty() { div.empty { p { (texts.get("limits-full")) } } }
-                @else {
-                    (rate_table(&texts, rates.entries))
-                    (rates.links(&texts, |page| Wanted { page, ..wanted.clone() }.address("")))
-                    (export::links(&texts, &wanted.first("rates")))
-                }
+                (rate_table.show_part(levels, wanted.page, |page| Wanted { page, ..wanted.clone() }.address(""), &wanted.first("rates")))
             }
             section {
                 h2 { (texts.get("overview-budgets")) }
-                @if budgets.is_empty() { p.quiet { (texts.get("overview-nothing")) } }
-                @else {
-                    (budget_table(&texts, days.entries))
-                    (days.links(&texts, |page| Wanted { budgets: page, ..wanted.clone() }.address("")))
-                    (export::links(&texts, &wanted.first("budgets")))
-                }
+                (budget_table.show_part(budgets, wanted.budgets, |budgets| Wanted { budgets, ..wanted.clone() }.address(""), &wanted.first("budgets")))
             }
             section aria-labelledby="general" {
                 h2 #general { (texts.get("limits-general")) }
@@ -210,62 +185,47 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     }
 }
 
-fn rate_table(texts: &Texts, levels: &[Level]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("limits-rates")) {
-            table.list {
-                thead { tr {
-                    th scope="col" { (texts.get("tool-name")) }
-                    th scope="col" { (texts.get("call-caller")) }
-                    th.number scope="col" { (texts.get("limits-left")) }
-                    th scope="col" { (texts.get("limits-used")) }
-                    th.number scope="col" { (texts.get("limits-full-in")) }
-                } }
-                tbody { @for level in levels { tr {
-                    td { @match &level.tool { Some(tool) => (format::name(tool)), None => (texts.get("limits-all-tools")) } }
-                    td {
-                        @match &level.caller { Some(caller) => (format::name(caller)), None => (texts.get("limits-all-callers")) }
-                        " " span.quiet { (format::text(&level.tenant)) }
-                    }
-                    td.number { (format::count(level.state.remaining.into())) " / " (format::count(level.state.limit.into())) }
-                    td.bar { (chart::meter(&texts.get("limits-used"), used(level))) }
-                    td.number { (format::duration(std::time::Duration::from_secs(level.state.reset_seconds))) }
-                } } }
-            }
+fn rule_cell(texts: &Texts, rule: &RuleBody, column: &Column) -> Option<Markup> {
+    (column.name == "per").then(|| {
+        html! {
+            (texts.get(per_text(rule.per))) " " (format::name(&rule.subject))
+            @if let Some(tenant) = &rule.tenant { " " span.quiet { (format::text(tenant)) } }
         }
+    })
+}
+
+/// The id of the text for whose calls are counted together.
+fn per_text(per: RuleSubject) -> &'static str {
+    match per {
+        RuleSubject::Key => "limits-per-key",
+        RuleSubject::Caller => "call-caller",
+        RuleSubject::Tenant => "call-tenant",
+        RuleSubject::Tool => "tool-name",
+        RuleSubject::Role => "limits-per-role",
     }
 }
 
-fn used(level: &Level) -> f64 {
-    1.0 - f64::from(level.state.remaining) / f64::from(level.state.limit.max(1))
+fn rate_cell(texts: &Texts, level: &LevelBody, column: &Column) -> Option<Markup> {
+    match column.name {
+        "caller" => Some(caller_of(texts, level.caller.as_deref(), &level.tenant)),
+        "tool" if level.tool.is_none() => Some(html! { (texts.get("limits-all-tools")) }),
+        _ => None,
+    }
 }
 
-fn budget_table(texts: &Texts, budgets: &[DayBudget]) -> Markup {
+fn budget_cell(texts: &Texts, budget: &BudgetBody, column: &Column) -> Option<Markup> {
+    (column.name == "caller").then(|| caller_of(texts, budget.caller.as_deref(), &budget.tenant))
+}
+
+fn caller_of(texts: &Texts, caller: Option<&str>, tenant: &str) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("overview-budgets")) {
-            table.list {
-                thead { tr {
-                    th scope="col" { (texts.get("call-caller")) }
-                    th.number scope="col" { (texts.get("figure-spent")) }
-                    th.number scope="col" { (texts.get("limits-held")) }
-                    th.number scope="col" { (texts.get("limits-limit")) }
-                    th.number scope="col" { (texts.get("call-tokens")) }
-                    th.number scope="col" { (texts.get("limits-limit")) }
-                } }
-                tbody { @for budget in budgets { tr {
-                    td {
-                        @match &budget.caller { Some(caller) => (format::name(caller)), None => (texts.get("limits-all-callers")) }
-                        " " span.quiet { (format::text(&budget.tenant)) }
-                    }
-                    td.number { (format::money(budget.spent)) }
-                    td.number { (format::money(budget.held)) }
-                    td.number { (budget.limit.map_or_else(|| "–".to_owned(), format::money)) }
-                    td.number { (format::count(budget.tokens)) }
-                    td.number { (budget.token_limit.map_or_else(|| "–".to_owned(), format::count)) }
-                } } }
-            }
-        }
+        @match caller { Some(caller) => (format::name(caller)), None => (texts.get("limits-all-callers")) }
+        " " span.quiet { (format::text(tenant)) }
     }
+}
+
+fn used(level: &LevelBody) -> f64 {
+    1.0 - f64::from(level.remaining) / f64::from(level.limit.max(1))
 }
 
 fn general(texts: &Texts, limits: &LimitsConfig, running: usize) -> Markup {

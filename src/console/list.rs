@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::acts::Act;
 use super::address::with_query;
@@ -126,6 +127,17 @@ impl<T: Listed> Table<'_, T> {
         }
     }
 
+    /// Page `at` of all entries, the links to the other pages, and those to the files. `address` gives the address of a
+    /// page.
+    pub(super) fn show_part(&self, all: &[T], at: usize, address: impl Fn(usize) -> String, files: &str) -> Markup {
+        let page = Page::of(all, at);
+        html! {
+            (self.show(page.entries))
+            (page.links(self.texts, address))
+            @if !all.is_empty() { (export::links(self.texts, files)) }
+        }
+    }
+
     /// The table, also without an entry.
     pub(super) fn table(&self, entries: &[T]) -> Markup {
         let (texts, columns) = (self.texts, self.columns());
@@ -191,19 +203,26 @@ fn class_of(form: Form) -> Option<&'static str> {
     }
 }
 
-/// The value of a column in its form.
-fn value_in(texts: &Texts, column: &Column, members: &serde_json::Value) -> Markup {
-    let value = column.value(members);
-    let (text, number) = (column::text(&value), value.as_u64().unwrap_or_default());
-    match column.form {
+/// The value of a column in its form, with its limit.
+fn value_in(texts: &Texts, column: &Column, members: &Value) -> Markup {
+    let value = written(texts, column.form, &column.value(members));
+    match column.limit(members) {
+        Some(limit) => html! { (value) " / " (written(texts, column.form, limit)) },
+        None => value,
+    }
+}
+
+fn written(texts: &Texts, form: Form, value: &Value) -> Markup {
+    let (text, number) = (column::text(value), value.as_u64().unwrap_or_default());
+    match form {
         form if form.is_measured() && text.is_empty() => html! { "–" },
         Form::Moment => format::moment(texts, &text),
         Form::Name => format::name(&text),
         Form::Text => html! { (format::text(&text)) },
         Form::Line => html! { (format::first_line(&text)) },
-        Form::Count | Form::Entries | Form::Seconds => html! { (format::count(number)) },
+        Form::Count | Form::Entries => html! { (format::count(number)) },
         Form::Bytes => html! { (format::count(number >> 10)) " KiB" },
-        Form::Duration => html! { (format::duration(seconds(value.as_f64()))) },
+        Form::Seconds | Form::Duration => html! { (format::duration(seconds(value.as_f64()))) },
         Form::Money => html! { (text.parse::<Decimal>().map_or_else(|_| text.clone(), format::money)) },
     }
 }

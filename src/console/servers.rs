@@ -17,7 +17,7 @@ use super::acts::Act;
 use super::address::with_query;
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::{Page, Table};
+use super::list::Table;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
@@ -69,7 +69,6 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[ServerBody]) -> Markup {
         }
     });
     let head = Head { state: Some(html! { (state) }), action, ..Head::new(&title) };
-    let shown = Page::of(sources, wanted.page);
     let table = Table {
         link: Some(|server: &ServerBody| path_of(server.kind, &server.name)),
         cell,
@@ -82,9 +81,7 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[ServerBody]) -> Markup {
         &head,
         &html! {
             @if wanted.done == "removed" { p.notice role="status" { "✓ " (texts.get("server-removed")) } }
-            (table.show(shown.entries))
-            (shown.links(&texts, address))
-            @if !sources.is_empty() { (export::links(&texts, &address(shown.at))) }
+            (table.show_part(sources, wanted.page, address, &address(wanted.page.max(1))))
         },
     )
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::overview::BudgetBody;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::parameters::Parameters;
 use crate::reply;
@@ -46,15 +47,15 @@ pub(super) struct LimitsBody {
 
 /// What is left of a rate limit.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LevelBody {
-    tenant: String,
+pub struct LevelBody {
+    pub tenant: String,
     /// Absent for all calls of the tenant.
-    caller: Option<String>,
+    pub caller: Option<String>,
     /// Absent for calls of all tools.
-    tool: Option<String>,
+    pub tool: Option<String>,
     /// Calls a minute.
-    limit: u32,
-    remaining: u32,
+    pub limit: u32,
+    pub remaining: u32,
     /// Seconds until it is full again.
     reset_seconds: u64,
 }
@@ -70,14 +71,14 @@ pub(super) struct LeftBody {
 
 /// What is left of a rule for one of those for whom it counts.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct RuleBody {
+pub struct RuleBody {
     rule: String,
-    per: RuleSubject,
+    pub per: RuleSubject,
     /// The key, caller, tenant, tool or role.
-    subject: String,
+    pub subject: String,
     /// Of a key or caller.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tenant: Option<String>,
+    pub tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<RateState>,
     /// Calls that run now at this replica.
@@ -85,10 +86,19 @@ pub(super) struct RuleBody {
     running: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_concurrent: Option<u32>,
-    /// Of today (UTC), what running calls hold excluded.
+    /// USD of today (UTC) as an exact decimal, what running calls hold excluded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cost_left: Option<Decimal>,
+    /// USD, as an exact decimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cost_per_day: Option<Decimal>,
+    /// `cost_left` as a number, which is rounded.
     #[serde(with = "rust_decimal::serde::float_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     cost_left_usd: Option<Decimal>,
+    /// `cost_per_day` as a number, which is rounded.
     #[serde(with = "rust_decimal::serde::float_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     cost_per_day_usd: Option<Decimal>,
@@ -96,6 +106,53 @@ pub(super) struct RuleBody {
     tokens_left: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens_per_day: Option<u64>,
+}
+
+impl Listed for LevelBody {
+    const NAME: &'static str = "rate-limits";
+    const ROUTE: &'static str = "/limits";
+    const NONE: &'static str =
+        "no limit is partly used now: a limit is listed from its first call until it has recovered";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("caller", Form::Name).titled("call-caller").headed("caller").absent("all callers"),
+        Column::new("tool", Form::Name).titled("tool-name").headed("tool").absent("all tools"),
+        Column::new("left", Form::Count).at("/remaining").out_of("/limit").titled("limits-left").headed("calls left"),
+        Column::new("limit", Form::Count),
+        Column::new("full_in_seconds", Form::Seconds).at("/reset_seconds").titled("limits-full-in").headed("full in"),
+    ];
+}
+
+impl Listed for RuleBody {
+    const NAME: &'static str = "limit-rules";
+    const ROUTE: &'static str = "/limits";
+    const NONE: &'static str = "no rules: `limits.rules` has none that counts for you";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("rule", Form::Name).titled("policies-rule").headed("rule"),
+        Column::new("per", Form::Text).titled("limits-per").headed("per"),
+        Column::new("subject", Form::Name).headed("who"),
+        Column::new("tenant", Form::Name).headed("tenant"),
+        Column::new("calls_left", Form::Count)
+            .at("/rate/remaining")
+            .out_of("/rate/limit")
+            .titled("limits-calls-left")
+            .headed("calls left"),
+        Column::new("rate", Form::Count).at("/rate/limit"),
+        Column::new("full_in_seconds", Form::Seconds).at("/rate/reset_seconds").titled("limits-full-in"),
+        Column::new("running", Form::Count).out_of("/max_concurrent").titled("limits-concurrent").headed("running"),
+        Column::new("max_concurrent", Form::Count),
+        Column::new("cost_left_usd", Form::Money)
+            .at("/cost_left")
+            .out_of("/cost_per_day")
+            .titled("limits-money-left")
+            .headed("left today"),
+        Column::new("cost_per_day_usd", Form::Money).at("/cost_per_day"),
+        Column::new("tokens_left", Form::Count)
+            .out_of("/tokens_per_day")
+            .titled("limits-tokens-left")
+            .headed("tokens left today"),
+        Column::new("tokens_per_day", Form::Count),
+    ];
 }
 
 /// What is left of rates and of the rules of `limits.rules`: of the caller's own; with a role of `console`, of the tenant; for
@@ -135,7 +192,7 @@ pub(crate) async fn show(
 impl From<RuleLevel> for RuleBody {
     fn from(level: RuleLevel) -> Self {
         let RuleLevel { rule, subject, tenant, rate, running, used } = level;
-        let cost_left = |most: Decimal| most.saturating_sub(used.cost_usd).max(Decimal::ZERO);
+        let cost_left = rule.cost_per_day.map(|most| most.saturating_sub(used.cost_usd).max(Decimal::ZERO).normalize());
         Self {
             per: rule.per,
             subject,
@@ -143,7 +200,9 @@ impl From<RuleLevel> for RuleBody {
             rate,
             running: rule.max_concurrent.map(|_| running),
             max_concurrent: rule.max_concurrent,
-            cost_left_usd: rule.cost_per_day.map(cost_left),
+            cost_left,
+            cost_per_day: rule.cost_per_day.map(|most| most.normalize()),
+            cost_left_usd: cost_left,
             cost_per_day_usd: rule.cost_per_day,
             tokens_left: rule.tokens_per_day.map(|most| most.saturating_sub(used.tokens)),
             tokens_per_day: rule.tokens_per_day,

@@ -12,6 +12,7 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::request::RequestMeta;
@@ -90,24 +91,48 @@ struct TimesBody {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct BudgetBody {
-    tenant: String,
+pub struct BudgetBody {
+    pub tenant: String,
     /// Absent for the tenant's own.
-    caller: Option<String>,
-    /// USD.
+    pub caller: Option<String>,
+    /// USD, as an exact decimal.
+    #[schema(value_type = String)]
+    spent: Decimal,
+    /// Reserved by calls that run: USD, as an exact decimal.
+    #[schema(value_type = String)]
+    held: Decimal,
+    /// USD, as an exact decimal.
+    #[schema(value_type = Option<String>)]
+    limit: Option<Decimal>,
+    /// `spent` as a number, which is rounded.
     #[serde(with = "rust_decimal::serde::float")]
     #[schema(value_type = f64)]
     spent_usd: Decimal,
-    /// Reserved by calls that run.
+    /// `held` as a number, which is rounded.
     #[serde(with = "rust_decimal::serde::float")]
     #[schema(value_type = f64)]
     held_usd: Decimal,
+    /// `limit` as a number, which is rounded.
     #[serde(with = "rust_decimal::serde::float_option")]
     #[schema(value_type = Option<f64>)]
     limit_usd: Option<Decimal>,
     /// Spent and reserved.
     tokens: u64,
     token_limit: Option<u64>,
+}
+
+impl Listed for BudgetBody {
+    const NAME: &'static str = "budgets";
+    const ROUTE: &'static str = "/admin/limits";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("tenant", Form::Name),
+        Column::new("caller", Form::Name).titled("call-caller"),
+        Column::new("spent_usd", Form::Money).at("/spent").titled("figure-spent"),
+        Column::new("held_usd", Form::Money).at("/held").titled("limits-held"),
+        Column::new("limit_usd", Form::Money).at("/limit").titled("limits-limit"),
+        Column::new("tokens", Form::Count).titled("call-tokens"),
+        Column::new("token_limit", Form::Count).titled("limits-limit"),
+    ];
 }
 
 /// What the gateway does and what is wrong with it: of the caller's own calls among the last 2000; with a role of
@@ -183,6 +208,17 @@ impl TimesBody {
 impl From<DayBudget> for BudgetBody {
     fn from(budget: DayBudget) -> Self {
         let DayBudget { tenant, caller, spent, held, limit, tokens, token_limit } = budget;
-        Self { tenant, caller, spent_usd: spent, held_usd: held, limit_usd: limit, tokens, token_limit }
+        Self {
+            tenant,
+            caller,
+            spent: spent.normalize(),
+            held: held.normalize(),
+            limit: limit.map(|limit| limit.normalize()),
+            spent_usd: spent,
+            held_usd: held,
+            limit_usd: limit,
+            tokens,
+            token_limit,
+        }
     }
 }
