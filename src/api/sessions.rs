@@ -33,7 +33,7 @@ impl Listed for SessionInfo {
         Column::new("is_used", Form::Text),
         Column::new("calls", Form::Count).titled("session-calls").headed("calls"),
         Column::new("memory_bytes", Form::Bytes).titled("session-memory").headed("memory"),
-        Column::new("began_at", Form::Moment),
+        Column::new("began_at", Form::Moment).at("/created_at"),
         Column::new("last_used_at", Form::Moment).titled("session-last-used").headed("last used"),
         Column::new("ends_in_seconds", Form::Seconds).titled("session-ends").headed("ends in"),
         Column::new("place", Form::Text).headed("place"),

@@ -41,9 +41,16 @@ pub struct SignInBody {
     pub tenant: String,
     /// What the caller has granted.
     pub scopes: Vec<String>,
-    pub signed_in_at: String,
+    /// RFC 3339.
+    pub created_at: String,
     /// When its tokens were renewed last.
-    pub renewed_at: String,
+    pub changed_at: String,
+    /// Deprecated name of `created_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
+    signed_in_at: String,
+    /// Deprecated name of `changed_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
+    renewed_at: String,
 }
 
 impl Listed for SignInBody {
@@ -56,8 +63,8 @@ impl Listed for SignInBody {
         Column::new("caller", Form::Name).titled("call-caller").headed("caller"),
         Column::new("tenant", Form::Name).headed("tenant"),
         Column::new("scopes", Form::Line).titled("sign-ins-scopes").headed("scopes"),
-        Column::new("signed_in_at", Form::Moment).titled("sign-ins-since").headed("signed in"),
-        Column::new("renewed_at", Form::Moment).titled("sign-ins-renewed"),
+        Column::new("signed_in_at", Form::Moment).at("/created_at").titled("sign-ins-since").headed("signed in"),
+        Column::new("renewed_at", Form::Moment).at("/changed_at").titled("sign-ins-renewed"),
     ];
 }
 
@@ -79,6 +86,8 @@ impl From<StoredUserToken> for SignInBody {
             caller: token.caller_id,
             tenant: token.tenant,
             scopes: token.scopes.split_whitespace().map(str::to_owned).collect(),
+            created_at: token.created.to_string(),
+            changed_at: token.changed.to_string(),
             signed_in_at: token.created.to_string(),
             renewed_at: token.changed.to_string(),
         }

@@ -96,7 +96,7 @@ fn facts(texts: &Texts, session: &SessionInfo) -> Markup {
         ("session-calls", format::count(session.calls)),
         ("session-memory", format!("{} KiB", format::count(session.memory_bytes >> 10))),
     ];
-    let moments = [("column-created", &session.began_at), ("session-last-used", &session.last_used_at)];
+    let moments = [("column-created", &session.created_at), ("session-last-used", &session.last_used_at)];
     html! {
         dl.facts {
             @for (name, value) in given { div { dt { (texts.get(name)) } dd { (value) } } }

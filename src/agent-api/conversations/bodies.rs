@@ -114,7 +114,11 @@ pub struct RunBody {
     /// `running`, `paused` for an approver, `succeeded`, `failed`, `cancelled`, `timed_out` or `interrupted`.
     pub status: String,
     pub error: Option<RunErrorBody>,
-    pub begun_at: String,
+    /// RFC 3339.
+    pub created_at: String,
+    /// Deprecated name of `created_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
+    begun_at: String,
     pub ended_at: Option<String>,
     /// The call about which it waits for `POST /api/runs/{id}/resolve`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +137,7 @@ impl Listed for RunBody {
         Column::new("status", Form::Text).titled("call-outcome"),
         Column::new("code", Form::Name).at("/error/code"),
         Column::new("agent", Form::Name).titled("agent-name"),
-        Column::new("begun_at", Form::Moment).titled("run-begun"),
+        Column::new("begun_at", Form::Moment).at("/created_at").titled("run-begun"),
         Column::new("ended_at", Form::Moment).titled("run-ended"),
     ];
 }
@@ -232,6 +236,7 @@ impl RunBody {
             user_input: run.user_input.to_string(),
             status: run.status.as_str().to_owned(),
             error: run.error.map(|error| RunErrorBody { code: error.code, message: error.message }),
+            created_at: run.begun.to_string(),
             begun_at: run.begun.to_string(),
             ended_at: run.ended.map(|ended| ended.to_string()),
             waits_for: None,

@@ -96,7 +96,15 @@ pub struct FlowDestinationBody {
     /// The caller for whom it is known; absent: all of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     caller: Option<String>,
+    /// When it was reached first, as RFC 3339.
+    created_at: String,
+    /// When it was reached last.
+    changed_at: String,
+    /// Deprecated name of `created_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
     first_seen: String,
+    /// Deprecated name of `changed_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
     last_seen: String,
     expires_at: String,
 }
@@ -123,8 +131,8 @@ impl Listed for FlowDestinationBody {
         Column::new("tool", Form::Name).headed("tool").absent("(any tool)"),
         Column::new("argument", Form::Name).headed("argument").absent("(any call)"),
         Column::new("caller", Form::Name).headed("caller"),
-        Column::new("first_seen", Form::Moment).headed("first"),
-        Column::new("last_seen", Form::Moment).headed("last"),
+        Column::new("created_at", Form::Moment).headed("first"),
+        Column::new("changed_at", Form::Moment).headed("last"),
         Column::new("expires_at", Form::Moment).headed("expires"),
     ];
 }
@@ -261,7 +269,8 @@ impl From<KnownDestination> for FlowDestinationBody {
     fn from(known: KnownDestination) -> Self {
         let KnownDestination { key: _, tool, member, caller, first_seen, last_seen, expires } = known;
         let [first_seen, last_seen, expires_at] = [first_seen, last_seen, expires].map(|moment| moment.to_string());
-        Self { tool, argument: member, caller, first_seen, last_seen, expires_at }
+        let (created_at, changed_at) = (first_seen.clone(), last_seen.clone());
+        Self { tool, argument: member, caller, created_at, changed_at, first_seen, last_seen, expires_at }
     }
 }
 

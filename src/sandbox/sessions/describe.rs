@@ -39,7 +39,11 @@ pub struct SessionInfo {
     pub memory_bytes: u64,
     /// Of the image that is stored.
     pub stored_bytes: Option<u64>,
-    pub began_at: String,
+    /// RFC 3339.
+    pub created_at: String,
+    /// Deprecated name of `created_at`, to be dropped in 0.3.
+    #[schema(deprecated)]
+    began_at: String,
     pub last_used_at: String,
     /// When it ends without a further call, in seconds from now.
     pub ends_in_seconds: u64,
@@ -244,6 +248,7 @@ impl From<Snapshot> for SessionInfo {
             calls: session.calls,
             memory_bytes: session.memory_bytes,
             stored_bytes: None,
+            created_at: session.began_at.to_string(),
             began_at: session.began_at.to_string(),
             last_used_at: session.used_at.to_string(),
             ends_in_seconds: session.left.as_secs(),
@@ -263,6 +268,7 @@ impl From<ListedSession> for SessionInfo {
             calls: session.calls,
             memory_bytes: 0,
             stored_bytes: session.bytes,
+            created_at: session.began.to_string(),
             began_at: session.began.to_string(),
             last_used_at: session.used.to_string(),
             ends_in_seconds: session.left.as_secs(),
