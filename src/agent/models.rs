@@ -176,8 +176,9 @@ pub enum ModelChunk {
 }
 
 /// Why a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum StopReason {
     /// Completed (A14).
     Stop,
@@ -185,6 +186,7 @@ pub enum StopReason {
     /// `max_tokens` was reached.
     Length,
     /// The provider withheld the answer.
+    #[strum(serialize = "content_filter")]
     Refusal,
     /// The provider paused a long turn: the same conversation continues it.
     Pause,
@@ -193,13 +195,7 @@ pub enum StopReason {
 impl StopReason {
     /// The name in traces.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::ToolCalls => "tool_calls",
-            Self::Length => "length",
-            Self::Refusal => "content_filter",
-            Self::Pause => "pause",
-        }
+        self.into()
     }
 }
 

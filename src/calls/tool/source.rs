@@ -36,23 +36,20 @@ pub trait AwaitedTools: fmt::Debug + Send + Sync {
 }
 
 /// The kind of an offer: a source describes it and may be unable to offer it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum OfferKind {
     #[default]
     Tool,
     Prompt,
     Resource,
+    #[strum(serialize = "resource template")]
     ResourceTemplate,
 }
 
 impl OfferKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::ResourceTemplate => "resource template",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

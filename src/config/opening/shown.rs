@@ -54,14 +54,17 @@ shown_as_written!(bool, u8, u16, u32, u64, usize, f64, Decimal);
 
 shown_by_name!(
     AnonymousAccess,
+    ApprovalRule,
     FlowMode,
     HistoryScope,
     Identity,
     McpPrefix,
     McpShare,
+    OutputCheck,
     ReloadMode,
     ResourceStatus,
-    RuleSubject
+    RuleSubject,
+    SearchProvider
 );
 
 fn name(value: &impl Serialize) -> String {
@@ -71,43 +74,9 @@ fn name(value: &impl Serialize) -> String {
     }
 }
 
-impl Shown for ApprovalRule {
-    fn shown(&self) -> String {
-        let name = match self {
-            Self::Never => "never",
-            Self::FirstUse => "first_use",
-            Self::Always => "always",
-        };
-        name.to_owned()
-    }
-}
-
-impl Shown for OutputCheck {
-    fn shown(&self) -> String {
-        let name = match self {
-            Self::Enforce => "enforce",
-            Self::Report => "report",
-            Self::Off => "off",
-        };
-        name.to_owned()
-    }
-}
-
 impl Shown for Provider {
     fn shown(&self) -> String {
         self.as_str().to_owned()
-    }
-}
-
-impl Shown for SearchProvider {
-    fn shown(&self) -> String {
-        let name = match self {
-            Self::Searxng => "searxng",
-            Self::Brave => "brave",
-            Self::Tavily => "tavily",
-            Self::Serper => "serper",
-        };
-        name.to_owned()
     }
 }
 
