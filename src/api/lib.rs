@@ -69,7 +69,7 @@ pub use self::session_file::SessionFile;
 pub use self::sign_ins::{SignInBody, SignInList};
 pub use self::tls::check_tls;
 pub use sekisho_mcp_client::HostConnections;
-pub use sekisho_sandbox::SessionInfo;
+pub use sekisho_sandbox::{SessionInfo, Variable};
 
 /// Routes of a crate above this one, with their descriptions.
 pub type Routes = OpenApiRouter<Arc<Gateway>>;

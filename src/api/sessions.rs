@@ -21,7 +21,7 @@ use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_gateway::Gateway;
-use sekisho_sandbox::{SessionDetails, SessionInfo};
+use sekisho_sandbox::{SessionDetails, SessionInfo, Variable};
 
 impl Listed for SessionInfo {
     const NAME: &'static str = "sessions";
@@ -38,6 +38,17 @@ impl Listed for SessionInfo {
         Column::new("ends_in_seconds", Form::Seconds).titled("session-ends").headed("ends in"),
         Column::new("place", Form::Text).headed("place"),
         Column::new("stored_bytes", Form::Bytes).headed("stored"),
+    ];
+}
+
+impl Listed for Variable {
+    const NAME: &'static str = "variables";
+    const ROUTE: &'static str = "/sessions/{id}";
+    const NONE: &'static str = "no variables: the programs of the session have defined nothing";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("name", Form::Name).titled("session-variable").headed("variable"),
+        Column::new("type", Form::Name).titled("schema-type").headed("type"),
+        Column::new("size_bytes", Form::Count).titled("result-bytes").headed("bytes"),
     ];
 }
 

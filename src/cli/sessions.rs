@@ -8,7 +8,7 @@ use super::call::Identity;
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote_as;
 use super::{Common, Exit, present};
-use sekisho_api::SessionInfo;
+use sekisho_api::{SessionInfo, Variable};
 
 #[derive(Debug, Args)]
 pub(super) struct SessionsCommand {
@@ -75,7 +75,7 @@ fn show(action: &Action, answer: &Value) -> Exit {
             if answer["variables"].is_null() {
                 present::line("its variables can be seen when it is in memory, and no call has it");
             } else {
-                present::table(&["variable", "type", "bytes"], elements(&answer["variables"]).map(variable).collect());
+                present::list::<Variable>(present::entries(&answer["variables"]));
             }
         }
         Action::Delete { session } => {
@@ -83,17 +83,4 @@ fn show(action: &Action, answer: &Value) -> Exit {
         }
     }
     Exit::Done
-}
-
-fn variable(variable: &Value) -> Vec<String> {
-    let size = variable["size_bytes"].as_u64().map(|bytes| bytes.to_string()).unwrap_or_default();
-    vec![text(variable, "name"), text(variable, "type"), size]
-}
-
-fn elements(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
-fn text(value: &Value, name: &str) -> String {
-    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
 }

@@ -6,14 +6,13 @@ use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::json;
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::interpreter_sessions::{self, Wanted, path_of};
-use super::list::Page;
+use super::list::Table;
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
@@ -33,7 +32,7 @@ pub(super) async fn page(
     };
     match details {
         Ok(details) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &details))),
-        Ok(details) => rows(details.variables.as_deref().unwrap_or_default()).respond(wanted.format),
+        Ok(details) => export::listed(details.variables.as_deref().unwrap_or_default(), wanted.format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
 }
@@ -58,11 +57,6 @@ fn route_of(name: &str) -> String {
     format!("/sessions/{}", encoded(name))
 }
 
-fn rows(variables: &[Variable]) -> Rows<'static, 3> {
-    let row = |Variable { name, kind, size_bytes }: &Variable| [json!(name), json!(kind), json!(size_bytes)];
-    Rows { name: "variables", columns: ["name", "type", "size_bytes"], rows: variables.iter().map(row).collect() }
-}
-
 fn show(visit: &Visit, wanted: &Wanted, details: &SessionDetails) -> Markup {
     let (texts, session) = (visit.texts(), &details.session);
     let title = texts.with("session-title", [("name", format::text(&session.session).into_owned().into())]);
@@ -79,7 +73,6 @@ fn show(visit: &Visit, wanted: &Wanted, details: &SessionDetails) -> Markup {
                 @match &details.variables {
                     None if session.place == SessionPlace::Memory => { p.quiet { (texts.get("session-busy")) } },
                     None => { p.quiet { (texts.get("session-away")) } },
-                    Some(found) if found.is_empty() => { p.quiet { (texts.get("session-has-none")) } },
                     Some(found) => { (variables(&texts, &session.session, found, wanted.page)) },
                 }
                 @if details.truncated { p.quiet.small { (texts.get("session-truncated")) } }
@@ -107,31 +100,12 @@ fn facts(texts: &Texts, session: &SessionInfo) -> Markup {
 }
 
 fn variables(texts: &Texts, session: &str, found: &[Variable], page: usize) -> Markup {
-    let page = Page::of(found, page);
+    let table = Table {
+        help: Some("session-sizes"),
+        ..Table::new(texts, "session-variables", ("session-has-none", "sekisho call python_executor"))
+    };
     let path = path_of(session);
-    html! {
-        div.scroll tabindex="0" role="group" aria-labelledby="variables" {
-            table.list.cards {
-                thead { tr {
-                    th scope="col" { (texts.get("session-variable")) }
-                    th scope="col" { (texts.get("schema-type")) }
-                    th.number scope="col" { (texts.get("result-bytes")) }
-                } }
-                tbody { @for variable in page.entries {
-                    tr {
-                        th scope="row" { (format::name(&variable.name)) }
-                        td { (format::name(&variable.kind)) }
-                        td.number data-label=(texts.get("result-bytes")) {
-                            @if let Some(bytes) = variable.size_bytes { (format::count(bytes)) } @else { "–" }
-                        }
-                    }
-                } }
-            }
-        }
-        p.help { (texts.get("session-sizes")) }
-        (page.links(texts, |page| with_query(&path, [("page", &*page.to_string())])))
-        (export::links(texts, &path))
-    }
+    table.show_part(found, page, |page| with_query(&path, [("page", &*page.to_string())]), &path)
 }
 
 fn end_form(texts: &Texts, token: &str, session: &str) -> Markup {
