@@ -9,12 +9,12 @@ use serde::Deserialize;
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
+use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::list::Table;
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format, list};
+use super::{Console, format, list};
 use sekisho_api::ApprovalBody;
 use sekisho_api::column::Column;
 use sekisho_api::list::Page;
@@ -44,11 +44,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match fetch(&console, &visit, &wanted).await {
-        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &found))),
-        Ok(found) => export::listed(&found.items, wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = fetch(&console, &visit, &wanted).await;
+    list::respond(&visit, wanted.format, found, |found| &found.items, |found| show(&visit, &wanted, found))
 }
 
 /// The address of an approval's page.

@@ -15,12 +15,12 @@ use super::acts::Act;
 use super::address::encoded;
 use super::chat;
 use super::conversations::{self, path_of, title_of};
-use super::export::{self, Format};
+use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, redirect};
+use super::{Console, error_page, format, list, redirect};
 use sekisho_agent::conversation::UnknownCall;
 use sekisho_agent_api::{ConversationBody, ConversationStatus, MessageBody, RunBody};
 use sekisho_api::list::Page;
@@ -66,10 +66,9 @@ pub(super) async fn page(
     Path(id): Path<String>,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match read(&console, &visit, &id, &wanted).await {
-        Ok(shown) if wanted.format != Format::Html => export::listed(&shown.runs.items, wanted.format),
-        shown => visit.answer(shown.map(|shown| show(&console, &visit, &wanted, &shown))),
-    }
+    let shown = read(&console, &visit, &id, &wanted).await;
+    let format = wanted.format;
+    list::respond(&visit, format, shown, |shown| &shown.runs.items, |shown| show(&console, &visit, &wanted, shown))
 }
 
 /// `POST /console/conversations/{id}`: says something, or changes the conversation.

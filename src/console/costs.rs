@@ -16,7 +16,7 @@ use super::frame::{self, Head, Section};
 use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format};
+use super::{Console, format};
 use sekisho_api::UsageOfDay;
 use sekisho_core::error::CallError;
 
@@ -56,11 +56,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match read(&console, &visit, &wanted).await {
-        Ok(usage) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &usage))),
-        Ok(usage) => export::listed(&usage, wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let usage = read(&console, &visit, &wanted).await;
+    list::respond(&visit, wanted.format, usage, |usage| usage, |usage| show(&visit, &wanted, usage))
 }
 
 async fn read(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Vec<UsageOfDay>, CallError> {

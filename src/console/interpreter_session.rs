@@ -9,10 +9,9 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::interpreter_sessions::{self, Wanted, path_of};
-use super::list::Table;
+use super::list::{self, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
@@ -30,11 +29,13 @@ pub(super) async fn page(
         Ok(()) => visit.fetch::<SessionDetails>(&console, &route_of(&name)).await,
         Err(error) => Err(error),
     };
-    match details {
-        Ok(details) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &details))),
-        Ok(details) => export::listed(details.variables.as_deref().unwrap_or_default(), wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    list::respond(
+        &visit,
+        wanted.format,
+        details,
+        |details| details.variables.as_deref().unwrap_or_default(),
+        |details| show(&visit, &wanted, details),
+    )
 }
 
 /// `POST /console/sessions/{name}`: ends it.

@@ -10,12 +10,12 @@ use serde::Deserialize;
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
+use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format};
+use super::{Console, format};
 use sekisho_api::column::Column;
 use sekisho_sandbox::{SessionInfo, SessionPlace};
 
@@ -35,11 +35,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match list::fetch_all(&console, &visit, Act::SeeSessions, &[]).await {
-        Ok(sessions) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &sessions))),
-        Ok(sessions) => export::listed(&sessions, wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let sessions = list::fetch_all(&console, &visit, Act::SeeSessions, &[]).await;
+    list::respond(&visit, wanted.format, sessions, |sessions| sessions, |sessions| show(&visit, &wanted, sessions))
 }
 
 /// The address of a session's page.

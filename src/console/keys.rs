@@ -11,13 +11,12 @@ use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, key, list};
+use super::{Console, format, key, list};
 use sekisho_api::KeyBody;
 use sekisho_api::column::Column;
 use sekisho_api::list::Page;
@@ -51,11 +50,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit, &after).await {
-        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found, None))),
-        Ok(found) => export::listed(&found.items, format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = fetch(&console, &visit, &after).await;
+    list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found, None))
 }
 
 /// `POST /console/keys`: creates one. The answer is the only page with its token.

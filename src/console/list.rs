@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use axum::response::Response;
 use maud::{Markup, html};
 use rust_decimal::Decimal;
 use serde::Deserialize;
@@ -44,6 +45,20 @@ pub(super) async fn fetch<T: Listed + DeserializeOwned>(
 ) -> Result<list::Page<T>, CallError> {
     visit.require(act)?;
     visit.fetch(console, &with_query(T::ROUTE, fields.iter().copied())).await
+}
+
+/// A list as its page, or as a file with `entries`.
+pub(super) fn respond<F, T: Listed>(
+    visit: &Visit,
+    format: Format,
+    found: Result<F, CallError>,
+    entries: impl Fn(&F) -> &[T],
+    show: impl FnOnce(&F) -> Markup,
+) -> Response {
+    match found {
+        Ok(found) if format != Format::Html => export::listed(entries(&found), format),
+        found => visit.answer(found.map(|found| show(&found))),
+    }
 }
 
 /// All pages of a list of the API.

@@ -11,7 +11,6 @@ use serde_json::json;
 use super::acts::Act;
 use super::address::{encoded, with_query};
 use super::conversations::{Agents, agent_field, agents};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
@@ -29,11 +28,14 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit, &after).await {
-        Ok((found, agents)) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found, &agents))),
-        Ok((found, _)) => export::listed(&found.items, format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = fetch(&console, &visit, &after).await;
+    list::respond(
+        &visit,
+        format,
+        found,
+        |(found, _)| &found.items,
+        |(found, agents)| show(&visit, &after, found, agents),
+    )
 }
 
 /// `POST /console/plans`: begins one.

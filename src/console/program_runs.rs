@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
 use super::submitted::Submitted;
@@ -34,11 +33,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match list::fetch(&console, &visit, Act::SeeRuns, &[("after", &*after)]).await {
-        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found))),
-        Ok(found) => export::listed(&found.items, format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = list::fetch(&console, &visit, Act::SeeRuns, &[("after", &*after)]).await;
+    list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found))
 }
 
 /// `GET /console/program-runs/{id}`.

@@ -8,12 +8,11 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{ListAddress, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format, list};
+use super::{Console, format, list};
 use sekisho_api::ResultBody;
 use sekisho_api::column::Column;
 use sekisho_api::list::Page;
@@ -26,11 +25,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match list::fetch(&console, &visit, Act::SeeResults, &[("after", &*after)]).await {
-        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found))),
-        Ok(found) => export::listed(&found.items, format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = list::fetch(&console, &visit, Act::SeeResults, &[("after", &*after)]).await;
+    list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found))
 }
 
 /// The address of a result's page.

@@ -9,7 +9,6 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{self, ListAddress, Table};
 use super::submitted::Submitted;
@@ -28,11 +27,8 @@ pub(super) async fn page(
     visit: Visit,
     Address(ListAddress { after, format }): Address<ListAddress>,
 ) -> Response {
-    match fetch(&console, &visit, &after).await {
-        Ok(found) if format == Format::Html => visit.answer(Ok(show(&visit, &after, &found))),
-        Ok(found) => export::listed(&found.page.items, format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    let found = fetch(&console, &visit, &after).await;
+    list::respond(&visit, format, found, |found| &found.page.items, |found| show(&visit, &after, found))
 }
 
 /// `POST /console/sign-ins`: begins or revokes one, as the button's value says.

@@ -16,7 +16,7 @@ use crate::frame::{self, Head, Section};
 use crate::list::{self, Table};
 use crate::text::Texts;
 use crate::visit::{Address, Visit};
-use crate::{Console, error_page, format, tools};
+use crate::{Console, format, tools};
 use sekisho_api::column::Column;
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -47,12 +47,8 @@ pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(wan
         Ok(filter) => console.gateway.history().search(&visit.caller, filter, PAGE).await,
         Err(error) => Err(error),
     };
-    match found {
-        Ok(page) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &page))),
-        // Only the page's: the trail may have very many.
-        Ok(page) => export::listed(&page.calls, wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    // A file has only the page's calls, too: the trail may have very many.
+    list::respond(&visit, wanted.format, found, |page| &page.calls, |page| show(&visit, &wanted, page))
 }
 
 /// The page of one call that only the trail has.
