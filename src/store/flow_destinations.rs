@@ -26,7 +26,7 @@ pub struct FlowDestination {
 }
 
 impl FlowDestination {
-    /// What it is named by within its tenant.
+    /// Its name within its tenant, without the destination itself.
     pub fn key(&self) -> String {
         format!("{} {} {}", self.caller_key, self.tool, self.hash)
     }
