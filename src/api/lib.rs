@@ -8,6 +8,7 @@ mod client_address;
 mod client_request;
 pub mod column;
 mod connections;
+pub mod csv;
 mod documentation;
 pub mod event_stream;
 mod forwarded_request;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::text::Texts;
 use sekisho_api::column::Listed;
+use sekisho_api::csv;
 
 /// The form of a page: `html` is the page itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -60,22 +61,14 @@ pub(super) fn listed<T: Listed>(entries: &[T], format: Format) -> Response {
 fn file(name: &str, columns: &[&str], rows: &[impl AsRef<[Value]>], format: Format) -> Response {
     let (media_type, ending, text) = match format {
         Format::Json => ("application/json", "json", json(columns, rows)),
-        Format::Csv | Format::Html => ("text/csv; charset=utf-8", "csv", csv(columns, rows)),
+        Format::Csv | Format::Html => {
+            ("text/csv; charset=utf-8", "csv", csv::table(columns, rows.iter().map(|row| row.as_ref().iter())))
+        }
     };
     let disposition = format!("attachment; filename=\"sekisho-{name}.{ending}\"");
     let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CONTENT_DISPOSITION, disposition)];
     (StatusCode::OK, headers, text).into_response()
-}
-
-fn csv(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
-    let mut text = columns.join(",") + "\r\n";
-    for row in rows {
-        let fields: Vec<_> = row.as_ref().iter().map(field).collect();
-        text.push_str(&fields.join(","));
-        text.push_str("\r\n");
-    }
-    text
 }
 
 fn json(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
@@ -86,22 +79,6 @@ fn json(columns: &[&str], rows: &[impl AsRef<[Value]>]) -> String {
     Value::Array(rows.iter().map(|row| named(row.as_ref())).collect()).to_string()
 }
 
-/// Always in quotes where it is a text or JSON. A text that a spreadsheet would take for a formula begins with an
-/// apostrophe.
-fn field(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => quoted(text),
-        Value::Array(_) | Value::Object(_) => quoted(&value.to_string()),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    format!("\"{}{}\"", if is_formula { "'" } else { "" }, text.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -109,17 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_one_field_and_no_formula() {
-        let hostile = "=HYPERLINK(\"http://x\",\"a\"),b\r\nc";
-        let rows = Rows {
-            name: "t",
-            columns: ["name", "n"],
-            rows: vec![[json!(hostile), json!(1.5)], [json!("é"), Value::Null], [json!(["a", "b"]), json!(true)]],
-        };
-        let expected = "name,n\r\n\"'=HYPERLINK(\"\"http://x\"\",\"\"a\"\"),b\r\nc\",1.5\r\n\"é\",\r\n\
-                        \"[\"\"a\"\",\"\"b\"\"]\",true\r\n";
-        assert_eq!(csv(&rows.columns, &rows.rows), expected);
-        let expected = json!([{"name": hostile, "n": 1.5}, {"name": "é", "n": null}, {"name": ["a", "b"], "n": true}]);
+    fn a_file_has_the_names_of_the_columns() {
+        let rows =
+            Rows { name: "t", columns: ["name", "n"], rows: vec![[json!("a"), json!(1.5)], [json!("b"), json!(null)]] };
+        let expected = json!([{"name": "a", "n": 1.5}, {"name": "b", "n": null}]);
         assert_eq!(super::json(&rows.columns, &rows.rows), expected.to_string());
         let response = rows.respond(Format::Csv);
         assert_eq!(response.headers()[CONTENT_DISPOSITION], "attachment; filename=\"sekisho-t.csv\"");

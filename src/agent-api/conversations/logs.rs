@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::find;
 use sekisho_agent::conversation::stored;
+use sekisho_api::csv;
 use sekisho_api::list::{Page, PageQuery, invalid_after};
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{Name, Parameters, ReplyBody, RequestMeta};
@@ -90,7 +91,9 @@ pub(crate) async fn read(
     let rows = rows(&gateway.store().conversation_logs(), &log, &filter).await?;
     Ok(match format {
         Format::Json => {
-            let key = |row: &Map<String, Value>| format!("{}:{}", text(&row["run_id"]), row["position"]);
+            let key = |row: &Map<String, Value>| {
+                format!("{}:{}", row["run_id"].as_str().unwrap_or_default(), row["position"])
+            };
             let page = Page::from_read(rows, query.limit()?, key).map(Row);
             let rows = page.items.clone();
             reply::json(StatusCode::OK, &LogPage { page, rows })
@@ -182,61 +185,12 @@ fn position_of(text: &str) -> Result<(&str, i64), CallError> {
 /// All rows of a log have the same columns.
 fn csv(rows: &[Map<String, Value>]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let header = first.keys().map(|name| cell(name)).collect::<Vec<_>>().join(",");
-    let lines = rows.iter().map(|row| row.values().map(|value| cell(&text(value))).collect::<Vec<_>>().join(","));
-    std::iter::once(header).chain(lines).map(|line| format!("{line}\r\n")).collect()
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Spreadsheets run a cell that begins like a formula, and a tool's output is not to be trusted: such a one gets an
-/// apostrophe before it.
-fn cell(text: &str) -> String {
-    let is_formula =
-        text.starts_with(['=', '+', '@', '\t', '\r']) || text.starts_with('-') && text.parse::<f64>().is_err();
-    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
-    }
+    let columns: Vec<_> = first.keys().map(String::as_str).collect();
+    csv::table(&columns, rows.iter().map(Map::values))
 }
 
 fn with_type(content_type: &'static str, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_are_quoted_where_they_must_be_and_are_no_formulas() {
-        for (text, expected) in [
-            ("a", "a"),
-            ("a,b", "\"a,b\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("a\nb", "\"a\nb\""),
-            ("=SUM(A1)", "'=SUM(A1)"),
-            ("-1.5", "-1.5"),
-            ("-cmd", "'-cmd"),
-            ("@x,y", "\"'@x,y\""),
-        ] {
-            assert_eq!(cell(text), expected);
-        }
-    }
-
-    #[test]
-    fn a_csv_has_its_columns_in_the_first_line() {
-        let row = |text: &str| Map::from_iter([("a".to_owned(), json!(1)), ("b".to_owned(), json!(text))]);
-        assert_eq!(csv(&[row("x"), row("y,z")]), "a,b\r\n1,x\r\n1,\"y,z\"\r\n");
-        assert_eq!(csv(&[]), "");
-    }
 }
