@@ -308,8 +308,51 @@ impl<'a, T> Page<'a, T> {
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
+
     use super::*;
     use crate::text::Language;
+
+    #[derive(Serialize)]
+    struct Entry {
+        name: &'static str,
+        took_us: Option<f64>,
+        left: Option<&'static str>,
+        limit: Option<&'static str>,
+        tools: [u8; 2],
+    }
+
+    impl Listed for Entry {
+        const NAME: &'static str = "entries";
+        const ROUTE: &'static str = "/entries";
+        const COLUMNS: &'static [Column] = &[
+            Column::new("took", Form::Duration).at("/took_us").titled("call-duration"),
+            Column::new("left", Form::Money).out_of("/limit").titled("limits-money-left"),
+            Column::new("limit", Form::Money),
+            Column::new("tools", Form::Entries).titled("nav-tools"),
+            Column::new("name", Form::Name).titled("tool-name").leading(),
+        ];
+    }
+
+    #[test]
+    fn a_row_has_the_values_of_the_columns_with_titles() {
+        let texts = Texts::new(Language::English);
+        let table = Table {
+            link: Some(|entry: &Entry| format!("/entries/{}", entry.name)),
+            ..Table::new(&texts, "nav-tools", ("tools-none", "sekisho tools"))
+        };
+        let whole = Entry { name: "<a>", took_us: Some(1_500.0), left: Some("0.50"), limit: Some("2"), tools: [1, 2] };
+        let row = table.rows(&[whole]).concat();
+        let first =
+            "<tr><th scope=\"row\"><a href=\"/entries/&lt;a&gt;\"><code class=\"name\">&lt;a&gt;</code></a></th>";
+        assert!(row.starts_with(first), "{row}");
+        for cell in [">1.5 ms</td>", ">$0.5 / $2</td>", ">2</td></tr>"] {
+            assert!(row.contains(cell), "{cell}: {row}");
+        }
+        let empty = Entry { name: "b", took_us: None, left: None, limit: None, tools: [1, 2] };
+        assert_eq!(table.rows(&[empty]).concat().matches(">–</td>").count(), 2);
+        assert!(table.show(&[]).into_string().contains("<code>sekisho tools</code>"));
+    }
 
     #[test]
     fn a_page_is_within_the_list_and_leads_to_those_beside_it() {
