@@ -21,16 +21,15 @@ pub(super) enum ClusterCommand {
 
 pub(super) fn run(common: &Common, command: Option<&ClusterCommand>) -> Exit {
     with_remote(common, |remote| {
-        let answer = match command {
-            None => remote.get(&["admin", "cluster"], &[])?,
-            Some(ClusterCommand::Release { replica }) => {
-                remote.send(Method::POST, &["admin", "cluster", "replicas", replica, "release"], None)?
-            }
-        };
         match command {
-            _ if common.json => return Ok(present::json(&answer)),
-            None => present::list::<ReplicaBody>(present::entries(&answer["replicas"])),
-            Some(ClusterCommand::Release { .. }) => {
+            None if common.json => return Ok(present::json(&remote.get(&["admin", "cluster"], &[])?)),
+            None => present::list::<ReplicaBody>(&remote.get_all(&["admin", "cluster"], &[])?),
+            Some(ClusterCommand::Release { replica }) => {
+                let path = ["admin", "cluster", "replicas", replica, "release"];
+                let answer = remote.send(Method::POST, &path, None)?;
+                if common.json {
+                    return Ok(present::json(&answer));
+                }
                 present::list::<ReleasedLeaseBody>(present::entries(&answer["released"]));
             }
         }

@@ -168,6 +168,8 @@ async fn on_postgresql_replicas_are_listed_until_they_leave() {
     let (status, ready) = answer(one.client.get(format!("{}/readyz", one.url()))).await;
     assert_eq!((status, &ready["replica"]), (StatusCode::OK, &listed["replica"]));
     assert_eq!(ids(&listed)[0], ready["replica"].as_str().unwrap(), "the one that started first");
+    let items: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect();
+    assert_eq!((items.len(), items[1]), (2, ids(&listed)[0].as_str()), "the latest first: {listed}");
     for replica in listed["replicas"].as_array().unwrap() {
         assert_eq!((&replica["status"], &replica["version"]), (&json!("live"), &json!(env!("CARGO_PKG_VERSION"))));
     }

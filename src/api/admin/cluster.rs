@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 use super::recorded;
 use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
-use crate::parameters::Name;
+use crate::list::{LatestFirst, Page, PageQuery};
+use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
@@ -24,11 +25,16 @@ use sekisho_gateway::Gateway;
 use sekisho_store::replica::degraded_of;
 use sekisho_store::{DailyScope, ReleasedLease, StoredReplica};
 
-/// The replicas, the one started first at the beginning.
+/// The replicas, the one started last first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ClusterBody {
     /// The id of the one that answers.
     replica: String,
+    #[serde(flatten)]
+    page: Page<ReplicaBody>,
+    /// Deprecated name of `items`, to be dropped in 0.3. All replicas, the one started first at the beginning, where no
+    /// page is asked for.
+    #[schema(deprecated)]
     replicas: Vec<ReplicaBody>,
 }
 
@@ -129,12 +135,19 @@ impl Listed for ReleasedLeaseBody {
 }
 
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.
-#[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation",
+#[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation", params(PageQuery),
     responses((status = 200, body = ClusterBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+pub(crate) async fn show(
+    meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, ErrorReply> {
     let (own, replicas) = gateway.cluster().list(&meta.caller).await?;
+    let key = |(replica, _): &(StoredReplica, Amount)| LatestFirst::new(replica.started, &*replica.id);
+    let (page, replicas) = Page::from_all_with_old_name(replicas, &query, key)?;
     let replicas = replicas.into_iter().map(ReplicaBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
+    let body = ClusterBody { replica: own.to_owned(), page: page.map(ReplicaBody::from), replicas };
+    Ok(reply::json(StatusCode::OK, &body))
 }
 
 /// Gives back what a lost replica leases of the budgets of a day, at the earliest 60 s after its last heartbeat. What it spent in
