@@ -7,14 +7,14 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::acts::Act;
 use super::address::with_query;
 use super::call_path::CallPath;
-use super::export::{self, Format, Rows};
+use super::export::{self, Format};
 use super::frame::{self, Head, Section};
-use super::list::Page;
+use super::list::Table;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
@@ -36,7 +36,7 @@ pub(super) struct Question {
     /// The page of the decisions.
     decisions: usize,
     /// Which table is wanted as a file.
-    table: Table,
+    table: File,
     format: Format,
     tool: String,
     arguments: String,
@@ -49,7 +49,7 @@ pub(super) struct Question {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Table {
+enum File {
     #[default]
     Rules,
     Decisions,
@@ -63,26 +63,14 @@ pub(super) async fn page(
 ) -> Response {
     let verdicts = question.ask(&console, &visit).await;
     match (visit.require(Act::SeePolicies), question.format, question.table) {
-        (Ok(()), format @ (Format::Csv | Format::Json), Table::Rules) => {
-            rule_rows(&console.gateway.pipeline.policy.summary()).respond(format)
+        (Ok(()), format @ (Format::Csv | Format::Json), File::Rules) => {
+            export::listed(&console.gateway.pipeline.policy.summary().rules, format)
         }
-        (Ok(()), format @ (Format::Csv | Format::Json), Table::Decisions) => {
-            decision_rows(&console.gateway.history().decisions(&visit.caller)).respond(format)
+        (Ok(()), format @ (Format::Csv | Format::Json), File::Decisions) => {
+            export::listed(&console.gateway.history().decisions(&visit.caller), format)
         }
         (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question, verdicts.as_ref()))),
     }
-}
-
-fn rule_rows(summary: &PolicySummary) -> Rows<'static, 3> {
-    let row = |rule: &PolicyRule| [json!(rule.name), json!(rule.file), json!(rule.line)];
-    Rows { name: "rules", columns: ["rule", "file", "line"], rows: summary.rules.iter().map(row).collect() }
-}
-
-fn decision_rows(decisions: &[DecisionCount]) -> Rows<'static, 3> {
-    let row = |decision: &DecisionCount| {
-        [json!(decision.code.map(ErrorCode::as_str)), json!(decision.reason), json!(decision.calls)]
-    };
-    Rows { name: "decisions", columns: ["code", "reason", "calls"], rows: decisions.iter().map(row).collect() }
 }
 
 fn show(
@@ -240,50 +228,34 @@ fn answer(texts: &Texts, verdicts: &[StageVerdict]) -> Markup {
 }
 
 fn rules(texts: &Texts, summary: &PolicySummary, question: &Question) -> Markup {
-    let shown = Page::of(&summary.rules, question.page);
+    let table = Table {
+        cell: |_, rule: &PolicyRule, column| {
+            (column.name == "file").then(|| html! { code { (format::text(&rule.file)) ":" (rule.line) } })
+        },
+        ..Table::new(texts, "policies-rules", ("policies-none", "policy.directory"))
+    };
+    let address = |page| question.address(page, question.decisions);
     html! {
-        @if summary.rules.is_empty() { p.quiet { (texts.get("policies-none")) } }
-        @else {
-            div.scroll tabindex="0" role="region" aria-label=(texts.get("policies-rules")) { table {
-                thead { tr {
-                    th scope="col" { (texts.get("policies-rule")) }
-                    th scope="col" { (texts.get("policies-file")) }
-                } }
-                tbody { @for rule in shown.entries { tr {
-                    th scope="row" { code { (rule.name) } }
-                    td { code { (format::text(&rule.file)) ":" (rule.line) } }
-                } } }
-            } }
-            (shown.links(texts, |page| question.address(page, question.decisions)))
-            (export::links(texts, &with_query(PATH, [("table", "rules")])))
-        }
+        (table.show_part(&summary.rules, question.page, address, &with_query(PATH, [("table", "rules")])))
         dl.facts { div { dt { (texts.get("policies-roles")) } dd { (summary.dangerous_roles.join(", ")) } } }
     }
 }
 
 fn decided(texts: &Texts, decisions: &[DecisionCount], question: &Question) -> Markup {
-    let shown = Page::of(decisions, question.decisions);
+    let table = Table {
+        cell: |texts, decision: &DecisionCount, column| (column.name == "code").then(|| code(texts, decision.code)),
+        ..Table::new(texts, "policies-decisions", ("policies-undecided", "GET /admin/policies"))
+    };
+    let address = |page| question.address(question.page, page);
     html! {
         p.quiet { (texts.get("policies-memory")) }
-        @if decisions.is_empty() { p.quiet { (texts.get("policies-undecided")) } }
-        @else {
-            div.scroll tabindex="0" role="region" aria-label=(texts.get("policies-decisions")) { table {
-                thead { tr {
-                    th scope="col" { (texts.get("policies-decision")) }
-                    th scope="col" { (texts.get("policies-reason")) }
-                    th.number scope="col" { (texts.get("nav-calls")) }
-                } }
-                tbody { @for decision in shown.entries { tr {
-                    th scope="row" { @match decision.code {
-                        None => { span.tag.good { "✓ " (texts.get("policies-allowed")) } },
-                        Some(code) => { a href=(with_query("/console/calls", [("code", code.as_str())])) { code { (code.as_str()) } } },
-                    } }
-                    td.reason { (format::text(decision.reason.as_deref().unwrap_or("–"))) }
-                    td.number { (format::count(decision.calls as u64)) }
-                } } }
-            } }
-            (shown.links(texts, |page| question.address(question.page, page)))
-            (export::links(texts, &with_query(PATH, [("table", "decisions")])))
-        }
+        (table.show_part(decisions, question.decisions, address, &with_query(PATH, [("table", "decisions")])))
     }
+}
+
+fn code(texts: &Texts, code: Option<ErrorCode>) -> Markup {
+    html! { @match code {
+        None => { span.tag.good { "✓ " (texts.get("policies-allowed")) } },
+        Some(code) => { a href=(with_query("/console/calls", [("code", code.as_str())])) { code { (code.as_str()) } } },
+    } }
 }

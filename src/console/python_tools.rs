@@ -6,16 +6,17 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::acts::Act;
 use super::address::{encoded, with_query};
-use super::export::{self, Format, Rows};
+use super::export::Format;
 use super::frame::{self, Head, Section};
-use super::list::Page;
+use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, calls, error_page, format, tools};
+use super::{Console, calls, format, tools};
+use sekisho_api::column::Column;
 use sekisho_core::error::CallError;
 use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
 
@@ -36,11 +37,7 @@ pub(super) async fn page(
     Address(wanted): Address<Wanted>,
 ) -> Response {
     let found = visit.require(Act::SeeSources).and_then(|()| console.gateway.python_functions().files(&visit.caller));
-    match found {
-        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(list(&visit, &wanted, &found))),
-        Ok(found) => rows(&found.files).respond(wanted.format),
-        Err(error) => error_page::of_visit(&visit, &error),
-    }
+    list::respond(&visit, wanted.format, found, |found| &found.files, |found| list(&visit, &wanted, found))
 }
 
 /// `GET /console/python-tools/{name}`.
@@ -59,33 +56,25 @@ pub(super) fn path_of(file: &str) -> String {
     format!("{PATH}/{}", encoded(file))
 }
 
-fn rows(files: &[FunctionFile]) -> Rows<'static, 3> {
-    let row = |FunctionFile { name, tools, problems }: &FunctionFile| {
-        [json!(name), json!(tools.join(" ")), json!(problems.join("\n"))]
-    };
-    Rows { name: "python_tools", columns: ["file", "tools", "problems"], rows: files.iter().map(row).collect() }
-}
-
 fn list(visit: &Visit, wanted: &Wanted, found: &FunctionFolder) -> Markup {
     let texts = visit.texts();
-    let shown = Page::of(&found.files, wanted.page);
     let broken = found.files.iter().filter(|file| !file.problems.is_empty()).count();
     let title = texts.get("nav-python-tools");
     let state = texts.with("python-tools-state", [("count", found.files.len().into()), ("broken", broken.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    let table = Table {
+        link: Some(|file: &FunctionFile| path_of(&file.name)),
+        cell,
+        ..Table::new(&texts, "nav-python-tools", ("python-tools-none", "sekisho tools new weather"))
+    };
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     frame::page(
         visit,
         Some(Section::PythonTools),
         &head,
         &html! {
             (problems(&found.problems))
-            @if found.files.is_empty() {
-                div.empty { p { (texts.get("python-tools-none")) } p { code { "sekisho tools new weather" } } }
-            } @else {
-                (table(&texts, shown.entries))
-                (shown.links(&texts, |page| with_query(PATH, [("page", &*page.to_string())])))
-                (export::links(&texts, PATH))
-            }
+            (table.show_part(&found.files, wanted.page, address, PATH))
             @if !found.packages.is_empty() {
                 dl.facts { div { dt { (texts.get("python-tools-packages")) } dd { (format::text(&found.packages.join(", "))) } } }
             }
@@ -93,26 +82,13 @@ fn list(visit: &Visit, wanted: &Wanted, found: &FunctionFolder) -> Markup {
     )
 }
 
-fn table(texts: &Texts, files: &[FunctionFile]) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-python-tools")) { table.list.cards {
-            thead { tr {
-                th scope="col" { (texts.get("policies-file")) }
-                th scope="col" { (texts.get("nav-tools")) }
-                th scope="col" { (texts.get("python-tools-problem")) }
-            } }
-            tbody { @for file in files { tr {
-                th scope="row" { a href=(path_of(&file.name)) { code { (format::text(&file.name)) ".py" } } }
-                td.text data-label=(texts.get("nav-tools")) { (links(&file.tools)) }
-                td.text data-label=(texts.get("python-tools-problem")) {
-                    @match file.problems.first() {
-                        Some(problem) => { span.bad-text { "▲ " (format::text(problem)) } },
-                        None => { span.good-text { "✓ " (texts.get("python-tools-fine")) } },
-                    }
-                }
-            } } }
-        } }
-    }
+fn cell(texts: &Texts, file: &FunctionFile, column: &Column) -> Option<Markup> {
+    Some(match (column.name, file.problems.first()) {
+        ("file", _) => html! { code { (format::text(&file.name)) ".py" } },
+        ("tools", _) => links(&file.tools),
+        (_, Some(problem)) => html! { span.bad-text { "▲ " (format::text(problem)) } },
+        (_, None) => html! { span.good-text { "✓ " (texts.get("python-tools-fine")) } },
+    })
 }
 
 fn show(visit: &Visit, found: &FunctionSource) -> Markup {

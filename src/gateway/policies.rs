@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{CallFilter, History, Reach};
@@ -14,7 +15,7 @@ use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// How many calls were decided alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecisionCount {
     /// `None`: permitted.
     pub code: Option<ErrorCode>,

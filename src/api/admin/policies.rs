@@ -11,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::body::JsonBody;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
@@ -41,6 +42,26 @@ pub(super) struct DecisionBody {
     decision: &'static str,
     reason: Option<String>,
     calls: usize,
+}
+
+impl Listed for PolicyRule {
+    const NAME: &'static str = "rules";
+    const ROUTE: &'static str = "/admin/policies";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("rule", Form::Name).at("/name").titled("policies-rule"),
+        Column::new("file", Form::Text).titled("policies-file"),
+        Column::new("line", Form::Count),
+    ];
+}
+
+impl Listed for DecisionCount {
+    const NAME: &'static str = "decisions";
+    const ROUTE: &'static str = "/admin/policies";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("code", Form::Name).titled("policies-decision"),
+        Column::new("reason", Form::Text).titled("policies-reason"),
+        Column::new("calls", Form::Count).titled("nav-calls"),
+    ];
 }
 
 /// A call that is not made.

@@ -6,10 +6,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::calls::CallBody;
+use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::list::{Page, PageQuery};
 use crate::parameters::{Name, Parameters};
@@ -30,6 +31,21 @@ pub(super) struct FunctionFilesBody {
     packages: Vec<String>,
     /// What is wrong with the folder, or with packages.
     problems: Vec<String>,
+}
+
+impl Listed for FunctionFile {
+    const NAME: &'static str = "python_tools";
+    const ROUTE: &'static str = "/admin/python-tools";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("file", Form::Line).titled("policies-file"),
+        Column::new("tools", Form::Line).titled("nav-tools"),
+        Column::new("problems", Form::Line).titled("python-tools-problem"),
+    ];
+
+    /// Names and problems as texts, which a spreadsheet can show.
+    fn members(&self) -> Value {
+        json!({"file": self.name, "tools": self.tools.join(" "), "problems": self.problems.join("\n")})
+    }
 }
 
 /// All of one file.
