@@ -25,6 +25,7 @@ use sekisho_agent::conversation::ConversationRuns;
 use sekisho_api::Routes;
 
 pub use self::conversations::{ConversationBody, MessageBody, RunBody, Status as ConversationStatus};
+pub use self::openai::Models;
 pub use self::plans::{PlanReply, PlanSummary};
 
 /// The routes of agents, with their descriptions. They have the state of the API's router.

@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
@@ -30,38 +30,39 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
 /// The agents' profiles and models.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Models<'a> {
-    object: &'static str,
-    data: Vec<ModelEntry<'a>>,
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Models {
+    object: String,
+    pub data: Vec<ModelEntry>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ModelEntry<'a> {
+/// One of them.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ModelEntry {
     /// The value of `model` in a completion request.
-    id: &'a str,
-    object: &'static str,
+    pub id: String,
+    object: String,
     /// A profile has no date, but clients require a number.
     created: i64,
-    owned_by: &'static str,
+    owned_by: String,
 }
 
 /// Lists the agents that the caller can use. Profiles and models without a key, inactive ones, and those that the caller's tenant does not have, are left
 /// out.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
-    responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
+    responses((status = 200, body = Models), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
     meta: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
     let names = agents.usable_models(&meta?.caller).await?;
     let data = names.iter().map(|name| entry(name)).collect();
-    Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
+    Ok(reply::json(StatusCode::OK, &Models { object: "list".to_owned(), data }))
 }
 
 /// Describes one agent of the list. Every other name is answered as unknown (404, `model_not_found`).
 #[utoipa::path(get, path = "/v1/models/{name}", operation_id = "getModel", tag = "agents", params(("name" = String, Path)),
-    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
+    responses((status = 200, body = ModelEntry), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
     meta: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
@@ -119,8 +120,8 @@ fn text_of(chunk: &Chunk) -> String {
     serde_json::to_string(chunk).unwrap_or_default()
 }
 
-fn entry(id: &str) -> ModelEntry<'_> {
-    ModelEntry { id, object: "model", created: 0, owned_by: "sekisho" }
+fn entry(id: &str) -> ModelEntry {
+    ModelEntry { id: id.to_owned(), object: "model".to_owned(), created: 0, owned_by: "sekisho".to_owned() }
 }
 
 /// An error that both kinds of clients can read: a gateway reply, with OpenAI's object as its `error`.

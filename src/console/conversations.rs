@@ -6,7 +6,6 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
@@ -17,7 +16,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, conversation, error_page, format, list, redirect};
-use sekisho_agent_api::{ConversationBody, ConversationStatus};
+use sekisho_agent_api::{ConversationBody, ConversationStatus, Models};
 use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
 
@@ -26,16 +25,6 @@ use sekisho_core::error::CallError;
 pub(super) struct Agents {
     names: Vec<String>,
     default: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct AgentList {
-    data: Vec<AgentName>,
-}
-
-#[derive(Debug, Deserialize)]
-struct AgentName {
-    id: String,
 }
 
 /// `GET /console/conversations`.
@@ -68,9 +57,9 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
 
 /// The agents that the caller may use. For a caller who may not talk to agents they are not asked for.
 pub(super) async fn agents(console: &Console, visit: &Visit, act: Act) -> Result<Agents, CallError> {
-    let AgentList { data } = match visit.may(act) {
+    let Models { data, .. } = match visit.may(act) {
         true => visit.fetch(console, "/v1/models").await?,
-        false => AgentList { data: Vec::new() },
+        false => Models::default(),
     };
     let names = data.into_iter().map(|agent| agent.id).collect();
     Ok(Agents { names, default: console.gateway.configuration().current().agent.default_profile.clone() })
