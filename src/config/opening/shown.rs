@@ -50,21 +50,31 @@ macro_rules! shown_by_name {
     };
 }
 
+/// The same of those that are not written: with `Serialize` the schema of the file would have their defaults.
+macro_rules! shown_by_variant {
+    ($($type:ty),*) => {
+        $(impl Shown for $type {
+            fn shown(&self) -> String {
+                <&'static str>::from(self).to_owned()
+            }
+        })*
+    };
+}
+
+shown_by_variant!(ApprovalRule, OutputCheck, SearchProvider);
+
 shown_as_written!(bool, u8, u16, u32, u64, usize, f64, Decimal);
 
 shown_by_name!(
     AnonymousAccess,
-    ApprovalRule,
     FlowMode,
     HistoryScope,
     Identity,
     McpPrefix,
     McpShare,
-    OutputCheck,
     ReloadMode,
     ResourceStatus,
-    RuleSubject,
-    SearchProvider
+    RuleSubject
 );
 
 fn name(value: &impl Serialize) -> String {
