@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::call::parse_arguments;
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote_as;
+use super::present::text;
 use super::{Common, Exit, present};
 use sekisho_api::{ApprovalBody, NamedCaller};
 
@@ -220,10 +221,6 @@ fn decided(approval: &Value, as_json: bool) -> Exit {
         present::line(&format!("{tool} {id} is {status}{next}"));
     }
     Exit::Done
-}
-
-fn text(value: &Value, name: &str) -> String {
-    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
 }
 
 fn texts(values: &Value) -> Vec<String> {

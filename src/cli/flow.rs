@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
+use super::present::text;
 use super::{Common, Exit, present};
 use sekisho_api::{FlowDestinationBody, FlowQuestionBody};
 
@@ -98,10 +99,6 @@ fn report(answer: &Value) {
     if !questions.is_empty() {
         present::list::<FlowQuestionBody>(questions);
     }
-}
-
-fn text(value: &Value, name: &str) -> String {
-    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
 }
 
 fn texts(values: &Value, separator: &str) -> String {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
+use super::present::text;
 use super::{Common, Exit, present};
 use sekisho_api::KeyBody;
 
@@ -116,8 +117,4 @@ fn show(command: &KeysCommand, answer: &Value) -> Exit {
         KeysCommand::Revoke { .. } => present::line(&format!("revoked {}", text(answer, "id"))),
     }
     Exit::Done
-}
-
-fn text(value: &Value, name: &str) -> String {
-    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
 }

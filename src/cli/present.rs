@@ -90,6 +90,11 @@ pub(super) fn entries(list: &Value) -> &[Value] {
     list.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// A member that is a text, for the terminal; empty where it is none.
+pub(super) fn text(value: &Value, name: &str) -> String {
+    harmless(value[name].as_str().unwrap_or_default()).into_owned()
+}
+
 /// Entries of a list of the API, as a table with the columns that have headings.
 pub(super) fn list<T: Listed>(entries: &[Value]) {
     if entries.is_empty() {
@@ -120,13 +125,12 @@ pub(super) fn cells<T: Listed>(entry: &Value) -> Vec<String> {
     columns.map(|column| harmless(&column.words(entry)).into_owned()).collect()
 }
 
-/// Whether text may have colours and styles: `NO_COLOR` has no value (<https://no-color.org>). They are for terminals only, which the
-/// caller checks.
-pub(super) fn may_style() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// Cells may have text of servers and callers.
+fn harmless_cells(cells: Vec<String>) -> Vec<String> {
+    cells.into_iter().map(|cell| harmless(&cell).into_owned()).collect()
 }
 
-/// A table of plain cells. Without rows it would read like a failure, so that a sentence stands for it.
+/// A table without rows would read like a failure, so that a sentence stands for it.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
     table_of(header, rows.into_iter().map(Row::from).collect());
 }
@@ -141,8 +145,8 @@ fn table_of(header: &[&str], rows: Vec<Row>) {
         return info(NO_ENTRIES);
     }
     let mut table = Table::new();
-    table.load_style(ROWS).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
-    table.add_rows(rows);
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table.add_rows(rows.into_iter().map(harmless_cells));
     line(&table.to_string());
 }
 
@@ -160,7 +164,7 @@ pub(super) fn lines(rows: Vec<Vec<String>>) {
     }
     let last = rows.first().map_or(0, Vec::len).saturating_sub(1);
     for cells in rows {
-        let mut row = Row::from(cells);
+        let mut row = Row::from(harmless_cells(cells));
         row.max_height(1);
         table.add_row(row);
     }
@@ -203,6 +207,7 @@ mod tests {
             ("bell\u{7} back\u{8} return\r", "bell back return"),
         ] {
             assert_eq!(harmless(text), expected, "{text:?}");
+            assert_eq!(harmless_cells(vec!["a".to_owned(), text.to_owned()]), ["a", expected]);
         }
     }
 }

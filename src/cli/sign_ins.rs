@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
+use super::present::text;
 use super::{Common, Exit, present};
 use sekisho_api::SignInBody;
 
@@ -53,7 +54,6 @@ fn ask(remote: &Remote, command: &SignInsCommand) -> Result<Value, Unanswered> {
 }
 
 fn show(command: &SignInsCommand, answer: &Value) -> Exit {
-    let text = |value: &Value, name: &str| present::harmless(value[name].as_str().unwrap_or_default()).into_owned();
     match command {
         SignInsCommand::List => {
             present::list::<SignInBody>(present::entries(&answer["items"]));
