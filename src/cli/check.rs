@@ -326,7 +326,7 @@ fn row(finding: Finding, styles: bool) -> Vec<Cell> {
     };
     let state = Cell::new(state);
     let state = if styles { state.fg(color) } else { state };
-    vec![Cell::new(finding.part), state, Cell::new(details)]
+    vec![Cell::new(present::harmless(&finding.part)), state, Cell::new(present::harmless(&details))]
 }
 
 fn count(findings: &[Finding], is_meant: impl Fn(&Verdict) -> bool) -> usize {
