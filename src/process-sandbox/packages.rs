@@ -8,7 +8,7 @@ mod removal;
 mod tree;
 
 pub use command::{Installer, PackageCommand, UnknownOption};
-pub use installation::{InstallError, PackageFolder};
+pub use installation::{InstallError, PackageFolder, Redaction};
 pub(crate) use installed::FOLDER;
 pub use installed::{Installed, Package, Reading};
 pub use tree::TreeError;

@@ -76,6 +76,9 @@ pub enum InstallError {
     Folder { path: PathBuf, error: io::Error },
 }
 
+/// Removes secrets from the output of an installer, which errors and the log repeat.
+pub type Redaction<'a> = &'a (dyn Fn(&str) -> String + Sync);
+
 /// The folder with the packages of one server: a folder for each installation. The last two are kept: programs of the one before may run.
 #[derive(Debug, Clone)]
 pub struct PackageFolder(PathBuf);
@@ -111,7 +114,7 @@ impl PackageFolder {
     }
 
     /// Installs the packages of the command anew, with the programs, variables and folders of `profile`, and with these connections. With
-    /// `is_required`, only with all layers of the sandbox.
+    /// `is_required`, only with all layers of the sandbox. No error or log line has more of the installer's output than `redaction` leaves.
     ///
     /// # Errors
     /// When the installer cannot be started or fails, or the packages have no such program. The installation before is used then.
@@ -121,9 +124,10 @@ impl PackageFolder {
         profile: &Profile,
         connections: &Arc<dyn Connections>,
         is_required: bool,
+        redaction: Redaction<'_>,
     ) -> Result<Installed, InstallError> {
         let new = self.new_folder(command).await?;
-        let sandbox = InstallerSandbox { profile: profile_of(profile, &new.path), connections, is_required };
+        let sandbox = InstallerSandbox { profile: profile_of(profile, &new.path), connections, is_required, redaction };
         let installing = sandbox.run_steps(command);
         let timed = tokio::time::timeout(INSTALL_TIMEOUT, installing).await;
         let ended = timed.unwrap_or_else(|_| Err(InstallError::Timeout { installer: command.installer() }));
@@ -234,6 +238,7 @@ struct InstallerSandbox<'a> {
     profile: Profile,
     connections: &'a Arc<dyn Connections>,
     is_required: bool,
+    redaction: Redaction<'a>,
 }
 
 impl InstallerSandbox<'_> {
@@ -250,7 +255,7 @@ impl InstallerSandbox<'_> {
         Ok(())
     }
 
-    /// Runs the installer to its end; where it fails, the inner error is its output.
+    /// Runs the installer to its end; where it fails, the inner error is its output without secrets.
     async fn run(&self, args: Vec<String>) -> Result<Result<(), String>, InstallError> {
         let profile = Profile { args, ..self.profile.clone() };
         // Dropped, it is ended with all its processes.
@@ -261,7 +266,7 @@ impl InstallerSandbox<'_> {
         drop(child.stdin.take());
         let (output, errors) = tokio::join!(last_bytes(child.stdout.take()), last_bytes(child.stderr.take()));
         let status = child.wait().await.map_err(StartError::Program)?;
-        Ok(if status.success() { Ok(()) } else { Err(format!("{output}\n{errors}\n")) })
+        Ok(if status.success() { Ok(()) } else { Err(readable(&format!("{output}\n{errors}\n"), self.redaction)) })
     }
 }
 
@@ -271,16 +276,29 @@ fn without_scripts(mut step: Vec<String>) -> Vec<String> {
     step
 }
 
-/// The end of a stream, which is read whole.
+/// Without control characters, which could stand in the middle of a secret, and without secrets.
+fn readable(output: &str, redaction: Redaction<'_>) -> String {
+    let text: String = output.chars().filter(|character| *character == '\n' || !character.is_control()).collect();
+    redaction(&text)
+}
+
+/// The end of a stream, which is read whole. It begins with a whole line: the rest of a longer one may be a part of a secret.
 async fn last_bytes(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let (mut kept, mut part) = (VecDeque::new(), vec![0; 1 << 13]);
+    let (mut kept, mut part, mut is_cut) = (VecDeque::new(), vec![0; 1 << 13], false);
     if let Some(mut stream) = stream {
         while let Ok(length @ 1..) = stream.read(&mut part).await {
             kept.extend(part.iter().take(length));
-            kept.drain(..kept.len().saturating_sub(KEPT_OUTPUT));
+            let left_out = kept.len().saturating_sub(KEPT_OUTPUT);
+            is_cut |= left_out > 0;
+            kept.drain(..left_out);
         }
     }
-    String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+    let text = String::from_utf8_lossy(kept.make_contiguous());
+    match text.split_once('\n') {
+        Some((_, rest)) if is_cut => rest.to_owned(),
+        None if is_cut => String::new(),
+        _ => text.into_owned(),
+    }
 }
 
 fn error_of(installer: &'static str, output: &str) -> InstallError {
@@ -306,7 +324,7 @@ fn reason(output: &str) -> String {
         (Some(first), Some(cause)) => format!("{first} {cause}"),
         _ => lines.iter().take(4).copied().collect::<Vec<_>>().join(" "),
     };
-    text.chars().filter(|character| !character.is_control()).take(MAX_LINE).collect()
+    text.chars().take(MAX_LINE).collect()
 }
 
 async fn blocking<T: Send + 'static>(
@@ -360,16 +378,30 @@ mod tests {
     }
 
     #[test]
-    fn the_installer_has_the_cache_and_python_of_the_packages() {
-        let home = Home { path: "/home/a".into(), kept: Some("/kept".into()) };
-        let profile = Profile {
+    fn no_secret_is_in_the_output_whatever_stands_in_it() {
+        let strike = |text: &str| text.replace("s3cret", "[redacted]");
+        assert_eq!(readable("a s3cret\nb s3\u{1b}cr\ret\n", &strike), "a [redacted]\nb [redacted]\n");
+        let line = reason(&readable(&format!("error: {}", "s3cret".repeat(MAX_LINE)), &strike));
+        assert!(line.chars().count() <= MAX_LINE && !line.contains("s3"), "{line}");
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_line_that_was_cut_is_left_out() {
+        let output = format!("{}s3cret\nthe end\n", "x".repeat(KEPT_OUTPUT));
+        assert_eq!(last_bytes(Some(output.as_bytes())).await, "the end\n");
+        assert_eq!(last_bytes(Some(&b"s3cret"[..])).await, "s3cret");
+        let one_line = "x".repeat(KEPT_OUTPUT + 1);
+        assert_eq!(last_bytes(Some(one_line.as_bytes())).await, "");
+        assert_eq!(last_bytes(None::<&[u8]>).await, "");
+    }
+
+    fn installer_profile(env: Vec<(String, String)>) -> Profile {
+        Profile {
             program: "/usr/bin/uv".into(),
             args: Vec::new(),
-            env: [("UV_CACHE_DIR", "/elsewhere"), ("NPM_CONFIG_CACHE", "/elsewhere"), ("PATH", "/bin")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .to_vec(),
+            env,
             cwd: "/home/a".into(),
-            home,
+            home: Home { path: "/home/a".into(), kept: Some("/kept".into()) },
             packages: None,
             folders: Vec::new(),
             private: Vec::new(),
@@ -378,7 +410,14 @@ mod tests {
             observed: false,
             limits: crate::Limits::default(),
             without_namespaces: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_installer_has_the_cache_and_python_of_the_packages() {
+        let env = [("UV_CACHE_DIR", "/elsewhere"), ("NPM_CONFIG_CACHE", "/elsewhere"), ("PATH", "/bin")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let profile = installer_profile(env.to_vec());
         let profile = profile_of(&profile, Path::new("/state/1"));
         let value = |name: &str| {
             profile.env.iter().filter(|(own, _)| own == name).map(|(_, value)| &**value).collect::<Vec<_>>()

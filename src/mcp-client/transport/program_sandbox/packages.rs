@@ -13,6 +13,7 @@ use super::{ProgramSandbox, grants};
 use sekisho_config::{
     McpSandbox, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, Secret,
 };
+use sekisho_core::redaction::SentSecrets;
 use sekisho_process_sandbox::network::Connections;
 use sekisho_process_sandbox::packages::{InstallError, Installed, Package, PackageCommand, PackageFolder, Reading};
 use sekisho_process_sandbox::{Profile, StartError, is_available};
@@ -69,7 +70,8 @@ impl ProgramSandbox {
         let installed = match folder.installed(&command) {
             Some(installed) => installed,
             None => {
-                let installed = self.install(server, &command, &installer, &folder).await;
+                let secrets = secrets_of(&command, settings, &installer);
+                let installed = self.install(server, &command, &installer, &folder, &secrets).await;
                 installed.map_err(|error| not_installed(&command, &error))?
             }
         };
@@ -116,6 +118,7 @@ impl ProgramSandbox {
         command: &PackageCommand,
         settings: &McpServerSettings,
         folder: &PackageFolder,
+        secrets: &SentSecrets,
     ) -> Result<Installed, InstallError> {
         let McpSandbox::On(wanted) = &settings.sandbox else {
             return Err(StartError::Sandbox("the installer has no sandbox".to_owned()).into());
@@ -130,7 +133,9 @@ impl ProgramSandbox {
         let begun = Instant::now();
         tracing::info!(server, packages = command.shown(), "installing the packages of an MCP server");
         let is_required = settings.sandbox_mode == McpSandboxMode::Required;
-        let installed = folder.install(command, &profile, &connections, is_required).await?;
+        // A script of a package may print all that it was given.
+        let redaction = |output: &str| secrets.strike(output).into_owned();
+        let installed = folder.install(command, &profile, &connections, is_required, &redaction).await?;
         let Package { name, version, .. } = &installed.package;
         let seconds = begun.elapsed().as_secs();
         tracing::info!(server, package = %name, %version, seconds, "the packages of an MCP server are installed");
@@ -198,6 +203,21 @@ fn installer_settings(
         sandbox_mode: settings.sandbox_mode,
         ..McpServerSettings::default()
     }
+}
+
+/// The credentials of the server's entry, and passwords in the addresses of packages and registries.
+fn secrets_of(command: &PackageCommand, server: &McpServerSettings, installer: &McpServerSettings) -> SentSecrets {
+    let mut secrets = server.env_secrets();
+    let variables = installer.env.values().map(Secret::expose);
+    let named = command.packages.iter().chain(&installer.args).map(String::as_str);
+    // `NAME @ ADDRESS` is a package, `NAME=ADDRESS` an index, and several are in one variable.
+    for word in variables.chain(named).flat_map(str::split_whitespace) {
+        let addresses = [Some(word), word.split_once('=').map(|(_, value)| value)];
+        for address in addresses.into_iter().flatten() {
+            secrets.add_password_of(address.strip_prefix("git+").unwrap_or(address));
+        }
+    }
+    secrets
 }
 
 /// The settings of the installer. Another token installs nothing anew.
@@ -306,6 +326,25 @@ mod tests {
         assert_eq!(first, variables("https://r.test/", "new"));
         assert_ne!(first, variables("https://other.test/", "old"));
         assert!(!first.contains_key("STAGE"));
+    }
+
+    #[test]
+    fn secrets_of_an_entry_and_of_its_addresses_are_struck_from_the_installers_output() {
+        let env = [
+            ("npm_config_//r.test/:_authToken", "token-of-npm"),
+            ("UV_INDEX", "https://a.test/simple own=https://ann:pass-of-index@b.test/simple"),
+            ("API_KEY", "key-of-server"),
+            ("STAGE", "production"),
+        ];
+        let args =
+            ["--from", "git+https://ann:pass-of-git@c.test/d", "--index-url=https://ann:pass-of-url@e.test", "d"];
+        let server = settings("uvx", &args, &env, McpSandboxNetwork::Public);
+        let command = PackageCommand::parse("uvx", &server.args).unwrap().unwrap();
+        let secrets = secrets_of(&command, &server, &installer(&server));
+        for secret in ["token-of-npm", "pass-of-index", "key-of-server", "pass-of-git", "pass-of-url"] {
+            assert_eq!(secrets.strike(&format!("a script printed {secret}")), "a script printed [redacted]");
+        }
+        assert_eq!(secrets.strike("stage production"), "stage production");
     }
 
     #[test]

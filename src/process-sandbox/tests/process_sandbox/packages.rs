@@ -167,7 +167,7 @@ impl Setting {
 
     async fn install(&self, text: &str) -> Result<Installed, InstallError> {
         let connections: Arc<dyn Connections> = Arc::new(Registry { port: self.port });
-        self.packages.install(&command(text), &self.installer(), &connections, true).await
+        self.packages.install(&command(text), &self.installer(), &connections, true, &without_secret).await
     }
 
     /// The folders of installations.
@@ -177,6 +177,10 @@ impl Setting {
         folders.sort();
         folders
     }
+}
+
+fn without_secret(output: &str) -> String {
+    output.replace("npm_s3cret", "[redacted]")
 }
 
 fn command(text: &str) -> PackageCommand {
@@ -257,13 +261,17 @@ async fn a_failing_installation_says_why_and_leaves_nothing() {
     let setting = Setting::new();
     // Its script is of no use.
     assert_eq!(setting.install("npx failing").await.unwrap().package.name, "failing");
+    // Its registry says what it was given.
+    let error = setting.install("npx npm_s3cret").await.unwrap_err();
+    assert!(error.to_string().contains("E404") && !error.to_string().contains("s3cret"), "{error}");
     let error = setting.install("npx unknown").await.unwrap_err();
     assert!(matches!(&error, InstallError::Installer { line, .. } if line.contains("E404")), "{error}");
     let error = setting.install("npx -p demo other").await.unwrap_err();
     assert_eq!(error.to_string(), "its packages have no program other");
     let elsewhere: Arc<dyn Connections> = Arc::new(Registry { port: 1 });
-    let error =
-        setting.packages.install(&command("npx demo"), &setting.installer(), &elsewhere, true).await.unwrap_err();
+    let installing =
+        setting.packages.install(&command("npx demo"), &setting.installer(), &elsewhere, true, &without_secret);
+    let error = installing.await.unwrap_err();
     assert!(matches!(error, InstallError::NoConnection(_)), "{error}");
     assert_eq!(setting.folders().len(), 1, "the one that was installed");
     assert!(setting.packages.installed(&command("npx failing")).is_some());
