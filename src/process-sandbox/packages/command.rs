@@ -1,91 +1,16 @@
 //! Commands that fetch packages and run a program of them: `npx -y PACKAGE`, `uvx PACKAGE`.
 
+mod runners;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// The program that installs packages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Installer {
-    Npm,
-    Uv,
-}
-
-/// The programs with their first arguments.
-const FORMS: [(&str, &[&str], Installer); 5] = [
-    ("npx", &[], Installer::Npm),
-    ("npm", &["exec"], Installer::Npm),
-    ("npm", &["x"], Installer::Npm),
-    ("uvx", &[], Installer::Uv),
-    ("uv", &["tool", "run"], Installer::Uv),
-];
-
-/// An option before the package.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    /// It changes nothing for packages that are installed.
-    Ignored,
-    /// Its value is a package; the first argument is a program then.
-    Package,
-    /// Its value is another package.
-    Beside,
-    /// Its value is a version of Python.
-    Python,
-    /// It is passed to the installer.
-    Passed,
-    /// It is passed to the installer with its value.
-    PassedWithValue,
-}
-
-const NPM_OPTIONS: [(&[&str], Meaning); 5] = [
-    (&["-y", "--yes", "-q", "--quiet", "-s", "--silent", "--prefer-offline", "--prefer-online"], Meaning::Ignored),
-    (&["-p", "--package"], Meaning::Package),
-    (&["--legacy-peer-deps", "--force", "--ignore-scripts"], Meaning::Passed),
-    (&["--registry"], Meaning::PassedWithValue),
-    (&["--"], Meaning::Ignored),
-];
-
-const UV_OPTIONS: [(&[&str], Meaning); 6] = [
-    (
-        &[
-            "-q",
-            "--quiet",
-            "-v",
-            "--isolated",
-            "-U",
-            "--upgrade",
-            "--refresh",
-            "-n",
-            "--no-cache",
-            "--no-progress",
-            "--",
-        ],
-        Meaning::Ignored,
-    ),
-    (&["--from"], Meaning::Package),
-    (&["-w", "--with"], Meaning::Beside),
-    (&["-p", "--python"], Meaning::Python),
-    (&["--native-tls", "--system-certs", "--no-index"], Meaning::Passed),
-    (
-        &[
-            "-i",
-            "--index-url",
-            "--default-index",
-            "--index",
-            "--extra-index-url",
-            "-f",
-            "--find-links",
-            "--prerelease",
-            "--resolution",
-            "--exclude-newer",
-        ],
-        Meaning::PassedWithValue,
-    ),
-];
+pub use self::runners::Installer;
+use self::runners::{FORMS, Meaning};
 
 /// Variables of an entry that the installer gets, beside those with one of the prefixes. No others: they may have secrets of the server.
 const VARIABLES: [&str; 13] = [
@@ -281,16 +206,6 @@ impl PackageCommand {
         // A struct of texts can be serialized.
         let text = serde_json::to_vec(self).unwrap_or_default();
         hex::encode(Sha256::digest(&text))
-    }
-}
-
-impl Installer {
-    fn meaning(self, option: &str) -> Option<Meaning> {
-        let options: &[(&[&str], Meaning)] = match self {
-            Self::Npm => &NPM_OPTIONS,
-            Self::Uv => &UV_OPTIONS,
-        };
-        options.iter().find(|(names, _)| names.contains(&option)).map(|(_, meaning)| *meaning)
     }
 }
 
