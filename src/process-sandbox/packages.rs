@@ -1,4 +1,4 @@
-//! Packages that `npx` and `uvx` fetch. They are installed in a step of their own, which may reach package registries and write only the
+//! Packages that `npx`, `uvx` and their like fetch. They are installed in a step of their own, which may reach package registries and write only the
 //! folder of the packages; the server's program may write nothing there.
 
 mod command;
@@ -7,7 +7,7 @@ mod installed;
 mod removal;
 mod tree;
 
-pub use command::{Installer, PackageCommand, UnknownOption};
+pub use command::{Installer, PackageCommand, UnsupportedCommand};
 pub use installation::{InstallError, PackageFolder, Redaction};
 pub(crate) use installed::FOLDER;
 pub use installed::{Installed, Package, Reading};

@@ -146,3 +146,27 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A program without arguments and variables, with nothing but a home.
+    pub(crate) fn of_program(program: &str) -> Profile {
+        Profile {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: "/home/a".into(),
+            home: Home { path: "/home/a".into(), kept: Some("/kept".into()) },
+            packages: None,
+            folders: Vec::new(),
+            private: Vec::new(),
+            network: Network::None,
+            supervised: true,
+            observed: false,
+            limits: Limits::default(),
+            without_namespaces: None,
+        }
+    }
+}

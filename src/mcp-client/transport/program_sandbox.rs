@@ -137,8 +137,8 @@ impl ProgramSandbox {
         let Started { child, applied, handover } = started.map_err(|error| explained(error, &profile.program))?;
         let refused = grants.refused.iter().map(|(path, why)| format!("{} is not granted ({why})", path.display()));
         let missing = applied.missing.iter().map(|missing| format!("without {missing}"));
-        let unknown = PackageCommand::parse(program, &settings.args).err().map(|unknown| unknown.to_string());
-        let problems: Vec<_> = missing.chain(refused).chain(unknown).collect();
+        let unsupported = PackageCommand::parse(program, &settings.args).err().map(|error| error.to_string());
+        let problems: Vec<_> = missing.chain(refused).chain(unsupported).collect();
         if !problems.is_empty() {
             self.report(server, problems.join("; "));
         }
@@ -231,7 +231,7 @@ pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<S
             let (packages, installer) = (command.shown(), command.installer());
             format!("{packages}: readable (packages that {installer} installs before the program is started)")
         }),
-        Err(unknown) => Some(unknown.to_string()),
+        Err(unsupported) => Some(unsupported.to_string()),
     };
     Some(Ok(granted.chain(refused).chain(packages).collect::<Vec<_>>().join("\n")))
 }

@@ -1,4 +1,4 @@
-//! Commands that fetch packages and run a program of them: `npx -y PACKAGE`, `uvx PACKAGE`.
+//! Commands that fetch packages and run a program of them: `npx -y PACKAGE`, `pnpm dlx`, `bunx`, `uvx PACKAGE`, `pipx run`.
 
 mod runners;
 
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 pub use self::runners::Installer;
-use self::runners::{FORMS, Meaning};
+use self::runners::{FORMS, Meaning, fetches_otherwise};
 
 /// Variables of an entry that the installer gets, beside those with one of the prefixes. No others: they may have secrets of the server.
 const VARIABLES: [&str; 13] = [
@@ -28,7 +28,8 @@ const VARIABLES: [&str; 13] = [
     "https_proxy",
     "no_proxy",
 ];
-const VARIABLE_PREFIXES: [&str; 3] = ["npm_config_", "NPM_CONFIG_", "UV_"];
+const VARIABLE_PREFIXES: [&str; 7] =
+    ["npm_config_", "NPM_CONFIG_", "pnpm_config_", "PNPM_CONFIG_", "BUN_CONFIG_", "UV_", "PIP_"];
 
 /// A package of a repository names its host, or is one of GitHub.
 const GITHUB: [&str; 2] = ["github.com", "codeload.github.com"];
@@ -49,27 +50,47 @@ pub struct PackageCommand {
     /// Of the program.
     #[serde(skip)]
     pub args: Vec<String>,
+    /// The program is run by the interpreter of the installer, whatever its first line names.
+    #[serde(skip)]
+    pub(super) by_installer: bool,
 }
 
-/// An option that is not in the tables.
+/// One start of the installer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    /// A program among the packages in place of the installer itself.
+    pub(super) program: Option<&'static str>,
+    pub(super) args: Vec<String>,
+}
+
+/// A command that fetches packages, which cannot be installed before it is started.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{command} has the option {option}, with which packages cannot be installed in a step of their own")]
-pub struct UnknownOption {
-    command: String,
-    option: String,
+pub enum UnsupportedCommand {
+    /// An option that is not in the tables.
+    #[error("{command} has the option {option}, with which packages cannot be installed in a step of their own")]
+    Option { command: String, option: String },
+    /// A form of a command, or a program, that is not in the tables.
+    #[error(
+        "{command} fetches packages each time that it is started: they cannot be installed in a step of their own, and `tools.lock` does \
+         not pin them; use npx, pnpm dlx, bunx, uvx or pipx run"
+    )]
+    Form { command: String },
 }
 
 impl PackageCommand {
     /// The packages of a command; `None` of every other command, and of packages that are in a folder of this machine.
     ///
     /// # Errors
-    /// An option that is not in the tables.
-    pub fn parse(program: &str, args: &[String]) -> Result<Option<Self>, UnknownOption> {
+    /// A command that fetches packages in a form that is not in the tables.
+    pub fn parse(program: &str, args: &[String]) -> Result<Option<Self>, UnsupportedCommand> {
         let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let begins =
             |words: &[&str]| args.len() >= words.len() && args.iter().zip(words).all(|(arg, word)| arg == word);
         let form = FORMS.iter().find(|(form, words, _)| *form == name && begins(words));
-        let Some((_, words, installer)) = form else { return Ok(None) };
+        let other_form = || UnsupportedCommand::Form { command: name.to_owned() };
+        let Some((_, words, installer)) = form else {
+            return if fetches_otherwise(name, args) { Err(other_form()) } else { Ok(None) };
+        };
         let mut command = Self {
             installer: *installer,
             packages: Vec::new(),
@@ -78,12 +99,21 @@ impl PackageCommand {
             python: None,
             variables: BTreeMap::new(),
             args: Vec::new(),
+            by_installer: false,
         };
-        let unknown = |option: String| UnknownOption { command: name.to_owned(), option };
+        let unknown = |option: String| UnsupportedCommand::Option { command: name.to_owned(), option };
         command.read(args.iter().skip(words.len()).cloned()).map_err(unknown)?;
         if name == "npm" && command.args.first().is_some_and(|first| first == "--") {
             // `npm exec PACKAGE -- ARGUMENTS`; npx passes it on.
             command.args.remove(0);
+        }
+        // pipx runs a script from there.
+        if command.installer == Installer::Pip && command.packages.iter().any(|package| is_script(package)) {
+            return if command.packages.iter().any(|package| package.contains("://")) {
+                Err(other_form())
+            } else {
+                Ok(None)
+            };
         }
         let is_fetched = !command.packages.is_empty() && !command.packages.iter().any(|package| is_local(package));
         Ok(is_fetched.then_some(command))
@@ -116,6 +146,7 @@ impl PackageCommand {
                 }
                 Meaning::Beside => beside.extend(value()?.split(',').map(str::to_owned)),
                 Meaning::Python => self.python = Some(value()?),
+                Meaning::ByInstaller => self.by_installer = true,
                 Meaning::Passed => self.options.push(argument),
                 Meaning::PassedWithValue => {
                     let value = value()?;
@@ -133,31 +164,51 @@ impl PackageCommand {
         Ok(())
     }
 
-    /// The program that installs the packages.
-    pub fn installer(&self) -> &'static str {
-        match self.installer {
-            Installer::Npm => "npm",
-            Installer::Uv => "uv",
+    /// The program that installs the packages, by its name; pipx names one by its version or its path.
+    pub fn installer(&self) -> String {
+        match (self.installer, &self.python) {
+            (Installer::Pip, Some(python)) if python.starts_with(|first: char| first.is_ascii_digit()) => {
+                format!("python{python}")
+            }
+            (Installer::Pip, Some(python)) => python.clone(),
+            _ => self.installer.program().to_owned(),
         }
     }
 
-    /// The arguments of the installer, for each time that it is started; it is started in the folder of the packages.
-    pub(super) fn steps(&self) -> Vec<Vec<String>> {
+    /// Whether the installer is in the folder of the program that the command names, where it names one. pipx has a Python of its own.
+    pub fn is_installer_beside(&self) -> bool {
+        self.installer != Installer::Pip
+    }
+
+    /// The starts of the installer, in the folder of the packages.
+    pub(super) fn steps(&self) -> Vec<Step> {
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let own = |parts: &[Vec<String>]| Step { program: None, args: parts.concat() };
+        let requirements = || self.packages.iter().map(|package| requirement(package)).collect::<Vec<_>>();
         match self.installer {
             Installer::Npm => {
                 let install = text(&["install", "--no-audit", "--no-fund", "--no-update-notifier", "--omit=dev"]);
-                vec![[install, self.options.clone(), text(&["--"]), self.packages.clone()].concat()]
+                vec![own(&[install, self.options.clone(), text(&["--"]), self.packages.clone()])]
+            }
+            Installer::Pnpm => {
+                // Packages whose scripts are not allowed are installed without them.
+                let add = ["add", "--save-prod", "--reporter=append-only", "--config.strict-dep-builds=false"];
+                vec![own(&[text(&add), self.options.clone(), self.packages.clone()])]
+            }
+            Installer::Bun => {
+                let add = text(&["add", "--no-progress", "--no-summary"]);
+                vec![own(&[add, self.options.clone(), self.packages.clone()])]
             }
             Installer::Uv => {
-                let python = self.python.iter().flat_map(|python| ["--python".to_owned(), python.clone()]);
+                let python = self.python.iter().flat_map(|python| ["--python".to_owned(), python.clone()]).collect();
                 let make = text(&["venv", "--allow-existing", "--relocatable", "--no-project", "--no-config", "."]);
                 let install = text(&["pip", "install", "--no-config", "--python", "bin/python"]);
-                let packages = self.packages.iter().map(|package| requirement(package)).collect();
-                vec![
-                    make.into_iter().chain(python).collect(),
-                    [install, self.options.clone(), text(&["--"]), packages].concat(),
-                ]
+                vec![own(&[make, python]), own(&[install, self.options.clone(), text(&["--"]), requirements()])]
+            }
+            Installer::Pip => {
+                let install = ["-m", "pip", "install", "--no-compile", "--no-input", "--disable-pip-version-check"];
+                let args = [text(&install), self.options.clone(), text(&["--"]), requirements()].concat();
+                vec![own(&[text(&["-m", "venv", "."])]), Step { program: Some("bin/python"), args }]
             }
         }
     }
@@ -165,8 +216,8 @@ impl PackageCommand {
     /// Hosts that the installer may reach without being told: the registry, and hosts of repositories that the packages name.
     pub fn hosts(&self) -> Vec<String> {
         let registries: &[&str] = match self.installer {
-            Installer::Npm => &["registry.npmjs.org"],
-            Installer::Uv => &["pypi.org", "files.pythonhosted.org"],
+            Installer::Npm | Installer::Pnpm | Installer::Bun => &["registry.npmjs.org"],
+            Installer::Uv | Installer::Pip => &["pypi.org", "files.pythonhosted.org"],
         };
         let mut hosts: Vec<_> = registries.iter().map(|host| (*host).to_owned()).collect();
         for package in &self.packages {
@@ -212,6 +263,11 @@ impl PackageCommand {
 /// Whether a package is in a folder or file of this machine.
 fn is_local(package: &str) -> bool {
     package.starts_with(['.', '/', '~']) || package.starts_with("file:") || package.contains("file://")
+}
+
+/// Whether it is a file of Python in place of a package.
+fn is_script(package: &str) -> bool {
+    Path::new(package).extension().is_some_and(|extension| extension == "py")
 }
 
 fn without_user(package: &str) -> String {

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::command::{Installer, PackageCommand};
+use super::command::{Installer, PackageCommand, Step};
 use super::installed::{FOLDER, Installed, Package, find};
-use super::removal::remove;
+use super::removal::{remove, remove_each};
 use super::tree::{self, TreeError};
 use crate::network::{Connections, Supervisor};
 use crate::profile::{Home, Packages, Profile};
@@ -39,7 +39,9 @@ const RECORD: &str = "installed.json";
 const LOCK: &str = "lock";
 
 /// Words in the output of an installer that reaches no registry.
-const NO_CONNECTION: [&str; 12] = [
+const NO_CONNECTION: [&str; 14] = [
+    "ConnectionRefused",
+    "NewConnectionError",
     "EAI_AGAIN",
     "ECONNREFUSED",
     "ECONNRESET",
@@ -54,8 +56,8 @@ const NO_CONNECTION: [&str; 12] = [
     "client error (Connect)",
 ];
 
-/// In the output of npm when a script of a package failed.
-const SCRIPT_FAILED: &str = "npm error command failed";
+/// Files of pnpm with the time of an installation, which programs do not need.
+const OF_PNPM: [&str; 2] = ["node_modules/.modules.yaml", "node_modules/.pnpm-workspace-state-v1.json"];
 
 /// Why packages are not installed.
 #[derive(Debug, Error)]
@@ -130,7 +132,7 @@ impl PackageFolder {
         let sandbox = InstallerSandbox { profile: profile_of(profile, &new.path), connections, is_required, redaction };
         let installing = sandbox.run_steps(command);
         let timed = tokio::time::timeout(INSTALL_TIMEOUT, installing).await;
-        let ended = timed.unwrap_or_else(|_| Err(InstallError::Timeout { installer: command.installer() }));
+        let ended = timed.unwrap_or_else(|_| Err(InstallError::Timeout { installer: command.installer.program() }));
         let (folder, command) = (self.clone(), command.clone());
         blocking(move || folder.finish(&command, &new, ended)).await
     }
@@ -152,8 +154,8 @@ impl PackageFolder {
         let name = last.saturating_add(1).to_string();
         let path = self.0.canonicalize()?.join(&name);
         DirBuilder::new().mode(0o755).create(&path)?;
-        if installer == Installer::Npm {
-            // Without it, npm installs into a folder above.
+        if !installer.is_of_python() {
+            // Without it, they install into a folder above.
             fs::write(path.join("package.json"), "{\"private\":true}\n")?;
         }
         Ok(NewFolder { path, name, _lock: lock })
@@ -182,6 +184,12 @@ impl PackageFolder {
 
     fn record_new(&self, command: &PackageCommand, new: &NewFolder) -> Result<Installed, InstallError> {
         remove(&new.path.join(CACHE));
+        match command.installer {
+            Installer::Pnpm => OF_PNPM.iter().for_each(|file| _ = fs::remove_file(new.path.join(file))),
+            // Compiled modules have the times of their sources.
+            Installer::Pip => remove_each(&new.path, "__pycache__"),
+            Installer::Npm | Installer::Bun | Installer::Uv => {}
+        }
         let (name, version, program) = find(command, &new.path).map_err(InstallError::NoProgram)?;
         let package = Package { name, version, digest: tree::digest_of(&new.path)? };
         let before = self.record().map(|record| record.folder);
@@ -220,6 +228,10 @@ fn profile_of(profile: &Profile, folder: &Path) -> Profile {
     let cache = |name: &str| format!("{FOLDER}/{CACHE}/{name}");
     let own = [
         ("npm_config_cache", cache("npm")),
+        ("npm_config_store_dir", cache("pnpm")),
+        ("pnpm_config_store_dir", cache("pnpm")),
+        ("BUN_INSTALL_CACHE_DIR", cache("bun")),
+        ("PIP_CACHE_DIR", cache("pip")),
         ("UV_CACHE_DIR", cache("uv")),
         // It would be in a home that ends with the installer.
         ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
@@ -245,19 +257,24 @@ impl InstallerSandbox<'_> {
     async fn run_steps(&self, command: &PackageCommand) -> Result<(), InstallError> {
         for step in command.steps() {
             let mut output = self.run(step.clone()).await?;
-            if let Some(text) = output.as_ref().err().filter(|text| text.contains(SCRIPT_FAILED)) {
+            let script_failed =
+                |text: &&String| command.installer.script_failed().is_some_and(|part| text.contains(part));
+            if let Some(text) = output.as_ref().err().filter(script_failed) {
                 let (packages, reason) = (command.shown(), reason(text));
                 tracing::warn!(packages, reason, "a script of a package failed; it is installed without scripts");
                 output = self.run(without_scripts(step)).await?;
             }
-            output.map_err(|text| error_of(command.installer(), &text))?;
+            output.map_err(|text| error_of(command.installer.program(), &text))?;
         }
         Ok(())
     }
 
     /// Runs the installer to its end; where it fails, the inner error is its output without secrets.
-    async fn run(&self, args: Vec<String>) -> Result<Result<(), String>, InstallError> {
-        let profile = Profile { args, ..self.profile.clone() };
+    async fn run(&self, step: Step) -> Result<Result<(), String>, InstallError> {
+        let mut profile = Profile { args: step.args, ..self.profile.clone() };
+        if let Some(program) = step.program {
+            profile.program = Path::new(FOLDER).join(program);
+        }
         // Dropped, it is ended with all its processes.
         let Started { mut child, handover, .. } = start(&profile, self.is_required).await?;
         let supervisor =
@@ -271,8 +288,8 @@ impl InstallerSandbox<'_> {
 }
 
 /// Most packages need none of their scripts.
-fn without_scripts(mut step: Vec<String>) -> Vec<String> {
-    step.insert(1, "--ignore-scripts".to_owned());
+fn without_scripts(mut step: Step) -> Step {
+    step.args.insert(1, "--ignore-scripts".to_owned());
     step
 }
 
@@ -315,7 +332,7 @@ fn reason(output: &str) -> String {
     // npm ends with the name of its log.
     let is_about_log = |line: &str| line.contains("A complete log of this run") || line.contains("-debug-0.log");
     let lines: Vec<_> = output.lines().map(str::trim).filter(|line| !line.is_empty() && !is_about_log(line)).collect();
-    let begins = ["npm error code E", "error:", "× ", "Caused by:"];
+    let begins = ["npm error code E", "ERR_PNPM_", "error:", "ERROR:", "× ", "Caused by:"];
     let says = |line: &&&str| begins.iter().any(|begin| line.starts_with(begin));
     let first = lines.iter().position(|line| says(&line)).unwrap_or(lines.len().saturating_sub(1));
     let lines = lines.get(first..).unwrap_or_default();
@@ -368,6 +385,16 @@ mod tests {
                 "error: Request failed cause: invalid peer certificate: UnknownIssuer",
                 false,
             ),
+            (
+                "WARNING: Retrying after connection broken by 'NewConnectionError'\nERROR: No matching distribution found for a\n",
+                "ERROR: No matching distribution found for a",
+                true,
+            ),
+            (
+                "error: ConnectionRefused downloading package manifest a\n",
+                "error: ConnectionRefused downloading package manifest a",
+                true,
+            ),
             ("something else\n\n", "something else", false),
             ("", "", false),
         ] {
@@ -395,29 +422,11 @@ mod tests {
         assert_eq!(last_bytes(None::<&[u8]>).await, "");
     }
 
-    fn installer_profile(env: Vec<(String, String)>) -> Profile {
-        Profile {
-            program: "/usr/bin/uv".into(),
-            args: Vec::new(),
-            env,
-            cwd: "/home/a".into(),
-            home: Home { path: "/home/a".into(), kept: Some("/kept".into()) },
-            packages: None,
-            folders: Vec::new(),
-            private: Vec::new(),
-            network: crate::Network::None,
-            supervised: true,
-            observed: false,
-            limits: crate::Limits::default(),
-            without_namespaces: None,
-        }
-    }
-
     #[test]
     fn the_installer_has_the_cache_and_python_of_the_packages() {
         let env = [("UV_CACHE_DIR", "/elsewhere"), ("NPM_CONFIG_CACHE", "/elsewhere"), ("PATH", "/bin")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let profile = installer_profile(env.to_vec());
+        let profile = Profile { env: env.to_vec(), ..crate::profile::tests::of_program("/usr/bin/uv") };
         let profile = profile_of(&profile, Path::new("/state/1"));
         let value = |name: &str| {
             profile.env.iter().filter(|(own, _)| own == name).map(|(_, value)| &**value).collect::<Vec<_>>()

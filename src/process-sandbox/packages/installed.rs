@@ -61,13 +61,19 @@ impl Installed {
     /// Has a profile run the package's program, with the arguments of the command.
     pub fn run_by(&self, command: &PackageCommand, profile: &mut Profile) {
         let folder = PathBuf::from(FOLDER);
-        profile.program = folder.join(&self.program);
-        profile.args.clone_from(&command.args);
+        if self.is_run_by_bun(command, profile) {
+            let script = folder.join(self.script()).to_string_lossy().into_owned();
+            profile.args = ["--bun".to_owned(), script].into_iter().chain(command.args.iter().cloned()).collect();
+            profile.program.set_file_name("bun");
+        } else {
+            profile.args.clone_from(&command.args);
+            profile.program = folder.join(&self.program);
+        }
         let programs = self.program.parent().map(|programs| folder.join(programs)).unwrap_or_default();
         if let Some((_, path)) = profile.env.iter_mut().find(|(name, _)| name == "PATH") {
             *path = format!("{}:{path}", programs.display());
         }
-        if self.installer == Installer::Uv {
+        if self.installer.is_of_python() {
             // Python cannot write beside its modules.
             let compiled = profile.home.path.join(".cache/python-bytecode").display().to_string();
             profile.env.push(("PYTHONPYCACHEPREFIX".to_owned(), compiled));
@@ -75,10 +81,25 @@ impl Installed {
         profile.packages = Some(Packages { path: folder, kept: self.folder.clone(), write: false });
     }
 
+    /// As bunx does: where it is told to, and where there is no node, which the first line of the program names.
+    fn is_run_by_bun(&self, command: &PackageCommand, profile: &Profile) -> bool {
+        let path = profile.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str());
+        let has_node = || std::env::split_paths(path.unwrap_or_default()).any(|folder| folder.join("node").exists());
+        self.installer == Installer::Bun && (command.by_installer || !has_node())
+    }
+
+    /// The file of the program, in the folder: links have no extension, which says how it is read.
+    fn script(&self) -> PathBuf {
+        let real = |path: &Path| path.canonicalize().ok();
+        let file = real(&self.folder.join(&self.program)).zip(real(&self.folder));
+        let file = file.and_then(|(file, folder)| file.strip_prefix(folder).ok().map(Path::to_owned));
+        file.unwrap_or_else(|| self.program.clone())
+    }
+
     /// Whether its program can be started: the interpreter of a virtual environment may have been removed.
     pub(super) fn is_whole(&self) -> bool {
         let program = self.folder.join(&self.program);
-        let interpreter = (self.installer == Installer::Uv).then(|| self.folder.join("bin/python"));
+        let interpreter = self.installer.is_of_python().then(|| self.folder.join("bin/python"));
         program.exists() && interpreter.is_none_or(|interpreter| interpreter.exists())
     }
 }
@@ -89,9 +110,9 @@ impl Installed {
 /// Why there is no program.
 pub(super) fn find(command: &PackageCommand, folder: &Path) -> Result<(String, String, PathBuf), String> {
     let first = command.packages.first().map(String::as_str).unwrap_or_default();
-    match command.installer {
-        Installer::Npm => find_npm(command, first, folder),
-        Installer::Uv => find_uv(command, first, folder),
+    match command.installer.is_of_python() {
+        true => find_python(command, first, folder),
+        false => find_npm(command, first, folder),
     }
 }
 
@@ -141,7 +162,7 @@ fn npm_program(name: &str, document: &Value) -> Option<String> {
     }
 }
 
-fn find_uv(command: &PackageCommand, package: &str, folder: &Path) -> Result<(String, String, PathBuf), String> {
+fn find_python(command: &PackageCommand, package: &str, folder: &Path) -> Result<(String, String, PathBuf), String> {
     let end = package.find(|end: char| !(end.is_ascii_alphanumeric() || "-_.".contains(end)));
     let name = package.get(..end.unwrap_or(package.len())).unwrap_or(package);
     let is_repository = package.contains("://") && !package.contains(" @ ");
@@ -252,6 +273,8 @@ mod tests {
         found("npx @a/b@1", "b");
         found("npx -p @a/b tool", "tool");
         found("npx github:a/b", "b");
+        found("pnpm dlx @a/b@1", "b");
+        found("bunx -p @a/b tool", "tool");
         assert_eq!(find(&command("npx -p @a/b x"), npm.path()), Err("its packages have no program x".to_owned()));
         assert_eq!(find(&command("npx c"), npm.path()), Err("c was not installed".to_owned()));
         let uv = files(&[
@@ -266,7 +289,38 @@ mod tests {
         found("uvx my-tool@2.0", "my-tool");
         found("uvx --from my-tool[cli]>=1 x", "x");
         found("uvx --from git+https://a.test/b my-tool", "my-tool");
+        found("pipx run my-tool==2.0", "my-tool");
+        found("pipx run --spec my-tool==2.0 x", "x");
         assert!(find(&command("uvx other"), uv.path()).is_err());
+    }
+
+    #[test]
+    fn bun_runs_programs_where_it_is_told_to_and_where_there_is_no_node() {
+        let packages = files(&[
+            ("package.json", r#"{"dependencies": {"a": "1"}}"#),
+            ("node_modules/a/package.json", r#"{"version": "1.0.0", "bin": "index.js"}"#),
+            ("node_modules/a/index.js", ""),
+            ("node_modules/.bin/other", ""),
+            ("programs/node", ""),
+        ]);
+        symlink("../a/index.js", packages.path().join("node_modules/.bin/a")).unwrap();
+        let with_node = packages.path().join("programs").display().to_string();
+        for (text, path, program, args) in [
+            ("bunx a x", &*with_node, "/sekisho-packages/node_modules/.bin/a", "x"),
+            ("bunx --bun a x", &*with_node, "/opt/bun", "--bun /sekisho-packages/node_modules/a/index.js x"),
+            ("bun x a", "/nothing", "/opt/bun", "--bun /sekisho-packages/node_modules/a/index.js"),
+            ("npx a", "/nothing", "/sekisho-packages/node_modules/.bin/a", ""),
+        ] {
+            let command = command(text);
+            let (name, version, found) = find(&command, packages.path()).unwrap();
+            let package = Package { name, version, digest: String::new() };
+            let folder = packages.path().to_owned();
+            let installed = Installed { package, program: found, folder, installer: command.installer };
+            let mut profile = crate::profile::tests::of_program("/opt/bunx");
+            profile.env.push(("PATH".to_owned(), path.to_owned()));
+            installed.run_by(&command, &mut profile);
+            assert_eq!((profile.program.to_str().unwrap(), &*profile.args.join(" ")), (program, args), "{text}");
+        }
     }
 
     #[test]

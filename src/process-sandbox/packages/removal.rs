@@ -34,6 +34,21 @@ fn make_removable(path: &Path) {
     }
 }
 
+/// Removes all folders with this name below a folder. No link is followed.
+pub(super) fn remove_each(folder: &Path, name: &str) {
+    let mut left = vec![folder.to_owned()];
+    while let Some(folder) = left.pop() {
+        let entries = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            if entry.file_name() == name {
+                remove(&entry.path());
+            } else {
+                left.push(entry.path());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -59,5 +74,17 @@ mod tests {
         assert_eq!(fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o755);
         // Nothing to remove is no problem.
         remove(&packages);
+    }
+    #[test]
+    fn folders_with_a_name_are_removed_at_every_depth_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (packages, outside) = (folder.path().join("packages"), folder.path().join("outside"));
+        for made in ["packages/__pycache__/a", "packages/lib/a/__pycache__", "packages/lib/b", "outside/__pycache__"] {
+            fs::create_dir_all(folder.path().join(made)).unwrap();
+        }
+        symlink(&outside, packages.join("lib/link")).unwrap();
+        remove_each(&packages, "__pycache__");
+        assert!(!packages.join("__pycache__").exists() && !packages.join("lib/a/__pycache__").exists());
+        assert!(packages.join("lib/b").exists() && outside.join("__pycache__").exists());
     }
 }

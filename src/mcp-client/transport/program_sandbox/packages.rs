@@ -1,4 +1,4 @@
-//! Packages that a server's command fetches (`npx`, `uvx`): installed in a sandbox of their own before the program is started, and read
+//! Packages that a server's command fetches (`npx`, `pnpm dlx`, `bunx`, `uvx`, `pipx run`): installed in a sandbox of their own before the program is started, and read
 //! again before each start.
 
 use std::collections::BTreeMap;
@@ -143,24 +143,31 @@ impl ProgramSandbox {
     }
 }
 
-/// The packages that an entry's command fetches, and the entry of their installer; `None` where it fetches none, or has an
-/// option that is not known and need not be.
+/// The packages that an entry's command fetches, and the entry of their installer; `None` where it fetches none, or has a
+/// form that is not known and need not be.
 ///
 /// # Errors
-/// An unknown option, where all layers are required.
+/// An unknown form or option, where all layers are required.
 fn packages_of(settings: &McpServerSettings) -> Result<Option<(PackageCommand, McpServerSettings)>, String> {
     let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return Ok(None) };
     if !is_available() {
         return Ok(None);
     }
+    let command = command_of(program, settings)?;
+    Ok(command.map(|mut command| {
+        let installer = installer_settings(&command, program, settings, wanted);
+        command.variables = variables_of(&installer);
+        (command, installer)
+    }))
+}
+
+/// # Errors
+/// As [`packages_of`].
+fn command_of(program: &str, settings: &McpServerSettings) -> Result<Option<PackageCommand>, String> {
     match PackageCommand::parse(program, &settings.args) {
-        Ok(command) => Ok(command.map(|mut command| {
-            let installer = installer_settings(&command, program, settings, wanted);
-            command.variables = variables_of(&installer);
-            (command, installer)
-        })),
-        Err(unknown) if settings.sandbox_mode == McpSandboxMode::Required => {
-            Err(format!("{unknown}, and `mcp.sandbox` is `required`"))
+        Ok(command) => Ok(command),
+        Err(unsupported) if settings.sandbox_mode == McpSandboxMode::Required => {
+            Err(format!("{unsupported}; `mcp.sandbox` is `required`"))
         }
         // The program runs as its command says; the note of its sandbox has the reason.
         Err(_) => Ok(None),
@@ -191,7 +198,8 @@ fn installer_settings(
     env.extend(of_installer.map(|(name, value)| (name.clone(), value.clone())));
     // `npm` is beside `npx`.
     let beside = || Path::new(program).with_file_name(command.installer()).to_string_lossy().into_owned();
-    let installer = if program.contains('/') { beside() } else { command.installer().to_owned() };
+    let is_beside = program.contains('/') && command.is_installer_beside();
+    let installer = if is_beside { beside() } else { command.installer() };
     let network = McpSandboxNetwork::Hosts(hosts);
     let sandbox = McpSandboxSettings { network, home: McpSandboxHome::Discard, ..McpSandboxSettings::default() };
     McpServerSettings {
@@ -310,6 +318,13 @@ mod tests {
         };
         assert!(lines(&["-y", "demo"]).contains("demo: readable (packages that npm installs"));
         assert!(lines(&["-c", "demo"]).contains("the option -c"));
+        let yarn = settings("yarn", &["dlx", "demo"], &[], McpSandboxNetwork::Public);
+        let lines = granted(&yarn, &Config::default()).unwrap().unwrap();
+        assert!(lines.contains("yarn fetches packages each time that it is started"), "{lines}");
+        assert_eq!(command_of("yarn", &yarn), Ok(None));
+        let required = McpServerSettings { sandbox_mode: McpSandboxMode::Required, ..yarn };
+        let refused = command_of("yarn", &required).unwrap_err();
+        assert!(refused.contains("yarn") && refused.ends_with("`mcp.sandbox` is `required`"), "{refused}");
     }
 
     #[test]
