@@ -19,7 +19,10 @@ pub enum Layer {
     Landlock,
     Seccomp,
     ProcessLimit,
+    /// Of each process.
     MemoryLimit,
+    /// Of all processes together. Only where a cgroup is delegated to the gateway: elsewhere it is not missing.
+    MemoryOfAll,
 }
 
 impl Layer {
@@ -34,6 +37,7 @@ impl Layer {
             Self::Seccomp => "seccomp",
             Self::ProcessLimit => "limit of processes",
             Self::MemoryLimit => "limit of memory",
+            Self::MemoryOfAll => "limit of memory of all processes",
         }
     }
 }

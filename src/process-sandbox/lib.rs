@@ -9,8 +9,10 @@
 //! The program ends with process 1, process 1 with the helper, and the helper with the gateway.
 
 mod applied;
+mod cgroup;
 mod grants;
 mod helper;
+mod home;
 mod links;
 pub mod network;
 pub mod packages;
@@ -20,5 +22,6 @@ mod start;
 pub use applied::{Applied, Layer, Missing};
 pub use grants::{Grant, Grants, Reason, Request};
 pub use helper::{is_in_every_sandbox, run_if_helper};
+pub use home::HomeError;
 pub use profile::{Folder, Home, Limits, Network, Packages, Profile};
-pub use start::{StartError, Started, is_available, start};
+pub use start::{Guard, StartError, Started, is_available, start};

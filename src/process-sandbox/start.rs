@@ -12,13 +12,15 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use thiserror::Error;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
-use crate::applied::Applied;
+use crate::applied::{Applied, Layer};
+use crate::cgroup::{self, Group};
 use crate::helper::{ARGUMENT, BEGIN, Report, is_called};
+use crate::home::{HomeError, HomeWatch, require_room};
 use crate::network::Handover;
 use crate::profile::Profile;
 
@@ -34,6 +36,26 @@ pub struct Started {
     pub applied: Applied,
     /// The descriptors by which the gateway makes the program's connections.
     pub handover: Option<Handover>,
+    /// Kept as long as the child.
+    pub guard: Guard,
+}
+
+/// Bounds of a program from outside. Dropped, it ends a program that has a cgroup, and its kept home is not measured any more.
+#[derive(Debug)]
+pub struct Guard {
+    _home: Option<HomeWatch>,
+    _group: Option<Group>,
+}
+
+impl Guard {
+    /// Of the program that this child runs.
+    fn new(profile: &Profile, child: &Child, group: Option<Group>) -> Self {
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        // Before Linux 5.3 the home is measured only before a program begins.
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let home = profile.home.kept.clone().zip(process).map(|(home, process)| HomeWatch::start(home, process));
+        Self { _home: home, _group: group }
+    }
 }
 
 /// Why a program does not begin.
@@ -44,6 +66,8 @@ pub enum StartError {
     Program(io::Error),
     #[error("its sandbox cannot be set up: {0}")]
     Sandbox(String),
+    #[error(transparent)]
+    Home(#[from] HomeError),
     #[error("a layer of its sandbox is missing, and `mcp.sandbox` is `required`: {}", .0.missing_text())]
     Missing(Applied),
 }
@@ -56,11 +80,14 @@ pub fn is_available() -> bool {
 /// Starts the program of the profile. With `is_required`, only with all layers of the sandbox.
 ///
 /// # Errors
-/// When the program cannot be executed, or its sandbox cannot be set up.
+/// When the program cannot be executed, its sandbox cannot be set up, or its kept home is too large.
 pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, StartError> {
     if !is_called() {
         let reason = "the program that embeds the gateway does not call `run_if_helper` first in its `main`";
         return Err(StartError::Sandbox(reason.to_owned()));
+    }
+    if let Some(home) = &profile.home.kept {
+        require_room(home.clone()).await?;
     }
     match attempt(profile, is_required).await? {
         Attempt::Started(started) => Ok(*started),
@@ -81,23 +108,35 @@ enum Attempt {
 async fn attempt(profile: &Profile, is_required: bool) -> Result<Attempt, StartError> {
     let failed = |error: io::Error| StartError::Sandbox(error.to_string());
     let text = serde_json::to_vec(profile).map_err(|error| StartError::Sandbox(error.to_string()))?;
-    let (child, control) = spawn(&text).map_err(failed)?;
+    let (group, limited) = match cgroup::make(&profile.limits) {
+        Ok(group) => {
+            let limited = group.is_some().then_some(Ok(()));
+            (group, limited)
+        }
+        Err(reason) => (None, Some(Err(reason))),
+    };
+    let (child, control) = spawn(&text, group.as_ref()).map_err(failed)?;
     #[expect(unsafe_code, reason = "the type asks for it")]
     // SAFETY: the socket stays open, with the same number, for as long as its owner.
     let control = unsafe { AsyncFd::register(control) };
     let control = Control(control.map_err(|error| StartError::Sandbox(error.to_string()))?);
-    let set_up = tokio::time::timeout(SET_UP_TIMEOUT, control.set_up(is_required)).await;
+    let set_up = tokio::time::timeout(SET_UP_TIMEOUT, control.set_up(is_required, limited)).await;
     let set_up = set_up.map_err(|_| {
         StartError::Sandbox(format!("the helper process does not answer within {} s", SET_UP_TIMEOUT.as_secs()))
     })?;
     // An error drops the child, which kills it.
     Ok(match set_up? {
-        SetUp::Begun(applied, handover) => Attempt::Started(Box::new(Started { child, applied, handover })),
+        SetUp::Begun(applied, handover) => {
+            let guard = Guard::new(profile, &child, group);
+            Attempt::Started(Box::new(Started { child, applied, handover, guard }))
+        }
         SetUp::NoNamespaces(reason) => Attempt::NoNamespaces(reason),
     })
 }
 
-fn spawn(profile: &[u8]) -> io::Result<(Child, OwnedFd)> {
+/// The helper enters the cgroup before it is executed.
+fn spawn(profile: &[u8], group: Option<&Group>) -> io::Result<(Child, OwnedFd)> {
+    let entrance = group.map(Group::entrance).transpose()?;
     let memory = rustix::fs::memfd_create(c"profile", MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(memory);
     io::Write::write_all(&mut file, profile)?;
@@ -118,6 +157,10 @@ fn spawn(profile: &[u8]) -> io::Result<(Child, OwnedFd)> {
             fcntl_setfd(descriptor, FdFlags::empty())?;
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if let Some(entrance) = &entrance {
+            // This process.
+            rustix::io::write(entrance, b"0")?;
+        }
         Ok(())
     };
     #[expect(unsafe_code, reason = "only code between fork and exec can pass descriptors on")]
@@ -139,14 +182,18 @@ enum SetUp {
 struct Control(AsyncFd<OwnedFd>);
 
 impl Control {
-    async fn set_up(&self, is_required: bool) -> Result<SetUp, StartError> {
+    /// `limited` says whether the program has a limit of the memory of all its processes, where a cgroup is delegated.
+    async fn set_up(&self, is_required: bool, limited: Option<Result<(), String>>) -> Result<SetUp, StartError> {
         let ended = || StartError::Sandbox("the helper process ended".to_owned());
         let (report, descriptors) = self.receive().await?;
-        let (applied, tcp_forbidden) = match report.ok_or_else(ended)? {
+        let (mut applied, tcp_forbidden) = match report.ok_or_else(ended)? {
             Report::Ready { applied, tcp_forbidden } => (applied, tcp_forbidden),
             Report::NoNamespaces(reason) => return Ok(SetUp::NoNamespaces(reason)),
             other => return Err(error_of(other)),
         };
+        if let Some(outcome) = limited {
+            applied.record(Layer::MemoryOfAll, outcome);
+        }
         if is_required && !applied.missing.is_empty() {
             return Err(StartError::Missing(applied));
         }

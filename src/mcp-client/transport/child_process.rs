@@ -17,8 +17,8 @@ use super::program_sandbox::{ProgramSandbox, Sandboxed};
 use crate::text::bounded;
 use sekisho_config::McpServerSettings;
 use sekisho_core::redaction::SentSecrets;
-use sekisho_process_sandbox::StartError;
 use sekisho_process_sandbox::network::Supervisor;
+use sekisho_process_sandbox::{Guard, StartError};
 
 /// The variables that a process inherits from the gateway's environment. Credentials must be configured in `env`.
 pub(super) const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
@@ -38,6 +38,8 @@ pub(crate) struct Child {
     last_line: Arc<Mutex<String>>,
     /// Makes the connections of a program in a sandbox.
     _supervisor: Option<Supervisor>,
+    /// Measures the home of a program in a sandbox, and holds its cgroup.
+    _guard: Option<Guard>,
 }
 
 /// Starts the program; gives it and the two ends of the conversation.
@@ -50,9 +52,9 @@ pub(crate) async fn start(
     settings: &McpServerSettings,
     sandbox: &ProgramSandbox,
 ) -> Result<(Child, ChildStdin, ChildStdout), String> {
-    let (mut process, supervisor) = match sandbox.start(name, program, settings).await {
-        Ok(Some(Sandboxed { process, supervisor })) => (process, supervisor),
-        Ok(None) => (start_without_sandbox(program, settings)?, None),
+    let (mut process, supervisor, guard) = match sandbox.start(name, program, settings).await {
+        Ok(Some(Sandboxed { process, supervisor, guard })) => (process, supervisor, Some(guard)),
+        Ok(None) => (start_without_sandbox(program, settings)?, None, None),
         Err(StartError::Program(error)) => return Err(why_not(program, settings.cwd.as_deref(), &error)),
         Err(error) => return Err(format!("{program} cannot be started: {error}")),
     };
@@ -63,7 +65,7 @@ pub(crate) async fn start(
     };
     let last_line = Arc::<Mutex<String>>::default();
     let log = tokio::spawn(pass_on_log(Arc::clone(name), log, settings.env_secrets(), Arc::clone(&last_line)));
-    Ok((Child { process, group, log, last_line, _supervisor: supervisor }, input, output))
+    Ok((Child { process, group, log, last_line, _supervisor: supervisor, _guard: guard }, input, output))
 }
 
 fn start_without_sandbox(program: &str, settings: &McpServerSettings) -> Result<tokio::process::Child, String> {

@@ -26,7 +26,7 @@ use sekisho_config::{
 use sekisho_process_sandbox::network::{Connections, Files, Supervisor};
 use sekisho_process_sandbox::packages::PackageCommand;
 use sekisho_process_sandbox::{
-    Folder, Grants, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
+    Folder, Grants, Guard, Home, Limits, Network, Profile, Request, StartError, Started, is_available, start,
 };
 
 /// The folder of the state directory with the homes of programs.
@@ -85,8 +85,9 @@ impl OwnFiles {
 /// A program that was started in a sandbox.
 pub(super) struct Sandboxed {
     pub(super) process: Child,
-    /// Ends with the program.
+    /// Ends with the program, as the guard does.
     pub(super) supervisor: Option<Supervisor>,
+    pub(super) guard: Guard,
 }
 
 impl ProgramSandbox {
@@ -134,7 +135,8 @@ impl ProgramSandbox {
         let mut profile = self.profile(server, settings, wanted, &grants)?;
         self.use_packages(settings, &mut profile).await?;
         let started = start(&profile, is_required).await;
-        let Started { child, applied, handover } = started.map_err(|error| explained(error, &profile.program))?;
+        let Started { child, applied, handover, guard } =
+            started.map_err(|error| explained(error, &profile.program))?;
         let refused = grants.refused.iter().map(|(path, why)| format!("{} is not granted ({why})", path.display()));
         let missing = applied.missing.iter().map(|missing| format!("without {missing}"));
         let unsupported = PackageCommand::parse(program, &settings.args).err().map(|error| error.to_string());
@@ -150,7 +152,7 @@ impl ProgramSandbox {
             }
             _ => None,
         };
-        Ok(Some(Sandboxed { process: child, supervisor }))
+        Ok(Some(Sandboxed { process: child, supervisor, guard }))
     }
 
     fn profile(

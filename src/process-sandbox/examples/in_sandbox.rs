@@ -102,7 +102,7 @@ async fn run(entry: Entry) -> Result<ExitCode, Box<dyn Error>> {
         ports: entry.ports.clone(),
     };
     let says_layers = entry.layers;
-    let Started { mut child, applied, handover } = start(&profile(entry)?, !says_layers).await?;
+    let Started { mut child, applied, handover, guard: _guard } = start(&profile(entry)?, !says_layers).await?;
     if says_layers {
         let layers: Vec<_> = applied.layers.iter().map(|layer| layer.name()).collect();
         let text = format!("layers: {}\nmissing: {}\n", layers.join(", "), applied.missing_text());

@@ -276,7 +276,7 @@ impl InstallerSandbox<'_> {
             profile.program = Path::new(FOLDER).join(program);
         }
         // Dropped, it is ended with all its processes.
-        let Started { mut child, handover, .. } = start(&profile, self.is_required).await?;
+        let Started { mut child, handover, guard: _guard, .. } = start(&profile, self.is_required).await?;
         let supervisor =
             handover.map(|handover| Supervisor::start(handover, Arc::clone(self.connections), None)).transpose();
         let _supervisor = supervisor.map_err(|error| StartError::Sandbox(format!("its connections: {error}")))?;

@@ -52,7 +52,7 @@ pub(crate) fn profile(program: &str, args: &[&str]) -> Profile {
 
 /// Runs a program to its end, without input.
 pub(crate) async fn run(profile: &Profile) -> Ended {
-    let Started { mut child, applied, .. } = start(profile, false).await.unwrap();
+    let Started { mut child, applied, guard: _guard, .. } = start(profile, false).await.unwrap();
     drop(child.stdin.take());
     let (mut output, mut errors) = (String::new(), String::new());
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());

@@ -68,7 +68,7 @@ async fn output(program: &str, args: &[&str], port: u16) -> String {
 async fn observed(program: &str, args: &[&str], port: u16, files: Option<Arc<Used>>) -> String {
     let observed = files.is_some();
     let profile = Profile { network: Network::Public, supervised: true, observed, ..profile(program, args) };
-    let Started { mut child, handover, .. } = start(&profile, true).await.unwrap();
+    let Started { mut child, handover, guard: _guard, .. } = start(&profile, true).await.unwrap();
     let files = files.map(|files| files as Arc<dyn Files>);
     let _supervisor = Supervisor::start(handover.unwrap(), Arc::new(OnePort(port)), files).unwrap();
     drop(child.stdin.take());

@@ -103,7 +103,7 @@ async fn observe(
     outside: &Outside,
     neighbour: &mut Neighbour,
 ) -> Observed {
-    let Started { mut child, applied, handover, .. } = start(profile, false).await.unwrap();
+    let Started { mut child, applied, handover, guard: _guard } = start(profile, false).await.unwrap();
     let supervisor =
         handover.map(|handover| Supervisor::start(handover, Arc::clone(&outside.policy) as _, None).unwrap());
     let namespace = std::fs::read_link(format!("/proc/{}/ns/pid_for_children", child.id().unwrap())).ok();

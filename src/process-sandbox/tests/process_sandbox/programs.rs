@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use super::common::{profile, run, running_with};
-use sekisho_process_sandbox::{Folder, Home, Layer, StartError, Started, start};
+use sekisho_process_sandbox::{Folder, Home, HomeError, Layer, StartError, Started, start};
 
 const ALL: [Layer; 7] = [
     Layer::Namespaces,
@@ -130,6 +130,19 @@ async fn a_kept_home_is_there_at_the_next_start_and_another_is_not() {
     }
 }
 
+/// Folders that are too deep for a home, as for any that has too much in it.
+#[tokio::test]
+async fn a_kept_home_that_is_too_large_is_refused_with_its_path() {
+    let kept = tempfile::tempdir().unwrap();
+    let mut profile = profile("true", &[]);
+    profile.home = Home { kept: Some(kept.path().to_owned()), ..profile.home };
+    assert!(run(&profile).await.status.success());
+    fs::create_dir_all(kept.path().join("d/".repeat(200))).unwrap();
+    let error = start(&profile, false).await.unwrap_err();
+    assert!(matches!(&error, StartError::Home(HomeError::TooLarge(path)) if path == kept.path()), "{error}");
+    assert!(error.to_string().contains("`sandbox.folders`"), "{error}");
+}
+
 /// Traps that a program leaves in its kept home neither lead out of the sandbox at the next start, nor give it a weaker one.
 #[tokio::test]
 async fn a_kept_home_with_traps_is_an_error() {
@@ -176,7 +189,7 @@ async fn signals_are_passed_on_and_nothing_survives() {
     let begin = async || {
         let mut profile = profile("sh", &["-c", script]);
         profile.env.push(("MARK".to_owned(), mark.clone()));
-        let Started { mut child, .. } = start(&profile, false).await.unwrap();
+        let Started { mut child, guard, .. } = start(&profile, false).await.unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
         let pid = Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
@@ -186,14 +199,14 @@ async fn signals_are_passed_on_and_nothing_survives() {
             }
         };
         tokio::time::timeout(slack(Duration::from_secs(20)), all_run).await.unwrap();
-        (child, lines, pid)
+        (child, lines, pid, guard)
     };
-    let (mut child, mut lines, pid) = begin().await;
+    let (mut child, mut lines, pid, _guard) = begin().await;
     kill_process_group(pid, Signal::TERM).unwrap();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("terminated"));
     assert_eq!(child.wait().await.unwrap().code(), Some(5));
     assert_eq!(running_with(&mark), [""; 0]);
-    let (mut child, mut lines, pid) = begin().await;
+    let (mut child, mut lines, pid, _guard) = begin().await;
     kill_process(pid, Signal::KILL).unwrap();
     assert_eq!(child.wait().await.unwrap().signal(), Some(libc::SIGKILL));
     // Its output ends with its last process.
@@ -205,7 +218,7 @@ async fn signals_are_passed_on_and_nothing_survives() {
 #[tokio::test]
 async fn streams_end_with_those_of_the_program() {
     let profile = profile("sh", &["-c", "exec >&-; read line; exit 4"]);
-    let Started { mut child, .. } = start(&profile, false).await.unwrap();
+    let Started { mut child, guard: _guard, .. } = start(&profile, false).await.unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
     child.stdin.take().unwrap().write_all(b"line\n").await.unwrap();

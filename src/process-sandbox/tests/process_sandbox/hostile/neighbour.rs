@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use super::super::common::running_with;
 use super::outside::Outside;
 use sekisho_process_sandbox::network::Supervisor;
-use sekisho_process_sandbox::{Started, start};
+use sekisho_process_sandbox::{Guard, Started, start};
 
 /// For each line of its input it starts a process, writes a file, connects, and repeats the line.
 const SCRIPT: &str = "
@@ -31,6 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Neighbour {
     _child: Child,
     _supervisor: Supervisor,
+    _guard: Guard,
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     mark: String,
@@ -40,13 +41,13 @@ pub(super) struct Neighbour {
 
 impl Neighbour {
     pub(super) async fn start(outside: &Outside) -> Self {
-        let Started { mut child, handover, .. } = start(&outside.profile(SCRIPT, 0), true).await.unwrap();
+        let Started { mut child, handover, guard, .. } = start(&outside.profile(SCRIPT, 0), true).await.unwrap();
         let supervisor = Supervisor::start(handover.unwrap(), Arc::clone(&outside.policy) as _, None).unwrap();
         let input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = lines.next_line().await.unwrap().unwrap().parse().unwrap();
         let mark = outside.path("").to_str().unwrap().to_owned();
-        Self { _child: child, _supervisor: supervisor, input, lines, mark, port }
+        Self { _child: child, _supervisor: supervisor, _guard: guard, input, lines, mark, port }
     }
 
     pub(super) fn processes(&self) -> Vec<String> {
