@@ -41,6 +41,8 @@ pub struct SourceStatus {
     pub collection: Option<Arc<Collection>>,
     /// Of a program in a sandbox.
     pub connections: Vec<HostConnections>,
+    /// Of the sandbox of the last program that was started.
+    pub layers: Vec<&'static str>,
 }
 
 #[derive(
@@ -96,6 +98,7 @@ impl SourceStatus {
             can_sign_in: false,
             collection: None,
             connections: Vec::new(),
+            layers: Vec::new(),
         }
     }
 }
@@ -289,6 +292,7 @@ impl From<ServerStatus> for SourceStatus {
             can_sign_in: status.can_sign_in,
             owner: status.owner,
             connections: status.connections,
+            layers: status.layers,
             ..Self::new(SourceKind::Mcp, &status.name, state)
         }
     }

@@ -108,6 +108,8 @@ pub struct ServerStatus {
     pub owner: Ownership,
     /// Of its programs in a sandbox.
     pub connections: Vec<HostConnections>,
+    /// Of the sandbox of the last program that was started.
+    pub layers: Vec<&'static str>,
 }
 
 /// Whether a server can be used.
@@ -260,6 +262,7 @@ impl Server {
             can_sign_in: self.connector.sign_in().is_some(),
             owner: self.settings().owner.clone(),
             connections: self.connector.sandbox.connections(),
+            layers: self.connector.sandbox.layers(),
         }
     }
 

@@ -148,8 +148,10 @@ async fn inspect_shows_what_a_program_may_not_reach_and_the_setting_that_allows_
     let reason = format!("10.255.0.1 is not public; {allows}");
     let expected = json!([{"host": "10.255.0.1", "allowed": 0, "refused": 1, "datagrams": 0, "reason": reason}]);
     assert_eq!(inspected["connections"], expected);
+    let layers: Vec<_> = inspected["layers"].as_array().unwrap().iter().map(|layer| layer.as_str().unwrap()).collect();
+    assert!(layers.contains(&"seccomp") && layers.contains(&"supervised connections"), "{layers:?}");
     let shown = inspect(&[]);
-    assert!(shown.contains("boxed__echo") && shown.contains("10.255.0.1"), "{shown}");
+    assert!(shown.contains("boxed__echo") && shown.contains("10.255.0.1") && shown.contains("seccomp"), "{shown}");
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct ServerBody {
     fidelity: Option<FidelityBody>,
     /// Connections of a program in a sandbox, by host; for who sees the calls of all tenants, or administers the server's.
     connections: Vec<HostConnections>,
+    /// Layers of the sandbox of the last program that was started, as docs/security.md names them.
+    layers: Vec<String>,
 }
 
 impl Listed for ServerBody {
@@ -288,6 +290,7 @@ impl From<SourceStatus> for ServerBody {
             can_sign_in: status.can_sign_in,
             fidelity: status.collection.map(|collection| FidelityBody::of(&collection.report)),
             connections: status.connections,
+            layers: status.layers.into_iter().map(str::to_owned).collect(),
         }
     }
 }

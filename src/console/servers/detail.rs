@@ -144,6 +144,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
                     (texts.get(if status.registered { "server-registered" } else { "server-configured" })) " "
                     (owner(&texts, status.owner.tenant()))
                 } }
+                @if !status.layers.is_empty() { div { dt { (texts.get("server-layers")) } dd { (status.layers.join(", ")) } } }
             }
             @if let Some(collection) = &status.collection {
                 (fidelity(&texts, &collection.report))

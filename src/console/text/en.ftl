@@ -66,6 +66,7 @@ server-address = Address
 server-defined = Defined
 server-registered = over HTTP
 server-configured = in the configuration
+server-layers = Layers of the sandbox
 server-remove = Remove
 server-remove-help = { $n ->
     [0] It has no tool that is offered.

@@ -62,6 +62,7 @@ server-address = アドレス
 server-defined = 定義
 server-registered = HTTP で登録
 server-configured = 設定ファイル
+server-layers = サンドボックスの層
 server-remove = 削除
 server-remove-help = { $n ->
     [0] 提供中のツールはありません。

@@ -57,6 +57,8 @@ pub(crate) struct ProgramSandbox {
     packages: ServerPackages,
     /// Missing layers and refused grants, as they were logged.
     missing: Mutex<Option<String>>,
+    /// Of the last program that was started.
+    layers: Mutex<Vec<&'static str>>,
 }
 
 /// Files of the gateway, by their absolute paths.
@@ -107,6 +109,11 @@ impl ProgramSandbox {
         self.record.by_host()
     }
 
+    /// The layers of the last program that was started.
+    pub(crate) fn layers(&self) -> Vec<&'static str> {
+        self.layers.lock().clone()
+    }
+
     /// Missing layers, and refused grants; `None` before a program was started.
     pub(crate) fn missing(&self) -> Option<String> {
         self.missing.lock().clone()
@@ -137,6 +144,7 @@ impl ProgramSandbox {
         let started = start(&profile, is_required).await;
         let Started { child, applied, handover, guard } =
             started.map_err(|error| explained(error, &profile.program))?;
+        *self.layers.lock() = applied.layers.iter().map(|layer| layer.name()).collect();
         let refused = grants.refused.iter().map(|(path, why)| format!("{} is not granted ({why})", path.display()));
         let missing = applied.missing.iter().map(|missing| format!("without {missing}"));
         let unsupported = PackageCommand::parse(program, &settings.args).err().map(|error| error.to_string());
