@@ -161,12 +161,14 @@ fn run(profile: OwnedFd, gateway: &GatewayConnection) -> Result<Never, Report> {
 }
 
 fn in_namespaces(profile: &Profile, gateway: &GatewayConnection) -> Result<Never, Report> {
+    // While there is the machine's `/proc`.
+    let has_terminal = processes::has_terminal();
     namespaces::enter(profile).map_err(Report::NoNamespaces)?;
     let (status, status_of_program) = io::pipe().map_err(failed("pipe"))?;
     match fork().map_err(|error| Report::NoNamespaces(format!("fork: {error}")))? {
         Forked::Child => {
             drop(status);
-            first_process(profile, gateway, status_of_program)
+            first_process(profile, gateway, status_of_program, has_terminal)
         }
         Forked::Parent(first) => {
             drop(status_of_program);
@@ -178,14 +180,19 @@ fn in_namespaces(profile: &Profile, gateway: &GatewayConnection) -> Result<Never
 }
 
 /// Process 1 of the namespace: all other processes end with it.
-fn first_process(profile: &Profile, gateway: &GatewayConnection, status: PipeWriter) -> Result<Never, Report> {
+fn first_process(
+    profile: &Profile,
+    gateway: &GatewayConnection,
+    status: PipeWriter,
+    has_terminal: bool,
+) -> Result<Never, Report> {
     rights::die_with_parent().map_err(failed("parent-death signal"))?;
     if processes::reader_is_gone(&status) {
         // The helper ended before the signal was asked for.
         exit(1);
     }
     // A signal to the helper's group arrives once: the helper passes it on.
-    rustix::process::setsid().map_err(failed("setsid"))?;
+    processes::leave_group(has_terminal).map_err(failed("process group"))?;
     let mut applied = Applied::default();
     applied.record(Layer::Namespaces, Ok(()));
     mounts::build(profile, &mut applied)?;
@@ -195,7 +202,7 @@ fn first_process(profile: &Profile, gateway: &GatewayConnection, status: PipeWri
     match fork().map_err(failed("fork"))? {
         Forked::Child => {
             drop((ours, status));
-            program(profile, gateway, &of_program, applied)
+            program(profile, gateway, &of_program, applied, has_terminal)
         }
         Forked::Parent(program) => {
             drop(of_program);
@@ -280,9 +287,10 @@ fn program(
     gateway: &GatewayConnection,
     first: &OwnedFd,
     mut applied: Applied,
+    has_terminal: bool,
 ) -> Result<Never, Report> {
     rights::die_with_parent().map_err(failed("parent-death signal"))?;
-    rustix::process::setsid().map_err(failed("setsid"))?;
+    processes::leave_group(has_terminal).map_err(failed("process group"))?;
     restrict(profile, &mut applied)?;
     let listener = match (namespaces::has_own_network(profile), &profile.network) {
         (false, _) => None,

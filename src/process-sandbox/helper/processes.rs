@@ -6,7 +6,7 @@ use std::process::exit;
 use std::ptr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, setpgid, setsid};
 
 /// Passed on to the program.
 const PASSED_ON: [i32; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
@@ -23,6 +23,28 @@ pub(super) fn fork() -> io::Result<Forked> {
         -1 => Err(io::Error::last_os_error()),
         child => Ok(Pid::from_raw(child).map_or(Forked::Child, Forked::Parent)),
     }
+}
+
+/// Whether this process has a terminal, as one that was started in a shell.
+pub(super) fn has_terminal() -> bool {
+    let Ok(text) = std::fs::read_to_string("/proc/self/stat") else { return true };
+    names_terminal(&text)
+}
+
+/// The number of the terminal is the fifth field after the name, which stands in brackets and may have any character.
+fn names_terminal(stat: &str) -> bool {
+    let terminal = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(4));
+    terminal != Some("0")
+}
+
+/// Makes this process the leader of a group of its own. A terminal is left with its session. Without one the session stays: where the
+/// kernel shares a processor among sessions (`sched_autogroup`), a program with its own would wait for its turn after the gateway's.
+pub(super) fn leave_group(has_terminal: bool) -> io::Result<()> {
+    match has_terminal {
+        true => setsid().map(drop)?,
+        false => setpgid(None, None)?,
+    }
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "sets of signals are structs of C")]
@@ -139,4 +161,23 @@ pub(super) fn replace_by(program: &CStr, arguments: &[CString], variables: &[CSt
     // SAFETY: both lists end with a null pointer, and point to texts that outlive the call.
     unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     io::Error::last_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_a_terminal_says_so_behind_any_name() {
+        for (stat, expected) in [
+            ("1 (sekisho) S 0 1 1 0 -1 4194560", false),
+            ("1 (sekisho) S 0 1 1 34816 1 4194560", true),
+            ("1 (a) S 1 1 1 0 (b) S 0 1 1 34816 1", true),
+            ("1 (a) b) S 0 1 1 0 -1", false),
+            ("", true),
+        ] {
+            assert_eq!(names_terminal(stat), expected, "{stat}");
+        }
+        assert_eq!(has_terminal(), names_terminal(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+    }
 }
