@@ -107,8 +107,28 @@ pub(super) const DEVICE_LINKS: [(&str, &str); 5] = [
 ];
 
 /// Of `/proc`: what says something about the machine rather than the sandbox.
-pub(super) const HIDDEN_IN_PROC: [&str; 8] =
-    ["kcore", "keys", "key-users", "kmsg", "kallsyms", "timer_list", "sched_debug", "sysrq-trigger"];
+pub(super) const HIDDEN_IN_PROC: [&str; 20] = [
+    "allocinfo",
+    "interrupts",
+    "iomem",
+    "ioports",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "pagetypeinfo",
+    "sched_debug",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
+    "vmallocinfo",
+];
 
 #[cfg(test)]
 mod tests {

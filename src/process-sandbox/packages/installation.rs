@@ -185,10 +185,13 @@ impl PackageFolder {
     fn record_new(&self, command: &PackageCommand, new: &NewFolder) -> Result<Installed, InstallError> {
         remove(&new.path.join(CACHE));
         match command.installer {
-            Installer::Pnpm => OF_PNPM.iter().for_each(|file| _ = fs::remove_file(new.path.join(file))),
+            // A script may have put a link to a folder of the machine in its place.
+            Installer::Pnpm if new.path.join("node_modules").symlink_metadata().is_ok_and(|found| found.is_dir()) => {
+                OF_PNPM.iter().for_each(|file| _ = fs::remove_file(new.path.join(file)));
+            }
             // Compiled modules have the times of their sources.
             Installer::Pip => remove_each(&new.path, "__pycache__"),
-            Installer::Npm | Installer::Bun | Installer::Uv => {}
+            Installer::Npm | Installer::Pnpm | Installer::Bun | Installer::Uv => {}
         }
         let (name, version, program) = find(command, &new.path).map_err(InstallError::NoProgram)?;
         let package = Package { name, version, digest: tree::digest_of(&new.path)? };

@@ -10,7 +10,7 @@ use seccompiler::{BackendError, SeccompCmpOp, SeccompCondition, SeccompRule};
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Programs try these and go on without. `clone3` has its flags in memory, where a filter cannot see them; libraries fall back to `clone`.
-const UNKNOWN: [c_long; 6] = [
+const UNKNOWN: [c_long; 11] = [
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -18,7 +18,27 @@ const UNKNOWN: [c_long; 6] = [
     libc::SYS_userfaultfd,
     // Its mode is in memory, too.
     libc::SYS_openat2,
+    MEMFD_SECRET,
+    STATMOUNT,
+    LISTMOUNT,
+    FILE_SETATTR,
+    LISTNS,
 ];
+
+// Numbers that `libc` lacks for some architectures. From 424 on they are the same everywhere.
+const MEMFD_SECRET: c_long = 447;
+const PROCESS_MRELEASE: c_long = 448;
+const FCHMODAT2: c_long = 452;
+const STATMOUNT: c_long = 457;
+const LISTMOUNT: c_long = 458;
+const LSM_SET_SELF_ATTR: c_long = 460;
+const OPEN_TREE_ATTR: c_long = 467;
+/// It changes the project of a file, by which quotas count.
+const FILE_SETATTR: c_long = 469;
+const LISTNS: c_long = 470;
+
+/// The newest call that these tables consider: those of Linux 6.19.
+pub(super) const LAST_KNOWN: u32 = 470;
 
 const FORBIDDEN: &[c_long] = &[
     // Mounts.
@@ -33,6 +53,7 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_move_mount,
     libc::SYS_open_tree,
     libc::SYS_mount_setattr,
+    OPEN_TREE_ATTR,
     // Namespaces; `clone` and `unshare` have rules of their own.
     libc::SYS_setns,
     // Other processes.
@@ -42,6 +63,9 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    PROCESS_MRELEASE,
     // Files without a path that is checked.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
@@ -59,6 +83,8 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_syslog,
     libc::SYS_vhangup,
     libc::SYS_nfsservctl,
+    // As writing to `/proc/self/attr`, which is read-only.
+    LSM_SET_SELF_ATTR,
     // The machine.
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -77,7 +103,16 @@ const FORBIDDEN: &[c_long] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const FORBIDDEN_HERE: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_uselib, libc::SYS__sysctl];
+const FORBIDDEN_HERE: &[c_long] = &[
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_uselib,
+    libc::SYS__sysctl,
+    libc::SYS_modify_ldt,
+    // `uretprobe` and `uprobe`, which only code of the kernel in the program calls.
+    335,
+    336,
+];
 #[cfg(not(target_arch = "x86_64"))]
 const FORBIDDEN_HERE: &[c_long] = &[];
 
@@ -96,20 +131,19 @@ const CLONE_NEWTIME: u64 = 0x80;
 /// Types are the last bits of the argument; flags are above.
 const SOCKET_TYPES: u64 = 0xf;
 
-/// Requests that write into the input of a terminal.
-const TERMINAL_INPUT: [u64; 2] = [libc::TIOCSTI, 0x541C];
+/// Requests that write into the input of a terminal (the second is `TIOCLINUX`), take the machine's console, or have a driver loaded that
+/// reads the terminal.
+const TERMINAL: [u64; 4] = [libc::TIOCSTI, 0x541C, libc::TIOCCONS, libc::TIOCSETD];
+
+/// Protocols of internet sockets, beside the one that the type of the socket has by itself.
+const PROTOCOLS: [i32; 4] = [libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
 
 const PERSONALITY_IS_ASKED_FOR: u64 = 0xffff_ffff;
 
 /// Of `chmod` and its kin, each with the argument that is the mode. A file with these bits in a granted folder would have rights of its
 /// owner on the machine.
-const MODES: [(c_long, u8); 4] = [
-    (libc::SYS_fchmod, 1),
-    (libc::SYS_fchmodat, 2),
-    // `fchmodat2`.
-    (452, 2),
-    (libc::SYS_mknodat, 2),
-];
+const MODES: [(c_long, u8); 4] =
+    [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_mknodat, 2)];
 #[cfg(target_arch = "x86_64")]
 const MODES_HERE: &[(c_long, u8)] = &[(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_creat, 1)];
 #[cfg(not(target_arch = "x86_64"))]
@@ -137,7 +171,7 @@ pub(super) fn forbidden() -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_clone, namespaces.clone());
     namespaces.push(has(CLONE_NEWTIME)?);
     rules.insert(libc::SYS_unshare, namespaces);
-    let requests = TERMINAL_INPUT.map(|request| SeccompRule::new(vec![is(1, request)?]));
+    let requests = TERMINAL.map(|request| SeccompRule::new(vec![is(1, request)?]));
     rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);
     let changes = SeccompRule::new(vec![is_not(0, 0)?, is_not(0, PERSONALITY_IS_ASKED_FOR)?])?;
     rules.insert(libc::SYS_personality, vec![changes]);
@@ -174,6 +208,16 @@ pub(super) fn other_sockets() -> Result<Rules, BackendError> {
     let netlink = vec![is(0, number(libc::AF_NETLINK))?, is_not(2, number(libc::NETLINK_ROUTE))?];
     let rules = vec![SeccompRule::new(others)?, SeccompRule::new(netlink)?];
     Ok([(libc::SYS_socket, rules)].into())
+}
+
+/// Of the internet's protocols, programs need those of streams, datagrams and echoes. Others load drivers of the kernel that nobody uses.
+pub(super) fn other_protocols() -> Result<Rules, BackendError> {
+    let other = |family: i32| {
+        let known = [0].into_iter().chain(PROTOCOLS).map(|protocol| is_not(2, number(protocol)));
+        let conditions = [is(0, number(family))].into_iter().chain(known).collect::<Result<Vec<_>, _>>()?;
+        SeccompRule::new(conditions)
+    };
+    Ok([(libc::SYS_socket, vec![other(libc::AF_INET)?, other(libc::AF_INET6)?])].into())
 }
 
 fn number(value: i32) -> u64 {
