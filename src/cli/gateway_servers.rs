@@ -23,7 +23,7 @@ impl GatewayServers {
     /// The file cannot be read.
     pub(super) fn read(config: Config, environment: Environment) -> Result<Self, String> {
         let file = mcp_servers::file_of(&config)?;
-        let entries = mcp_servers::read(&file)?;
+        let entries = mcp_file::entries::read(&file)?;
         Ok(Self { config, environment, file, entries, is_changed: false })
     }
 
@@ -108,6 +108,6 @@ impl GatewayServers {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write(&self) -> Result<(), String> {
-        if self.is_changed { mcp_servers::write(&self.file, &self.entries) } else { Ok(()) }
+        if self.is_changed { mcp_file::entries::write(&self.file, &self.entries) } else { Ok(()) }
     }
 }

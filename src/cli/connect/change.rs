@@ -12,7 +12,7 @@ use super::document::Document;
 use super::editors::{Editor, GATEWAY};
 use super::entry::{self, GatewayEntry};
 use crate::cli::gateway_servers::GatewayServers;
-use crate::cli::mcp_servers::write_text;
+use sekisho_config::mcp_file::entries::write_text;
 
 /// The end of the name of a file's copy.
 const BACKUP: &str = ".before-sekisho";

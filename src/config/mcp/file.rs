@@ -2,6 +2,8 @@
 //!
 //! They are read unchanged: keys that only concern the other program are ignored, and others that are not read are reported.
 
+pub mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
