@@ -94,6 +94,11 @@ impl SignedIn {
     pub fn caller(&self) -> &Arc<Caller> {
         &self.caller
     }
+
+    /// Whether it is this machine's user, who can do whatever the gateway's user can.
+    pub fn is_local_user(&self) -> bool {
+        matches!(self.proof, Proof::LocalUser)
+    }
 }
 
 const TRY_AGAIN: &str = "the token could not be kept for the session; try again";

@@ -101,6 +101,13 @@ impl Sessions {
         session.is_some_and(|session| authenticator.still_signed_in(&session.signed_in).is_some())
     }
 
+    /// Whether the session was begun by a link for this machine's user. The question does not count as a use of it.
+    pub(super) fn is_of_local_user(&self, secret: &SessionSecret) -> bool {
+        let kept = self.kept.lock();
+        let session = kept.get(&secret.hash()).filter(|session| session.is_alive(Instant::now()));
+        session.is_some_and(|session| session.signed_in.is_local_user())
+    }
+
     /// The caller of a session. Ends the session when its key is no longer accepted.
     pub(super) fn caller(&self, secret: &SessionSecret, authenticator: &Authenticator) -> Option<Arc<Caller>> {
         let (now, hash) = (Instant::now(), secret.hash());

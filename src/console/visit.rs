@@ -123,6 +123,12 @@ impl Visit {
         self.guest.secret.as_ref().filter(|_| !self.caller.anonymous).map(SessionSecret::form_token)
     }
 
+    /// Whether the visitor followed a link of `sekisho console`: this machine's user.
+    pub(super) fn is_local_user(&self, console: &Console) -> bool {
+        let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
+        secret.is_some_and(|secret| console.sessions.is_of_local_user(secret))
+    }
+
     /// Whether the caller may still see the live parts of the page.
     pub(super) fn is_still_open(&self, console: &Console) -> bool {
         let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);

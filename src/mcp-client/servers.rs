@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::aggregate::OperationRequest;
 pub use self::listed_names::ServerNames;
+pub use self::observed::{ObservedCall, ObservedRun};
 use self::setup::Unusable;
 use super::changes::Change;
 use super::registration::Registered;

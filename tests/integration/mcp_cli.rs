@@ -61,7 +61,7 @@ fn a_list_of_servers_is_sanitized_for_the_terminal() {
 }
 
 /// The names of the tools, once one is among them.
-async fn listed(url: &str, expected: &str) -> Vec<String> {
+pub(crate) async fn listed(url: &str, expected: &str) -> Vec<String> {
     let listed = async {
         loop {
             let names: Vec<String> = reqwest::get(format!("{url}/tools/list")).await.unwrap().json().await.unwrap();

@@ -1,5 +1,7 @@
 //! Adds an MCP server or an OpenAPI document, after a test that offers nothing.
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,14 +14,13 @@ use super::detail::fidelity;
 use crate::acts::Act;
 use crate::frame::{self, Head, Section};
 use crate::submitted::Submitted;
-use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use crate::{Console, format, redirect};
 use sekisho_api::{not_added, not_registered, record_change};
 use sekisho_audit::EventKind;
 use sekisho_core::administration::Administrator;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_mcp_client::McpRegistration;
+use sekisho_mcp_client::{McpRegistration, ObservedRun};
 use sekisho_openapi::Registration;
 use sekisho_openapi::read::report::Report;
 
@@ -64,11 +65,12 @@ enum Outcome {
     Refused(CallError),
     ServerWorks,
     DocumentRead(Box<Report>),
+    Observed(Box<ObservedRun>),
 }
 
 /// `GET /console/servers/add`.
-pub(crate) async fn page(visit: Visit) -> Response {
-    visit.answer(visit.require(Act::ChangeServers).map(|()| show(&visit, None, &Outcome::None)))
+pub(crate) async fn page(State(console): State<Arc<Console>>, visit: Visit) -> Response {
+    visit.answer(visit.require(Act::ChangeServers).map(|()| show(&console, &visit, None, &Outcome::None)))
 }
 
 /// `POST /console/servers/add`.
@@ -82,6 +84,7 @@ pub(crate) async fn submit(State(console): State<Arc<Console>>, request: Request
     let outcome = match (submitted.administrator(), submitted.field("kind")) {
         (Err(error), _) => Err(error),
         (Ok(by), "openapi") => document(by, &console, &submitted, adds).await,
+        (Ok(_), program::KIND) => program::submit(&console, &submitted, adds).await,
         (Ok(by), _) => server(by, &console, &submitted, adds).await,
     };
     let outcome = match outcome {
@@ -89,7 +92,7 @@ pub(crate) async fn submit(State(console): State<Arc<Console>>, request: Request
         Ok(Err(outcome)) => outcome,
         Err(error) => Outcome::Refused(error),
     };
-    submitted.visit.answer(Ok(show(&submitted.visit, Some(&submitted), &outcome)))
+    submitted.visit.answer(Ok(show(&console, &submitted.visit, Some(&submitted), &outcome)))
 }
 
 /// The page of the added source, or the result of a test.
@@ -152,7 +155,7 @@ fn unreadable(error: &serde_json::Error) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, format!("the form cannot be read: {error}"))
 }
 
-fn show(visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Markup {
+fn show(console: &Console, visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Markup {
     let texts = visit.texts();
     let title = texts.get("servers-add");
     let head = Head { state: Some(html! { (texts.get("add-state")) }), ..Head::new(&title) };
@@ -163,11 +166,20 @@ fn show(visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Mark
         Some(Section::Servers),
         &head,
         &html! {
-            (result(&texts, outcome))
+            (result(visit, submitted, outcome))
             div.columns {
                 section aria-labelledby="add-mcp" {
                     h2 #add-mcp { (texts.get("server-mcp")) }
                     (form(visit, "mcp", &SERVER, of("mcp")))
+                }
+                section aria-labelledby="add-program" {
+                    h2 #add-program { (texts.get("add-program")) }
+                    @if visit.is_local_user(console) {
+                        (program::form(visit, of(program::KIND)))
+                    } @else {
+                        p.help { (texts.get("add-program-elsewhere")) }
+                        p { code { "sekisho mcp add NAME --observe -- COMMAND" } }
+                    }
                 }
                 section aria-labelledby="add-openapi" {
                     h2 #add-openapi { (texts.get("server-openapi")) }
@@ -178,7 +190,8 @@ fn show(visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Mark
     )
 }
 
-fn result(texts: &Texts, outcome: &Outcome) -> Markup {
+fn result(visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Markup {
+    let texts = visit.texts();
     html! {
         @match outcome {
             Outcome::None => {},
@@ -188,8 +201,9 @@ fn result(texts: &Texts, outcome: &Outcome) -> Markup {
             Outcome::ServerWorks => { p.notice role="status" { "✓ " (texts.get("add-server-works")) } },
             Outcome::DocumentRead(report) => {
                 p.notice role="status" { "✓ " (texts.get("add-document-read")) }
-                (fidelity(texts, report))
+                (fidelity(&texts, report))
             },
+            Outcome::Observed(run) => { (program::result(visit, submitted, run)) },
         }
     }
 }
@@ -198,27 +212,35 @@ fn form(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submitted>) -
     let texts = visit.texts();
     html! {
         form.stack method="post" action="/console/servers/add" {
-            input type="hidden" name=(TOKEN_FIELD) value=(visit.form_token().unwrap_or_default());
-            input type="hidden" name="kind" value=(kind);
-            @for Field { name, label, placeholder, control } in fields {
-                @let id = format!("{kind}-{name}");
-                @let value = sent.map_or("", |sent| sent.field(name));
-                div.field {
-                    label for=(id) { (texts.get(label))
-                        @if *control == Control::Required { span.tag { (texts.get("schema-required")) } } }
-                    @if *control == Control::Text {
-                        textarea #(id) name=(name) rows="4" spellcheck="false" placeholder=(placeholder) { "\n" (value) }
-                    } @else {
-                        input #(id) name=(name) value=(value) placeholder=(placeholder) required[*control == Control::Required]
-                            autocomplete="off" spellcheck="false";
-                    }
-                }
-            }
+            (inputs(visit, kind, fields, sent))
             p.help { (texts.get(if kind == "mcp" { "add-headers-help" } else { "add-document-help" })) }
             div.buttons {
                 // The first button is the button of the Enter key.
                 button.main name="mode" value="test" { (texts.get("add-test")) }
                 button name="mode" value="add" { (texts.get("add-add")) }
+            }
+        }
+    }
+}
+
+/// The inputs of a form, with their former contents.
+fn inputs(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submitted>) -> Markup {
+    let texts = visit.texts();
+    html! {
+        input type="hidden" name=(TOKEN_FIELD) value=(visit.form_token().unwrap_or_default());
+        input type="hidden" name="kind" value=(kind);
+        @for Field { name, label, placeholder, control } in fields {
+            @let id = format!("{kind}-{name}");
+            @let value = sent.map_or("", |sent| sent.field(name));
+            div.field {
+                label for=(id) { (texts.get(label))
+                    @if *control == Control::Required { span.tag { (texts.get("schema-required")) } } }
+                @if *control == Control::Text {
+                    textarea #(id) name=(name) rows="4" spellcheck="false" placeholder=(placeholder) { "\n" (value) }
+                } @else {
+                    input #(id) name=(name) value=(value) placeholder=(placeholder) required[*control == Control::Required]
+                        autocomplete="off" spellcheck="false";
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{OwnFiles, ProgramSandbox, grants, home_of_program, refuse_service};
 use crate::connection_record::{HostConnections, OTHER};
@@ -150,6 +150,20 @@ impl ProfileFolder {
     }
 }
 
+impl SandboxProfile {
+    /// The `sandbox` of an entry.
+    pub fn entry(&self) -> Value {
+        let network = match &self.network {
+            McpSandboxNetwork::None => json!("none"),
+            McpSandboxNetwork::Public => json!("public"),
+            McpSandboxNetwork::Hosts(hosts) => json!(hosts),
+        };
+        let folder = |folder: &ProfileFolder| json!({"path": folder.path.to_string_lossy(), "write": folder.write});
+        let folders: Vec<_> = self.folders.iter().map(folder).collect();
+        json!({"network": network, "home": self.home, "folders": folders})
+    }
+}
+
 impl fmt::Display for SandboxProfile {
     /// Texts are written as in JSON, which YAML reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,6 +215,11 @@ mod tests {
         let expected = "sandbox:\n  network: [\"example.com\",\"[::1]\"]\n  home: discard\n  folders:\n    \
                         - path: \"/srv/a \\\"b\\\"\"   # in `args`\n      write: true\n# not granted: /x y: {}";
         assert_eq!(profile.to_string(), expected);
+        let read: McpSandbox = serde_json::from_value(profile.entry()).unwrap();
+        let McpSandbox::On(read) = read else { panic!("there is a sandbox") };
+        assert_eq!((&read.network, read.home), (&profile.network, profile.home));
+        let folder = &read.folders[0];
+        assert_eq!((folder.path.as_path(), folder.write), (Path::new("/srv/a \"b\""), true));
         let empty =
             SandboxProfile { network: McpSandboxNetwork::None, folders: Vec::new(), remarks: Vec::new(), ..profile };
         assert_eq!(empty.to_string(), "sandbox:\n  network: none\n  home: discard\n  folders: []");
