@@ -28,7 +28,7 @@ const PREFIX: &str = "program-";
 /// The controllers that set the limits.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// Processes of the sandbox beside those of the program: the helper, and process 1.
+/// Processes of the sandbox itself: the helper, and process 1.
 const OWN_PROCESSES: u64 = 2;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -113,7 +113,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Before Linux 5.14 there is no such file: the processes end with those of the namespaces.
+        // Before Linux 5.14 there is no such file: the processes end with process 1 of the sandbox.
         if let Ok(mut file) = File::options().write(true).open(self.0.join("cgroup.kill")) {
             _ = io::Write::write_all(&mut file, b"1");
         }

@@ -37,7 +37,7 @@ const OPEN_TREE_ATTR: c_long = 467;
 const FILE_SETATTR: c_long = 469;
 const LISTNS: c_long = 470;
 
-/// The newest call that these tables consider: those of Linux 6.19.
+/// The newest call that these tables consider, of Linux 6.19.
 pub(super) const LAST_KNOWN: u32 = 470;
 
 const FORBIDDEN: &[c_long] = &[
@@ -210,7 +210,7 @@ pub(super) fn other_sockets() -> Result<Rules, BackendError> {
     Ok([(libc::SYS_socket, rules)].into())
 }
 
-/// Of the internet's protocols, programs need those of streams, datagrams and echoes. Others load drivers of the kernel that nobody uses.
+/// Programs need TCP, UDP and ICMP. Other protocols of the internet load drivers of the kernel that nobody uses.
 pub(super) fn other_protocols() -> Result<Rules, BackendError> {
     let other = |family: i32| {
         let known = [0].into_iter().chain(PROTOCOLS).map(|protocol| is_not(2, number(protocol)));

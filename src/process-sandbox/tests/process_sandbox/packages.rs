@@ -261,7 +261,7 @@ async fn a_failing_installation_says_why_and_leaves_nothing() {
     let setting = Setting::new();
     // Its script is of no use.
     assert_eq!(setting.install("npx failing").await.unwrap().package.name, "failing");
-    // Its registry says what it was given.
+    // The registry's answer repeats the name.
     let error = setting.install("npx npm_s3cret").await.unwrap_err();
     assert!(error.to_string().contains("E404") && !error.to_string().contains("s3cret"), "{error}");
     let error = setting.install("npx unknown").await.unwrap_err();
