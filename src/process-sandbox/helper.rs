@@ -295,7 +295,11 @@ fn program(
     let listener = match (namespaces::has_own_network(profile), &profile.network) {
         (false, _) => None,
         (true, Network::None) => {
-            applied.record(Layer::Connections, network::install_none().map_err(|error| error.to_string()));
+            record_filter(
+                Layer::Connections,
+                network::install_none().map_err(|error| error.to_string()),
+                &mut applied,
+            )?;
             None
         }
         (true, Network::Public | Network::Hosts(_)) => {
@@ -323,7 +327,17 @@ fn restrict(profile: &Profile, applied: &mut Applied) -> Result<(), Report> {
     rights::drop_capabilities().map_err(failed("capabilities"))?;
     rustix::thread::set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     applied.record(Layer::Landlock, landlock::restrict(profile));
-    applied.record(Layer::Seccomp, filter::apply());
+    record_filter(Layer::Seccomp, filter::apply(), applied)
+}
+
+/// A filter is missing only where the kernel has none.
+fn record_filter(layer: Layer, outcome: Result<(), String>, applied: &mut Applied) -> Result<(), Report> {
+    if let Err(reason) = &outcome
+        && filter::is_available()
+    {
+        return Err(Report::Failed(format!("{}: {reason}", layer.name())));
+    }
+    applied.record(layer, outcome);
     Ok(())
 }
 

@@ -49,6 +49,17 @@ fn unknown_numbers() -> Vec<sock_filter> {
     ]
 }
 
+/// Whether the kernel has filters. Where it has, one that cannot be installed is no missing layer: a program with filters without end can use up
+/// the kernel's memory for them, and must not bring about that another one starts without.
+#[expect(unsafe_code, reason = "there is no safe wrapper for this question")]
+pub(super) fn is_available() -> bool {
+    let action = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the kernel reads the number, which outlives the call.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, std::ptr::from_ref(&action)) };
+    answer == 0
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "an error's mapping takes it")]
 fn text(error: impl ToString) -> String {
     error.to_string()
@@ -87,6 +98,11 @@ mod tests {
         ] {
             assert_eq!(answer(&program, number), expected, "{number}");
         }
+    }
+
+    #[test]
+    fn this_kernel_has_filters() {
+        assert!(is_available());
     }
 
     #[test]

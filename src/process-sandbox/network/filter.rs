@@ -214,12 +214,28 @@ fn send_to(with_address: Action) -> Vec<Step> {
     ]
 }
 
-/// Options that send packets by another way than to the address that was checked.
+// Options of sockets that `libc` has for Android only.
+const SO_ATTACH_FILTER: i32 = 26;
+const SO_ATTACH_BPF: i32 = 50;
+const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
+const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
+const SO_BINDTOIFINDEX: i32 = 62;
+
+/// Options that send packets by another way than to the address that was checked, and filters of sockets, whose memory all programs of the machine
+/// share with the filters of calls.
 fn setsockopt() -> Vec<Step> {
-    /// `libc` has it for Android only.
-    const SO_BINDTOIFINDEX: i32 = 62;
     const OPTIONS: [(i32, &[i32]); 4] = [
-        (libc::SOL_SOCKET, &[libc::SO_BINDTODEVICE, SO_BINDTOIFINDEX]),
+        (
+            libc::SOL_SOCKET,
+            &[
+                libc::SO_BINDTODEVICE,
+                SO_BINDTOIFINDEX,
+                SO_ATTACH_FILTER,
+                SO_ATTACH_BPF,
+                SO_ATTACH_REUSEPORT_CBPF,
+                SO_ATTACH_REUSEPORT_EBPF,
+            ],
+        ),
         (libc::IPPROTO_IP, &[libc::IP_OPTIONS]),
         (
             libc::IPPROTO_IPV6,
@@ -359,6 +375,8 @@ mod tests {
             (libc::SYS_setsockopt, [3, libc::IPPROTO_TCP, libc::TCP_ULP, 0], refuse(libc::EPERM)),
             (libc::SYS_setsockopt, [3, libc::IPPROTO_IP, libc::IP_OPTIONS, 0], refuse(libc::EPERM)),
             (libc::SYS_setsockopt, [3, libc::SOL_SOCKET, libc::IP_OPTIONS, 0], ALLOW),
+            (libc::SYS_setsockopt, [3, libc::SOL_SOCKET, SO_ATTACH_FILTER, 0], refuse(libc::EPERM)),
+            (libc::SYS_setsockopt, [3, libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, 0], refuse(libc::EPERM)),
             (libc::SYS_ioctl, [3, 0x5401, 0, 0], ALLOW),
             (libc::SYS_ioctl, [3, 0x8912, 0, 0], NOTIFY),
             (libc::SYS_ioctl, [3, 0x8b1b, 0, 0], NOTIFY),

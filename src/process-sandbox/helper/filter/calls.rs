@@ -10,12 +10,14 @@ use seccompiler::{BackendError, SeccompCmpOp, SeccompCondition, SeccompRule};
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Programs try these and go on without. `clone3` has its flags in memory, where a filter cannot see them; libraries fall back to `clone`.
-const UNKNOWN: [c_long; 11] = [
+const UNKNOWN: [c_long; 12] = [
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
+    // All programs of the machine share the number of its requests.
+    libc::SYS_io_setup,
     // Its mode is in memory, too.
     libc::SYS_openat2,
     MEMFD_SECRET,
@@ -135,6 +137,9 @@ const SOCKET_TYPES: u64 = 0xf;
 /// reads the terminal.
 const TERMINAL: [u64; 4] = [libc::TIOCSTI, 0x541C, libc::TIOCCONS, libc::TIOCSETD];
 
+/// Maximum of semaphores of System V in a set, as Linux had it before 3.19: each takes memory of the kernel, and there may be 32 000 sets.
+const MAX_SEMAPHORES: u64 = 250;
+
 /// Protocols of internet sockets, beside the one that the type of the socket has by itself.
 const PROTOCOLS: [i32; 4] = [libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
 
@@ -179,6 +184,8 @@ pub(super) fn forbidden() -> Result<Rules, BackendError> {
         SeccompRule::new(vec![is(0, number(family))?, has_bits(1, SOCKET_TYPES, number(libc::SOCK_RAW))?])
     };
     rules.insert(libc::SYS_socket, vec![raw(libc::AF_INET)?, raw(libc::AF_INET6)?]);
+    let large_set = SeccompCondition::new(1, Dword, SeccompCmpOp::Gt, MAX_SEMAPHORES)?;
+    rules.insert(libc::SYS_semget, vec![SeccompRule::new(vec![large_set])?]);
     rules.extend(modes()?);
     Ok(rules)
 }

@@ -14,6 +14,12 @@ use crate::network;
 /// Memory that processes share: Chromium and Python's `multiprocessing` use it.
 const SHARED_BYTES: u64 = 512 << 20;
 
+/// Semaphores of System V in a set, in all sets, and changes of a call; and sets. As Linux had it before 3.19.
+const SEMAPHORES: &str = "250 32000 32 128";
+
+/// Queues of messages of System V, each with 16 KiB.
+const MESSAGE_QUEUES: &str = "128";
+
 /// The least that the kernel takes as `pid_max`.
 const MIN_PROCESSES: u64 = 301;
 
@@ -79,8 +85,11 @@ fn limit_processes(proc: &Path, most: u64) -> Result<(), String> {
 
 /// Limits of resources that all programs of one user share otherwise, where the kernel has the setting for a namespace.
 fn limit_shared(proc: &Path, memory: u64) {
-    // Of the IPC namespace, in pages.
-    _ = fs::write(proc.join("sys/kernel/shmall"), (memory / 4_096).to_string());
+    // Of the IPC namespace: memory of the kernel, in which semaphores and messages are. Only root's user may change them.
+    let of_ipc = [("shmall", &*(memory / 4_096).to_string()), ("sem", SEMAPHORES), ("msgmni", MESSAGE_QUEUES)];
+    for (setting, most) in of_ipc {
+        _ = fs::write(proc.join("sys/kernel").join(setting), most);
+    }
     // In another user namespace these settings are the machine's.
     let map = fs::read_to_string(proc.join("self/uid_map")).unwrap_or_default();
     if map.split_whitespace().nth(2) == Some("1") {
