@@ -269,8 +269,8 @@ async fn a_failing_installation_says_why_and_leaves_nothing() {
     let error = setting.install("npx -p demo other").await.unwrap_err();
     assert_eq!(error.to_string(), "its packages have no program other");
     let elsewhere: Arc<dyn Connections> = Arc::new(Registry { port: 1 });
-    let installing =
-        setting.packages.install(&command("npx demo"), &setting.installer(), &elsewhere, true, &without_secret);
+    let (entry, installer) = (command("npx demo"), setting.installer());
+    let installing = setting.packages.install(&entry, &installer, &elsewhere, true, &without_secret);
     let error = installing.await.unwrap_err();
     assert!(matches!(error, InstallError::NoConnection(_)), "{error}");
     assert_eq!(setting.folders().len(), 1, "the one that was installed");
