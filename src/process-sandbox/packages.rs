@@ -4,11 +4,13 @@
 mod command;
 mod installation;
 mod installed;
+mod output;
 mod removal;
 mod tree;
 
 pub use command::{Installer, PackageCommand, UnsupportedCommand};
-pub use installation::{InstallError, PackageFolder, Redaction};
+pub use installation::{InstallError, PackageFolder};
 pub(crate) use installed::FOLDER;
 pub use installed::{Installed, Package, Reading};
+pub use output::Redaction;
 pub use tree::TreeError;

@@ -1,6 +1,5 @@
 //! Installs packages in a sandbox, into a new folder; the folders of a server, and the record of the one that is used.
 
-use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,10 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::command::{Installer, PackageCommand, Step};
 use super::installed::{FOLDER, Installed, Package, find};
+use super::output::{Redaction, has_no_connection, last_bytes, readable, reason};
 use super::removal::{remove, remove_each};
 use super::tree::{self, TreeError};
 use crate::network::{Connections, Supervisor};
@@ -23,12 +22,6 @@ use crate::start::{StartError, Started, start};
 /// The time that an installation may take.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Bytes of an installer's output that are kept, the last ones.
-const KEPT_OUTPUT: usize = 64 << 10;
-
-/// Maximum characters of the line that an error has.
-const MAX_LINE: usize = 400;
-
 /// The cache of the installer, in the folder of the packages until they are installed: files are linked, not copied.
 const CACHE: &str = ".cache";
 
@@ -37,24 +30,6 @@ const RECORD: &str = "installed.json";
 
 /// One process at a time installs packages of a server.
 const LOCK: &str = "lock";
-
-/// Words in the output of an installer that reaches no registry.
-const NO_CONNECTION: [&str; 14] = [
-    "ConnectionRefused",
-    "NewConnectionError",
-    "EAI_AGAIN",
-    "ECONNREFUSED",
-    "ECONNRESET",
-    "EHOSTUNREACH",
-    "ENETUNREACH",
-    "ENOTFOUND",
-    "ETIMEDOUT",
-    "EACCES connect",
-    "Connection refused",
-    "dns error",
-    "error sending request",
-    "client error (Connect)",
-];
 
 /// Files of pnpm with the time of an installation, which programs do not need.
 const OF_PNPM: [&str; 2] = ["node_modules/.modules.yaml", "node_modules/.pnpm-workspace-state-v1.json"];
@@ -77,9 +52,6 @@ pub enum InstallError {
     #[error("{}: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
 }
-
-/// Removes secrets from the output of an installer, which errors and the log repeat.
-pub type Redaction<'a> = &'a (dyn Fn(&str) -> String + Sync);
 
 /// The folder with the packages of one server: a folder for each installation. The last two are kept: programs of the one before may run.
 #[derive(Debug, Clone)]
@@ -296,55 +268,12 @@ fn without_scripts(mut step: Step) -> Step {
     step
 }
 
-/// Without control characters, which could stand in the middle of a secret, and without secrets.
-fn readable(output: &str, redaction: Redaction<'_>) -> String {
-    let text: String = output.chars().filter(|character| *character == '\n' || !character.is_control()).collect();
-    redaction(&text)
-}
-
-/// The end of a stream, which is read whole. It begins with a whole line: the rest of a longer one may be a part of a secret.
-async fn last_bytes(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let (mut kept, mut part, mut is_cut) = (VecDeque::new(), vec![0; 1 << 13], false);
-    if let Some(mut stream) = stream {
-        while let Ok(length @ 1..) = stream.read(&mut part).await {
-            kept.extend(part.iter().take(length));
-            let left_out = kept.len().saturating_sub(KEPT_OUTPUT);
-            is_cut |= left_out > 0;
-            kept.drain(..left_out);
-        }
-    }
-    let text = String::from_utf8_lossy(kept.make_contiguous());
-    match text.split_once('\n') {
-        Some((_, rest)) if is_cut => rest.to_owned(),
-        None if is_cut => String::new(),
-        _ => text.into_owned(),
-    }
-}
-
 fn error_of(installer: &'static str, output: &str) -> InstallError {
     let line = reason(output);
-    let is_refused = output.contains("certificate");
-    match NO_CONNECTION.iter().any(|word| output.contains(word)) && !is_refused {
+    match has_no_connection(output) {
         true => InstallError::NoConnection(line),
         false => InstallError::Installer { installer, line },
     }
-}
-
-/// The line of an output that says what failed.
-fn reason(output: &str) -> String {
-    // npm ends with the name of its log.
-    let is_about_log = |line: &str| line.contains("A complete log of this run") || line.contains("-debug-0.log");
-    let lines: Vec<_> = output.lines().map(str::trim).filter(|line| !line.is_empty() && !is_about_log(line)).collect();
-    let begins = ["npm error code E", "ERR_PNPM_", "error:", "ERROR:", "× ", "Caused by:"];
-    let says = |line: &&&str| begins.iter().any(|begin| line.starts_with(begin));
-    let first = lines.iter().position(|line| says(&line)).unwrap_or(lines.len().saturating_sub(1));
-    let lines = lines.get(first..).unwrap_or_default();
-    // uv ends with the first cause.
-    let text = match (lines.first(), lines.iter().rfind(|line| line.starts_with("cause:"))) {
-        (Some(first), Some(cause)) => format!("{first} {cause}"),
-        _ => lines.iter().take(4).copied().collect::<Vec<_>>().join(" "),
-    };
-    text.chars().take(MAX_LINE).collect()
 }
 
 async fn blocking<T: Send + 'static>(
@@ -405,24 +334,6 @@ mod tests {
             let error = error_of("npm", output);
             assert_eq!(matches!(error, InstallError::NoConnection(_)), is_connection, "{error}");
         }
-    }
-
-    #[test]
-    fn no_secret_is_in_the_output_whatever_stands_in_it() {
-        let strike = |text: &str| text.replace("s3cret", "[redacted]");
-        assert_eq!(readable("a s3cret\nb s3\u{1b}cr\ret\n", &strike), "a [redacted]\nb [redacted]\n");
-        let line = reason(&readable(&format!("error: {}", "s3cret".repeat(MAX_LINE)), &strike));
-        assert!(line.chars().count() <= MAX_LINE && !line.contains("s3"), "{line}");
-    }
-
-    #[tokio::test]
-    async fn the_rest_of_a_line_that_was_cut_is_left_out() {
-        let output = format!("{}s3cret\nthe end\n", "x".repeat(KEPT_OUTPUT));
-        assert_eq!(last_bytes(Some(output.as_bytes())).await, "the end\n");
-        assert_eq!(last_bytes(Some(&b"s3cret"[..])).await, "s3cret");
-        let one_line = "x".repeat(KEPT_OUTPUT + 1);
-        assert_eq!(last_bytes(Some(one_line.as_bytes())).await, "");
-        assert_eq!(last_bytes(None::<&[u8]>).await, "");
     }
 
     #[test]
