@@ -20,12 +20,14 @@ use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
 use sekisho_audit::{AuditEvent, EventKind};
-use sekisho_calls::approval::Judgement;
+use sekisho_calls::approval::{Approval, Judgement};
+use sekisho_core::approval::ApprovalState;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_store::ApprovalFilter;
 
-/// Lists approvals, the latest first: an approver sees those of its tenant, others their own. Without arguments.
+/// Lists approvals, the latest first: an approver sees those of its tenant, others their own. Without arguments. The calls of one run,
+/// conversation or session that wait are one item, with their number.
 #[utoipa::path(get, path = "/approvals", operation_id = "listApprovals", tag = "approvals",
     params(ApprovalQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
     responses((status = 200, body = ApprovalList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -47,13 +49,15 @@ pub(super) async fn list(
         ..ApprovalFilter::default()
     };
     let found = gateway.approvals().list(&meta.caller, filter).await?;
-    let page = Page::from_read(found, limit as usize, |approval| approval.created.to_string());
-    let page = page.map(|approval| ApprovalBody::of(&gateway, &approval));
+    let calls = gateway.pipeline.approvals.count_calls(&found).await?;
+    let found: Vec<_> = found.into_iter().zip(calls).collect();
+    let page = Page::from_read(found, limit as usize, |(approval, _)| approval.created.to_string());
+    let page = page.map(|(approval, calls)| ApprovalBody { calls, ..ApprovalBody::of(&gateway, &approval) });
     let approvals = page.items.clone();
     Ok(reply::json(StatusCode::OK, &ApprovalList { page, approvals }))
 }
 
-/// Shows one approval; an approver sees the arguments of the call too, and the others of its run or session that wait.
+/// Shows one approval, with the other calls of its run, conversation or session that wait. An approver sees the arguments too.
 #[utoipa::path(get, path = "/approvals/{id}", operation_id = "getApproval", tag = "approvals", params(("id" = String, Path)),
     responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show(
@@ -62,17 +66,14 @@ pub(super) async fn show(
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
     let (approval, sees_arguments) = gateway.approvals().find(&meta.caller, &id).await?;
-    if !sees_arguments {
-        return Ok(reply::json(StatusCode::OK, &ApprovalBody::of(&gateway, &approval)));
-    }
-    let mut body = ApprovalBody::for_approver(&gateway, &approval);
-    for other in gateway.pipeline.approvals.waiting_with(&approval).await? {
-        // With its arguments; it may have been decided, or be gone, in between.
-        if let Ok(other) = gateway.pipeline.approvals.find(&other.id).await {
-            body.with.push(ApprovalBody::for_approver(&gateway, &other));
-        }
-    }
-    Ok(reply::json(StatusCode::OK, &body))
+    let body_of: fn(&Gateway, &Approval) -> ApprovalBody = match sees_arguments {
+        true => ApprovalBody::for_approver,
+        false => ApprovalBody::of,
+    };
+    let waiting = gateway.pipeline.approvals.waiting_with(&approval).await?;
+    let with: Vec<_> = waiting.iter().map(|other| body_of(&gateway, other)).collect();
+    let calls = if approval.state == ApprovalState::Pending { with.len() as u64 + 1 } else { 1 };
+    Ok(reply::json(StatusCode::OK, &ApprovalBody { with, calls, ..body_of(&gateway, &approval) }))
 }
 
 /// Approves a call, and others that wait with it. Needs the role `approver`, and another person than the caller.

@@ -35,7 +35,6 @@ use uuid::Uuid;
 use crate::tool::{Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditEvent, AuditSlot, EventKind};
 use sekisho_config::{ApprovalsConfig, Config};
-use sekisho_core::approval::ApprovalState;
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::error::CallError;
@@ -206,6 +205,7 @@ impl Approvals {
         let arguments =
             sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;
         let (slot, id) = (self.audit.reserve()?, Uuid::new_v4().to_string());
+        let group_digest = binding::group_digest(call);
         let new = NewApproval {
             id: &id,
             tenant: &caller.tenant,
@@ -216,6 +216,7 @@ impl Approvals {
             call_digest: &binding.call,
             tool_digest: &binding.tool,
             session_digest: binding.session.as_deref(),
+            group_digest: group_digest.as_deref(),
             details: &details.text()?,
             arguments: &arguments,
         };
@@ -255,7 +256,7 @@ impl Approvals {
         Approval::read(stored.ok_or_else(refusal::not_found)?)
     }
 
-    /// The latest first.
+    /// The latest first; the calls of one run, conversation or session that wait are one item, which is the first of them.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
@@ -264,26 +265,31 @@ impl Approvals {
         stored.into_iter().map(Approval::read).collect()
     }
 
-    /// The other calls of its run, conversation or session that wait, the oldest first, without their arguments: a person decides
-    /// about them together.
+    /// The other calls of its run, conversation or session that wait, the oldest first: a person decides about them together.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn waiting_with(&self, approval: &Approval) -> Result<Vec<Approval>, CallError> {
-        if approval.details.group.is_none() {
-            return Ok(Vec::new());
-        }
-        let of_caller = ApprovalFilter {
-            tenant: Some(&approval.tenant),
-            caller_key: Some(&approval.caller_key),
-            state: Some(ApprovalState::Pending),
-            max: MAX_TOGETHER,
-            ..ApprovalFilter::default()
+        let Some(group) = &approval.stored.group_digest else { return Ok(Vec::new()) };
+        let waiting = self.store.approvals().list_waiting(group, MAX_TOGETHER).await;
+        let waiting = waiting.map_err(|error| refusal::unavailable(&error))?;
+        let waiting = waiting.into_iter().map(Approval::read).collect::<Result<Vec<_>, _>>()?;
+        Ok(waiting.into_iter().filter(|other| other.id != approval.id).collect())
+    }
+
+    /// The number of calls that each of these items has: those that wait with it, and itself.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub async fn count_calls(&self, approvals: &[Approval]) -> Result<Vec<u64>, CallError> {
+        let groups: Vec<_> = approvals.iter().filter_map(Approval::waiting_group).collect();
+        let counts = self.store.approvals().count_waiting(&groups).await;
+        let counts = counts.map_err(|error| refusal::unavailable(&error))?;
+        let count = |approval: &Approval| {
+            let of_group = approval.waiting_group().and_then(|group| counts.get(group)).copied();
+            of_group.and_then(|count| u64::try_from(count).ok()).unwrap_or(1)
         };
-        let mut waiting = self.list(of_caller).await?;
-        waiting.retain(|other| other.id != approval.id && other.details.group == approval.details.group);
-        waiting.reverse();
-        Ok(waiting)
+        Ok(approvals.iter().map(count).collect())
     }
 
     /// The address of the page where it is decided.

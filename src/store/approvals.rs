@@ -3,13 +3,14 @@
 
 mod states;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{Store, StoreError, retried};
+use super::{MAX_ROWS, Store, StoreError, retried, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
 pub use self::states::DecidedApproval;
@@ -35,6 +36,8 @@ pub struct NewApproval<'a> {
     pub call_digest: &'a str,
     pub tool_digest: &'a str,
     pub session_digest: Option<&'a str>,
+    /// Of the caller, and the run, conversation or session of the call.
+    pub group_digest: Option<&'a str>,
     /// JSON.
     pub details: &'a str,
     /// Sealed.
@@ -65,6 +68,7 @@ pub struct StoredApproval {
     pub state: ApprovalState,
     pub call_digest: String,
     pub session_digest: Option<String>,
+    pub group_digest: Option<String>,
     pub details: String,
     /// Sealed; empty where it was not read by its id.
     pub arguments: String,
@@ -94,11 +98,11 @@ pub struct ApprovalFilter<'a> {
 }
 
 /// Without the arguments, which may be long.
-const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, group_digest, details, \
                        '' AS arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
 
 /// All of them.
-const ALL_COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+const ALL_COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, group_digest, details, \
                            arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
 
 /// Approvals of calls and their decisions: the table `approvals`. It reads `replicas` to find lost calls.
@@ -157,8 +161,8 @@ impl ApprovalStore {
         let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, pending_digest, call_digest, tool_digest,
-                 session_digest, details, arguments, decisions, uses, fence, revision, created, expires, changed)
-             VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, '[]', 0, 0, 0, {now}, {now} + $12, {now})
+                 session_digest, group_digest, details, arguments, decisions, uses, fence, revision, created, expires, changed)
+             VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, $12, '[]', 0, 0, 0, {now}, {now} + $13, {now})
              RETURNING {COLUMNS}"
         );
         sqlx::query(AssertSqlSafe(insert))
@@ -171,6 +175,7 @@ impl ApprovalStore {
             .bind(new.call_digest)
             .bind(new.tool_digest)
             .bind(new.session_digest)
+            .bind(new.group_digest)
             .bind(new.details)
             .bind(new.arguments)
             .bind(micros(PENDING_TTL))
@@ -205,7 +210,7 @@ impl ApprovalStore {
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
-    /// The latest first.
+    /// The latest first. Of calls of one group that wait there is only the first one, at its place.
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
         let now = self.0.engine.now_expression();
         let shown =
@@ -214,6 +219,12 @@ impl ApprovalStore {
             "SELECT {COLUMNS}, {now} AS moment FROM approvals
              WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR caller_key = $2) AND ($3 = '' OR {shown} = $3)
                AND ($4 = '' OR tool = $4) AND ($5 = '' OR caller_id = $5) AND created < $6
+               AND NOT ({shown} = 'pending' AND EXISTS (
+                   SELECT 1 FROM approvals AS earlier
+                   WHERE earlier.group_digest = approvals.group_digest AND earlier.state = 'pending'
+                     AND earlier.expires > {now} AND ($4 = '' OR earlier.tool = $4)
+                     AND (earlier.created < approvals.created
+                          OR (earlier.created = approvals.created AND earlier.id < approvals.id))))
              ORDER BY created DESC, id DESC LIMIT $7"
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
@@ -228,6 +239,39 @@ impl ApprovalStore {
             .await
             .map_err(|error| self.0.failed(error))?;
         rows.iter().map(|row| self.approval_of(row, Some("moment"))).collect()
+    }
+
+    /// The calls of a group that wait, the oldest first, at most `max`.
+    pub async fn list_waiting(&self, group_digest: &str, max: u32) -> Result<Vec<StoredApproval>, StoreError> {
+        let sql = format!(
+            "SELECT {ALL_COLUMNS} FROM approvals WHERE group_digest = $1 AND state = 'pending' AND expires > {}
+             ORDER BY created, id LIMIT $2",
+            self.0.engine.now_expression()
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(group_digest).bind(i64::from(max));
+        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        rows.iter().map(|row| self.approval_of(row, None)).collect()
+    }
+
+    /// The number of calls that wait, by group.
+    pub async fn count_waiting(&self, group_digests: &[&str]) -> Result<HashMap<String, i64>, StoreError> {
+        let now = self.0.engine.now_expression();
+        let mut counts = HashMap::new();
+        for digests in group_digests.chunks(MAX_ROWS) {
+            let parameters: Vec<_> = (1..=digests.len()).map(|number| format!("${number}")).collect();
+            let sql = format!(
+                "SELECT group_digest, COUNT(*) FROM approvals
+                 WHERE state = 'pending' AND expires > {now} AND group_digest IN ({}) GROUP BY group_digest",
+                parameters.join(", ")
+            );
+            let query = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(digests.len()));
+            let query = digests.iter().fold(query, |query, digest| query.bind(*digest));
+            for row in query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))? {
+                let digest = row.try_get(0).map_err(|error| self.0.failed(error))?;
+                counts.insert(digest, row.try_get(1).map_err(|error| self.0.failed(error))?);
+            }
+        }
+        Ok(counts)
     }
 
     /// Whether a call of this tool by its caller was approved and made before.
@@ -287,6 +331,7 @@ fn read_row(row: &AnyRow, moment: Option<&str>) -> sqlx::Result<Result<StoredApp
         state: read_state,
         call_digest: row.try_get("call_digest")?,
         session_digest: row.try_get("session_digest")?,
+        group_digest: row.try_get("group_digest")?,
         details: row.try_get("details")?,
         arguments: row.try_get("arguments")?,
         decisions: row.try_get("decisions")?,

@@ -44,6 +44,7 @@ const FILES: &[(&str, &str)] = &[
     ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
     ("work", include_str!("migrations/0032_work.sql")),
     ("flow of values", include_str!("migrations/0033_flow_destinations.sql")),
+    ("approval groups", include_str!("migrations/0034_approval_groups.sql")),
 ];
 
 /// The version that this program knows.

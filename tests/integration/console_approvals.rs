@@ -205,7 +205,7 @@ async fn the_queue_has_filters_and_leads_from_one_to_the_next() {
         assert!(page.contains(&format!("href=\"{}\" data-key=\"n\"", path_of(next))), "{page}");
     }
     let csv = boss.page("/console/approvals?status=denied&format=csv").await;
-    assert!(csv.starts_with("id,status,tool,caller,tenant,reasons,created_at,expires_at,uses\r\n"), "{csv}");
+    assert!(csv.starts_with("id,status,tool,caller,tenant,reasons,created_at,expires_at,uses,calls\r\n"), "{csv}");
     assert!(csv.contains(&format!("\"{second}\",\"denied\",\"echo\",\"bob\",\"acme\",")), "{csv}");
     let ja = boss.get("/console/approvals?lang=ja").send().await.unwrap().text().await.unwrap();
     assert!(ja.contains("<h1>承認</h1>"), "{ja}");

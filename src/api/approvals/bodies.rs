@@ -70,8 +70,10 @@ pub struct ApprovalBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub questions: Vec<Value>,
-    /// For approvers: the other calls of its run, conversation or session that wait, the oldest first, each as this one. They can be
-    /// decided with it.
+    /// The calls of its run, conversation or session that wait and are decided with it, itself included; 1 where it is alone, or
+    /// decided.
+    pub calls: u64,
+    /// The other ones of these, the oldest first, each as this one; at most 50. Lists lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub with: Vec<ApprovalBody>,
@@ -112,6 +114,7 @@ impl Listed for ApprovalBody {
         Column::new("created_at", Form::Moment).titled("approval-asked"),
         Column::new("expires_at", Form::Moment).titled("approval-expires").headed("expires"),
         Column::new("uses", Form::Count),
+        Column::new("calls", Form::Count).titled("approval-calls").headed("calls"),
     ];
 }
 
@@ -211,6 +214,7 @@ impl ApprovalBody {
             changed_arguments: None,
             arguments_sha256: None,
             questions: Vec::new(),
+            calls: 1,
             with: Vec::new(),
             session_id: details.session.as_deref().map(shown),
             via: details.via.clone(),

@@ -57,6 +57,11 @@ impl Binding {
     }
 }
 
+/// Digest of the run, conversation or session of a call: its calls that wait are one item, about which a person decides at once.
+pub(super) fn group_digest(call: &CallContext) -> Option<String> {
+    call.origin.session_of_values().map(|group| digest_of(["group", &*call.caller.key, &**group]))
+}
+
 /// The length of each part precedes it, so that no two lists have the same bytes.
 fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = Sha256::new();

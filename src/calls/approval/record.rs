@@ -55,9 +55,6 @@ pub struct Details {
     pub needed: u8,
     pub schema_hash: String,
     pub policy_version: String,
-    /// The run, conversation or session of the call: a person decides together about its calls that wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
     /// Where the call is sent, unless its arguments say it. Records of the version before have none.
     #[serde(default)]
     pub destination: Option<ShownDestination>,
@@ -117,6 +114,11 @@ impl Approval {
         reasons.iter().all(|reason| self.details.reasons.contains(reason))
     }
 
+    /// The digest of its group, while it waits.
+    pub(super) fn waiting_group(&self) -> Option<&str> {
+        self.stored.group_digest.as_deref().filter(|_| self.state == ApprovalState::Pending)
+    }
+
     pub(super) fn is_approved(&self) -> bool {
         self.state == ApprovalState::Approved
     }
@@ -152,7 +154,6 @@ impl Details {
             needed: tool.metadata.approvals_needed,
             schema_hash: tool.input.hash().to_owned(),
             policy_version: policy_version.to_string(),
-            group: call.origin.session_of_values().map(ToString::to_string),
             destination: ShownDestination::of(asked),
             keeps_sent,
         }

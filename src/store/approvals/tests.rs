@@ -8,6 +8,11 @@ use crate::test_support::{age_approval as age, test_store};
 
 /// As asked by this caller for a call with this digest.
 async fn ask(store: &Store, id: &str, caller: &str, call: &str) -> Asked {
+    ask_in(store, id, (caller, call), None).await
+}
+
+/// The same for a call of a group.
+async fn ask_in(store: &Store, id: &str, (caller, call): (&str, &str), group_digest: Option<&str>) -> Asked {
     let new = NewApproval {
         id,
         tenant: "acme",
@@ -18,6 +23,7 @@ async fn ask(store: &Store, id: &str, caller: &str, call: &str) -> Asked {
         call_digest: call,
         tool_digest: "pay 1",
         session_digest: Some("pay 1 in s"),
+        group_digest,
         details: "{}",
         arguments: "sealed",
     };
@@ -194,4 +200,41 @@ async fn lists_are_by_tenant_caller_state_and_tool_and_old_records_go() {
     age(&store, "3", Duration::from_secs(86_400)).await;
     assert_eq!(store.approvals().forget_older_than(Duration::from_secs(86_000)).await.unwrap(), 1);
     assert!(store.approvals().get("3").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn calls_of_a_group_that_wait_are_one_item_of_the_list() {
+    let store = test_store().await;
+    for (id, group) in
+        [("1", Some("turn")), ("2", Some("turn")), ("3", Some("other")), ("4", None), ("5", Some("turn"))]
+    {
+        ask_in(&store, id, ("ann", id), group).await;
+        age(&store, id, Duration::from_micros(5 - id.parse::<u64>().unwrap())).await;
+    }
+    let listed = async || {
+        let all = ApprovalFilter { max: 10, ..ApprovalFilter::default() };
+        let found = store.approvals().list(all).await.unwrap();
+        found.into_iter().map(|found| found.id).collect::<Vec<_>>()
+    };
+    let waiting = async || {
+        let found = store.approvals().list_waiting("turn", 10).await.unwrap();
+        found.into_iter().map(|found| (found.id, found.arguments)).collect::<Vec<_>>()
+    };
+    let with_arguments =
+        |ids: &[&str]| ids.iter().map(|id| ((*id).to_owned(), "sealed".to_owned())).collect::<Vec<_>>();
+    assert_eq!(listed().await, ["4", "3", "1"]);
+    assert_eq!(waiting().await, with_arguments(&["1", "2", "5"]));
+    let counts = store.approvals().count_waiting(&["turn", "other", "none"]).await.unwrap();
+    assert_eq!(counts, HashMap::from([("turn".to_owned(), 3), ("other".to_owned(), 1)]));
+    assert!(store.approvals().count_waiting(&[]).await.unwrap().is_empty());
+    // A decided one is a record of its own, and the next one that waits takes its place.
+    assert!(decide(&store, "1", ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
+    assert_eq!(listed().await, ["4", "3", "2", "1"]);
+    assert_eq!(waiting().await, with_arguments(&["2", "5"]));
+    age(&store, "2", PENDING_TTL).await;
+    assert_eq!(waiting().await, with_arguments(&["5"]));
+    let of_tool =
+        ApprovalFilter { tool: Some("pay"), state: Some(ApprovalState::Pending), max: 10, ..ApprovalFilter::default() };
+    let found = store.approvals().list(of_tool).await.unwrap();
+    assert_eq!(found.iter().map(|found| found.id.as_str()).collect::<Vec<_>>(), ["5", "4", "3"]);
 }

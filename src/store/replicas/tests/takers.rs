@@ -137,6 +137,7 @@ async fn begin_approved_call(store: &Store) {
         call_digest: "c",
         tool_digest: "t",
         session_digest: None,
+        group_digest: None,
         details: "{}",
         arguments: "sealed",
     };
