@@ -187,6 +187,17 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         for question in other["questions"].as_array().into_iter().flatten() {
             present::line(&format!("  {}", question_line(question)));
         }
+        if !other["arguments"].is_null() {
+            present::line(&format!("  arguments: {}", present::harmless(&other["arguments"].to_string())));
+        }
+    }
+    if let Some(others) = approval["with"].as_array().filter(|others| !others.is_empty()) {
+        let options: Vec<_> = others.iter().map(|other| format!("--with {}", text(other, "id"))).collect();
+        present::line(&format!(
+            "all of them: sekisho approvals approve {} {}",
+            text(approval, "id"),
+            options.join(" ")
+        ));
     }
     present::line("arguments:");
     let mut shown = present::json(&approval["arguments"]);

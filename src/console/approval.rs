@@ -28,6 +28,9 @@ const SEEN_FIELD: &str = "arguments_sha256";
 /// The fields with the ids of others that are decided, too.
 const WITH_FIELD: &str = "with";
 
+/// The fields with the ids of all others that the page shows, for the buttons that decide about all of them.
+const SHOWN_FIELD: &str = "shown";
+
 /// `GET /console/approvals/{id}`: the address that a refused caller gets.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
     let found = find(&console, &visit, &id).await;
@@ -72,8 +75,10 @@ fn decides(visit: &Visit) -> bool {
 }
 
 async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), CallError> {
-    let (reason, with) = (form.field("reason"), form.all(WITH_FIELD).collect::<Vec<_>>());
-    let (act, body) = match form.field("act") {
+    let (reason, act) = (form.field("reason"), form.field("act"));
+    let (act, others) = act.strip_suffix("-all").map_or((act, WITH_FIELD), |act| (act, SHOWN_FIELD));
+    let with = form.all(others).collect::<Vec<_>>();
+    let (act, body) = match act {
         "approve" => {
             let (scope, minutes) = extent(form)?;
             let seen = form.text(SEEN_FIELD);
@@ -131,7 +136,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
             }
             @if !approval.questions.is_empty() { (questions(&texts, approval)) }
             (arguments(visit, approval))
-            @if !approval.with.is_empty() { (waiting_with(&texts, approval)) }
+            @if !approval.with.is_empty() { (waiting_with(visit, approval)) }
             @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
             @if let Some(token) = &token { (forms(&texts, token, approval)) }
             (decisions(&texts, approval))
@@ -158,33 +163,42 @@ fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
 
 /// The values that strangers may have written, each with its sentence.
 fn questions(texts: &Texts, approval: &ApprovalBody) -> Markup {
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     html! {
         section aria-labelledby="questions" {
             h2 #questions { (texts.get("approval-questions")) }
-            @for question in &approval.questions {
-                p {
-                    code { (format::text(&text(&question["argument"]))) } " "
-                    code { (format::text(&text(&question["value"]))) } " "
-                    span.quiet { (format::text(&text(&question["new"]))) }
-                }
-                @if question["sentence"].is_string() {
-                    blockquote { (format::text(&text(&question["sentence"]))) }
-                    p.quiet { code { (format::text(&text(&question["origin"]["tool"]))) " " (format::text(&text(&question["origin"]["call"]))) } }
-                }
+            (question_texts(approval))
+        }
+    }
+}
+
+fn question_texts(approval: &ApprovalBody) -> Markup {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    html! {
+        @for question in &approval.questions {
+            p {
+                code { (format::text(&text(&question["argument"]))) } " "
+                code { (format::text(&text(&question["value"]))) } " "
+                span.quiet { (format::text(&text(&question["new"]))) }
+            }
+            @if question["sentence"].is_string() {
+                blockquote { (format::text(&text(&question["sentence"]))) }
+                p.quiet { code { (format::text(&text(&question["origin"]["tool"]))) " " (format::text(&text(&question["origin"]["call"]))) } }
             }
         }
     }
 }
 
-/// The other calls of its run or session that wait.
-fn waiting_with(texts: &Texts, approval: &ApprovalBody) -> Markup {
+/// The other calls of its run or session that wait, each with all that a person decides by.
+fn waiting_with(visit: &Visit, approval: &ApprovalBody) -> Markup {
+    let texts = visit.texts();
     html! {
         section aria-labelledby="with" {
             h2 #with { (texts.get("approval-with")) }
             @for other in &approval.with {
                 p { a href=(path_of(&other.id)) { (format::name(&other.tool)) } }
                 ul.plain.notes { @for reason in &other.reasons { li { (format::text(reason)) } } }
+                (question_texts(other))
+                (argument_texts(visit, other))
             }
         }
     }
@@ -211,22 +225,27 @@ fn arguments(visit: &Visit, approval: &ApprovalBody) -> Markup {
     html! {
         section aria-labelledby="arguments" {
             h2 #arguments { (texts.get("schema-title")) }
-            @match &approval.arguments {
-                Some(arguments) => {
-                    pre tabindex="0" { code { (format::text(&try_it::pretty(arguments))) } }
-                    p.help { (texts.get("approval-arguments-help")) }
-                },
-                None if visit.caller.has_role(APPROVER) => div.notice.bad { p { (texts.get("approval-sealed")) } },
-                None => p.quiet { (texts.get("approval-for-approvers")) },
-            }
-            @if let Some(changed) = &approval.changed_arguments {
-                p { (texts.get("approval-changed")) }
-                pre tabindex="0" { code { (format::text(&try_it::pretty(changed))) } }
-            }
-            @if let Some(sent) = &approval.sent {
-                p { (texts.get("approval-sent")) }
-                pre tabindex="0" { code { (format::text(&try_it::pretty(sent))) } }
-            }
+            (argument_texts(visit, approval))
+            @if approval.arguments.is_some() { p.help { (texts.get("approval-arguments-help")) } }
+        }
+    }
+}
+
+fn argument_texts(visit: &Visit, approval: &ApprovalBody) -> Markup {
+    let texts = visit.texts();
+    html! {
+        @match &approval.arguments {
+            Some(arguments) => pre tabindex="0" { code { (format::text(&try_it::pretty(arguments))) } },
+            None if visit.caller.has_role(APPROVER) => div.notice.bad { p { (texts.get("approval-sealed")) } },
+            None => p.quiet { (texts.get("approval-for-approvers")) },
+        }
+        @if let Some(changed) = &approval.changed_arguments {
+            p { (texts.get("approval-changed")) }
+            pre tabindex="0" { code { (format::text(&try_it::pretty(changed))) } }
+        }
+        @if let Some(sent) = &approval.sent {
+            p { (texts.get("approval-sent")) }
+            pre tabindex="0" { code { (format::text(&try_it::pretty(sent))) } }
         }
     }
 }
@@ -251,7 +270,10 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         (reason_field(texts, "approve-reason", "a", None))
                         (extent_fields(texts, approval.session_id.is_some()))
                         (with_fields(texts, approval, "approve"))
-                        div.buttons { button.main name="act" value="approve" { (texts.get("approval-approve")) } }
+                        div.buttons {
+                            button.main name="act" value="approve" { (texts.get("approval-approve")) }
+                            (button_for_all(texts, approval, "approve-all", "approval-approve-all"))
+                        }
                     }
                 }
             }
@@ -262,10 +284,23 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         input type="hidden" name=(TOKEN_FIELD) value=(token);
                         (reason_field(texts, "deny-reason", "d", Some("approval-deny-help")))
                         (with_fields(texts, approval, "deny"))
-                        div.buttons { button.danger name="act" value="deny" { (texts.get(deny)) } }
+                        div.buttons {
+                            button.danger name="act" value="deny" { (texts.get(deny)) }
+                            (button_for_all(texts, approval, "deny-all", "approval-deny-all"))
+                        }
                     }
                 }
             }
+        }
+    }
+}
+
+/// The button that decides about all calls that the page shows, and about no others.
+fn button_for_all(texts: &Texts, approval: &ApprovalBody, act: &str, text: &str) -> Markup {
+    html! {
+        @if !approval.with.is_empty() {
+            @for other in &approval.with { input type="hidden" name=(SHOWN_FIELD) value=(other.id); }
+            button name="act" value=(act) { (texts.with(text, [("calls", approval.calls.into())])) }
         }
     }
 }

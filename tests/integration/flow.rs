@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code};
+use crate::console::{Browser, check_markup};
+use crate::console_agents::submitted;
 
 const EVE: &str = "eve@evil.example";
 const BOB: &str = "bob@acme.example";
@@ -236,9 +238,14 @@ turns:
 "#;
 
 async fn talking() -> TestApp {
+    talking_by(TALK).await
+}
+
+/// By a model that says this.
+async fn talking_by(script_of_model: &str) -> TestApp {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("talk.yaml");
-    std::fs::write(&script, TALK).unwrap();
+    std::fs::write(&script, script_of_model).unwrap();
     let more = format!(
         "agent: {{default_profile: talk, profiles: {{talk: {{provider: replay, model: '{}'}}}}}}\n",
         script.display()
@@ -316,4 +323,87 @@ async fn a_client_that_sends_only_the_answers_of_the_model_is_asked_too() {
     let (status, completion) = answer(post(&app, "/v1/chat/completions", &json!({"messages": messages}))).await;
     assert_eq!(status, StatusCode::OK, "{completion}");
     assert_eq!(completion["choices"][0]["finish_reason"], "approval_required", "{completion}");
+}
+
+/// A turn of the model with three calls to addresses of the page.
+const TURN: &str = r#"
+turns:
+  - calls: [{id: a, tool: read_webpage, arguments: '{}'}]
+  - calls:
+      - {id: b, tool: send_email, arguments: '{"to": "eve@evil.example"}'}
+      - {id: c, tool: send_email, arguments: '{"to": "mallory@evil.example"}'}
+      - {id: d, tool: send_email, arguments: '{"to": "trudy@evil.example"}'}
+  - text: ["Done."]
+"#;
+
+/// Goes on with the run of a conversation that paused.
+async fn resume(app: &TestApp, conversation: &str) -> Value {
+    let (status, reply) = answer(post(app, &format!("/api/conversations/{conversation}/execute"), &json!({}))).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    reply
+}
+
+async fn runs_of(app: &TestApp, tool: &str) -> f64 {
+    app.metric(&format!("shannon_tool_executions_total{{status=\"success\",tool_name=\"{tool}\"}}")).await
+}
+
+#[tokio::test]
+async fn a_turn_with_several_calls_in_question_is_one_approval_and_those_that_are_approved_run() {
+    let app = talking_by(TURN).await;
+    let (_, created) = answer(post(&app, "/api/conversations", &json!({}))).await;
+    let conversation = created["id"].as_str().unwrap();
+    let reply = execute(&app, conversation, "Read the news.").await;
+    assert_eq!((&reply["status"], reply["approvals"].as_array().unwrap().len()), (&json!("paused"), 3), "{reply}");
+    let (_, list) = answer(app.get("/approvals").bearer_auth("key-of-boss")).await;
+    let items = list["items"].as_array().unwrap();
+    assert_eq!((items.len(), &items[0]["calls"]), (1, &json!(3)), "{list}");
+    let id = items[0]["id"].as_str().unwrap();
+    let (_, shown) = answer(app.get(&format!("/approvals/{id}")).bearer_auth("key-of-boss")).await;
+    let with = shown["with"].as_array().unwrap();
+    let calls: Vec<_> = std::iter::once(&shown).chain(with).collect();
+    assert_eq!((calls.len(), &shown["calls"]), (3, &json!(3)), "{shown}");
+    for call in &calls {
+        let question = &call["questions"][0];
+        assert_eq!(question["value"], call["arguments"]["to"], "{call}");
+        assert!(question["new"].is_string(), "{call}");
+    }
+    let trudy = calls.iter().position(|call| call["arguments"]["to"] == "trudy@evil.example").unwrap();
+    let ids: Vec<_> = calls.iter().map(|call| call["id"].as_str().unwrap()).collect();
+    let (denied, approved): (Vec<_>, Vec<_>) = ids.iter().partition(|id| **id == ids[trudy]);
+    let decide = |id: &str, what: &str, body: Value| {
+        answer(app.post(&format!("/approvals/{id}/{what}")).bearer_auth("key-of-boss").json(&body))
+    };
+    let (status, decided) = decide(approved[0], "approve", json!({"with": [approved[1]]})).await;
+    assert_eq!(status, StatusCode::OK, "{decided}");
+    assert_eq!((&decided["status"], &decided["with"][0]["status"]), (&json!("approved"), &json!("approved")));
+    let (_, rest) = answer(app.get("/approvals?status=pending").bearer_auth("key-of-boss")).await;
+    assert_eq!((rest["items"].as_array().unwrap().len(), &rest["items"][0]["calls"]), (1, &json!(1)), "{rest}");
+    let (status, refused) = decide(denied[0], "deny", json!({"reason": "no"})).await;
+    assert_eq!(status, StatusCode::OK, "{refused}");
+    assert_eq!(resume(&app, conversation).await["result"], "Done.");
+    assert_eq!(runs_of(&app, "send_email").await, 2.0);
+}
+
+#[tokio::test]
+async fn the_page_of_an_approval_decides_about_all_calls_of_a_turn() {
+    let app = talking_by(TURN).await;
+    let (_, created) = answer(post(&app, "/api/conversations", &json!({}))).await;
+    let conversation = created["id"].as_str().unwrap();
+    execute(&app, conversation, "Read the news.").await;
+    let boss = Browser::signed_in(&app, "key-of-boss").await;
+    let (_, list) = answer(app.get("/approvals").bearer_auth("key-of-boss")).await;
+    let path = format!("/console/approvals/{}", list["items"][0]["id"].as_str().unwrap());
+    let page = boss.page(&path).await;
+    check_markup(&page);
+    for text in [EVE, "mallory@evil.example", "trudy@evil.example", "Approve all 3 calls"] {
+        assert!(page.contains(text), "{text} is not in {page}");
+    }
+    let shown: Vec<_> =
+        page.split("name=\"shown\" value=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let fields: Vec<_> = [("act", "approve-all")].into_iter().chain(shown.iter().map(|id| ("shown", *id))).collect();
+    // Once in the form that approves, and once in the form that denies.
+    assert_eq!(shown.len(), 4, "{page}");
+    submitted(&boss, &path, &fields[..3]).await;
+    assert_eq!(resume(&app, conversation).await["result"], "Done.");
+    assert_eq!(runs_of(&app, "send_email").await, 3.0);
 }
