@@ -7,13 +7,16 @@
 mod history;
 mod report;
 mod sessions;
+mod stored;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::tool::{JudgedCall, Tool, ValidArguments};
@@ -29,6 +32,10 @@ pub use self::report::{FlowReport, ReportedQuestion};
 use self::history::History;
 use self::report::Observed;
 use self::sessions::{FlowSessions, SharedSession, id_of};
+use self::stored::StoredSessions;
+
+/// How long the first change waits for others that are written with it.
+const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// Begins the id of a session that is one run, and ends with it.
 pub const RUN: &str = "run\u{1f}";
@@ -38,9 +45,12 @@ pub const RUN: &str = "run\u{1f}";
 pub struct Flow {
     settings: ArcSwap<Settings>,
     sessions: FlowSessions,
+    stored: StoredSessions,
     history: History,
     observed: Observed,
     metrics: Arc<Metrics>,
+    /// Something waits to be written.
+    to_write: Notify,
 }
 
 #[derive(Debug)]
@@ -78,9 +88,11 @@ impl Flow {
         Self {
             settings: ArcSwap::from_pointee(Settings::of(config)),
             sessions: FlowSessions::default(),
+            stored: StoredSessions::new(config, store),
             history: History::new(store),
             observed: Observed::default(),
             metrics,
+            to_write: Notify::new(),
         }
     }
 
@@ -113,19 +125,23 @@ impl Flow {
     async fn judge(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> JudgedCall {
         let settings = self.settings.load_full();
         let (labels, session) = (tool.labels(), self.sessions.of_call(call));
-        if labels.sink.is_some() && session.lock().is_to_check() {
-            self.check(call, &session).await;
+        let is_to_check = session.lock().is_to_check(labels.sink.is_some());
+        if is_to_check {
+            self.stored.look_up(&call.caller, id_of(call), &session).await;
         }
         if let Some(name) = interpreter_of(tool, arguments) {
             self.join(&call.caller, &id_of_interpreter(name), &session).await;
         }
         let arguments = Value::Object(arguments.as_map().clone());
-        let (first, has_untrusted) = {
+        let (first, has_untrusted, is_new) = {
             let mut session = session.lock();
-            session.add_declared(call);
+            let is_new = session.add_declared(call);
             let judgement = session.values.judge(tool.name(), labels, &arguments, &NothingKnown);
-            (judgement, session.values.has_untrusted())
+            (judgement, session.values.has_untrusted(), is_new)
         };
+        if is_new && !call.dry_run {
+            self.keep(&call.caller, id_of(call), &session);
+        }
         // Few calls have a destination that is in question: only then the store is asked.
         let judgement = match first.questions.is_empty() {
             true => first,
@@ -142,19 +158,12 @@ impl Flow {
         JudgedCall { mode: settings.mode, judgement, sink, has_untrusted }
     }
 
-    /// Looks up whether the session has read text of strangers elsewhere. Other calls of it look it up, too, until this one knows.
-    async fn check(&self, call: &CallContext, session: &SharedSession) {
-        let is_marked = self.history.is_marked(&call.caller, id_of(call)).await;
-        session.lock().set_checked(is_marked);
-    }
-
     /// The variables of an interpreter may have text of strangers, once a session has read some whose program ran in it.
     async fn join(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) {
         let interpreter = self.sessions.of_run(caller, id);
-        let is_to_check = interpreter.lock().is_to_check();
+        let is_to_check = interpreter.lock().is_to_check(true);
         if is_to_check {
-            let is_marked = self.history.is_marked(caller, id).await;
-            interpreter.lock().set_checked(is_marked);
+            self.stored.look_up(caller, id, &interpreter).await;
         }
         let has_untrusted = interpreter.lock().values.has_untrusted();
         session.lock().join(has_untrusted);
@@ -216,18 +225,28 @@ impl Flow {
                 }
             }
         }
-        self.mark(&call.caller, id_of(call), &session);
+        self.keep(&call.caller, id_of(call), &session);
         if let Some(interpreter) = call.progress.interpreter.get() {
             let (id, has_untrusted) = (id_of_interpreter(&interpreter.name), session.lock().values.has_untrusted());
             let interpreter = self.sessions.of_run(&call.caller, &id);
             interpreter.lock().join(has_untrusted);
-            self.mark(&call.caller, &id, &interpreter);
+            self.keep(&call.caller, &id, &interpreter);
         }
     }
 
-    fn mark(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) {
-        if session.lock().is_to_mark() {
-            self.history.mark(caller, id);
+    /// Has the values of a session written, and that it has read text of strangers.
+    fn keep(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) {
+        let (is_to_mark, is_to_save) = {
+            let mut session = session.lock();
+            (session.is_to_mark(), self.stored.can_seal() && session.set_unsaved())
+        };
+        let is_marked = is_to_mark && self.stored.mark(caller, id);
+        let is_saved = is_to_save && self.sessions.save_later(caller, id, session);
+        if is_to_save && !is_saved {
+            session.lock().set_not_waiting();
+        }
+        if is_marked || is_saved {
+            self.to_write.notify_one();
         }
     }
 
@@ -241,6 +260,7 @@ impl Flow {
             session.lock().values.add_approved(tool.name(), &destinations);
         }
         self.history.learn(&self.settings.load().history, call, tool.name(), &destinations);
+        self.to_write.notify_one();
     }
 
     /// Adds the messages with which a run of an agent begins. What an earlier run has added stays: it is more than the messages say, such
@@ -255,21 +275,25 @@ impl Flow {
         if self.mode() == FlowMode::Off {
             return;
         }
-        let session = self.sessions.of_run(caller, session);
-        let mut session = session.lock();
-        // Equal values are not added once more.
-        let before = std::mem::take(&mut session.values);
-        let was_untrusted = before.has_untrusted();
-        for said in said {
-            match said {
-                Said::User(text) => session.values.add_user_text(text),
-                Said::Result { call, tool, arguments, text } => {
-                    let of_past = CallOrigin { call: call.to_owned(), tool: tool.to_owned(), ..CallOrigin::default() };
-                    session.add_past(of_past, tool_of(tool).as_deref(), arguments, (text, was_untrusted));
+        let (id, session) = (session, self.sessions.of_run(caller, session));
+        {
+            let mut session = session.lock();
+            // Equal values are not added once more.
+            let before = std::mem::take(&mut session.values);
+            let was_untrusted = before.has_untrusted();
+            for said in said {
+                match said {
+                    Said::User(text) => session.values.add_user_text(text),
+                    Said::Result { call, tool, arguments, text } => {
+                        let of_past =
+                            CallOrigin { call: call.to_owned(), tool: tool.to_owned(), ..CallOrigin::default() };
+                        session.add_past(of_past, tool_of(tool).as_deref(), arguments, (text, was_untrusted));
+                    }
                 }
             }
+            session.values.merge(&before);
         }
-        session.values.merge(&before);
+        self.keep(caller, id, &session);
     }
 
     /// A call goes on with the run of a program that a call of the session `begun_in` began. Of a run of another session, the results
@@ -296,13 +320,9 @@ impl Flow {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn known(
-        &self,
-        tenant: &str,
-        after: Option<(Timestamp, &str)>,
-        max: usize,
-    ) -> Result<Vec<KnownDestination>, StoreError> {
-        self.history.list(tenant, after, max).await
+    pub async fn known(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
+        self.write().await;
+        self.history.list(tenant, max).await
     }
 
     /// Removes destinations; returns how many.
@@ -310,19 +330,31 @@ impl Flow {
     /// # Errors
     /// [`StoreError`].
     pub async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
+        self.write().await;
         self.history.forget(tenant, forget).await
     }
 
-    /// Writes learnt destinations to the store, until the gateway closes.
+    /// Writes learnt destinations and the values of sessions to the store, until the gateway closes.
     pub async fn keep_history(self: Arc<Self>, closing: CancellationToken) {
-        self.history.keep(closing).await;
+        while closing.run_until_cancelled(self.to_write.notified()).await.is_some() {
+            // Several are written at once.
+            _ = closing.run_until_cancelled(tokio::time::sleep(WRITE_DELAY)).await;
+            self.write().await;
+        }
+        self.write().await;
     }
 
-    /// Removes destinations that are known no longer.
+    async fn write(&self) {
+        self.stored.write(&self.sessions).await;
+        self.history.write().await;
+    }
+
+    /// Removes destinations and sessions that are known no longer.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn sweep(&self) -> Result<(), StoreError> {
+        self.stored.sweep().await?;
         self.history.sweep().await
     }
 }

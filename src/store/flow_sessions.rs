@@ -1,5 +1,6 @@
-//! Sessions that have read text of strangers, each by a digest: at another replica, and after a restart, it is known that they have,
-//! though not what. All moments go by the clock that the processes of the store share.
+//! The values of sessions, sealed, and which sessions have read text of strangers, each by a digest: another replica, and the gateway
+//! after a restart, goes on with them. Of a session without values it is still known that it has read such text, though not what.
+//! All moments go by the clock that the processes of the store share.
 
 use std::time::Duration;
 
@@ -11,6 +12,20 @@ use super::{MAX_ROWS, Store, StoreError, retried, stays_prepared};
 /// Maximum sessions of a caller; the sweep removes those that end first.
 pub const MAX_SESSIONS_OF_CALLER: i64 = 10_000;
 
+/// Maximum sessions of a caller whose values are stored; the sweep removes those that end first.
+pub const MAX_VALUES_OF_CALLER: i64 = 250;
+
+/// What is stored of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredFlowSession {
+    /// It has read text of strangers.
+    pub is_marked: bool,
+    /// Of its values; 0 where there are none.
+    pub revision: i64,
+    /// Its values, if their revision is another one than the known one.
+    pub sealed: Option<String>,
+}
+
 /// The session of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowSession {
@@ -18,7 +33,7 @@ pub struct FlowSession {
     pub digest: String,
 }
 
-/// Sessions that have read text of strangers: the table `flow_sessions`.
+/// Sessions that have read text of strangers: the table `flow_sessions`. The values of sessions: the table `flow_values`.
 #[derive(Debug, Clone)]
 pub struct FlowSessionStore(pub(super) Store);
 
@@ -49,39 +64,89 @@ impl FlowSessionStore {
         statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
+    /// What is stored of a session, with its values if their revision is another one than `known`.
+    ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn is_marked(&self, session: &FlowSession) -> Result<bool, StoreError> {
+    pub async fn read(&self, session: &FlowSession, known: i64) -> Result<StoredFlowSession, StoreError> {
+        let now = self.0.engine.now_expression();
+        let of_session = format!("caller_key = $1 AND digest = $2 AND expires > {now}");
         let sql = format!(
-            "SELECT digest FROM flow_sessions WHERE caller_key = $1 AND digest = $2 AND expires > {}",
-            self.0.engine.now_expression()
+            "SELECT (SELECT COUNT(*) FROM flow_sessions WHERE {of_session}),
+                 COALESCE((SELECT revision FROM flow_values WHERE {of_session}), 0),
+                 COALESCE((SELECT sealed FROM flow_values WHERE {of_session} AND revision <> $3), '')"
         );
-        let found: Option<(String,)> = sqlx::query_as(AssertSqlSafe(sql))
+        let (marks, revision, sealed): (i64, i64, String) = sqlx::query_as(AssertSqlSafe(sql))
             .bind(&session.caller_key)
             .bind(&session.digest)
-            .fetch_optional(&self.0.pool)
+            .bind(known)
+            .fetch_one(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        Ok(found.is_some())
+        Ok(StoredFlowSession { is_marked: marks > 0, revision, sealed: Some(sealed).filter(|text| !text.is_empty()) })
     }
 
-    /// Removes marks that are over, and those above the maximum of a caller.
+    /// Stores the values of a session, which include those of the revision `known`, as the next revision. False: there is another
+    /// revision, which is to be read first.
+    ///
+    /// # Errors
+    /// [`StoreError`]; they may have been stored.
+    pub async fn save(
+        &self,
+        session: &FlowSession,
+        known: i64,
+        sealed: &str,
+        lifetime: Duration,
+    ) -> Result<bool, StoreError> {
+        retried(|| self.try_save(session, known, sealed, lifetime)).await
+    }
+
+    async fn try_save(
+        &self,
+        session: &FlowSession,
+        known: i64,
+        sealed: &str,
+        lifetime: Duration,
+    ) -> Result<bool, StoreError> {
+        let (now, lifetime) = (self.0.engine.now_expression(), micros(lifetime));
+        let sql = format!(
+            "INSERT INTO flow_values (caller_key, digest, revision, sealed, expires)
+             VALUES ($1, $2, $3 + 1, $4, {now} + {lifetime})
+             ON CONFLICT (caller_key, digest)
+             DO UPDATE SET revision = excluded.revision, sealed = excluded.sealed, expires = excluded.expires
+             WHERE flow_values.revision = $3 OR flow_values.expires <= {now}"
+        );
+        let saved = sqlx::query(AssertSqlSafe(sql))
+            .bind(&session.caller_key)
+            .bind(&session.digest)
+            .bind(known)
+            .bind(sealed)
+            .execute(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        Ok(saved.rows_affected() > 0)
+    }
+
+    /// Removes marks and values that are over, and those above the maximum of a caller.
     pub async fn sweep(&self) -> Result<(), StoreError> {
-        self.sweep_to(MAX_SESSIONS_OF_CALLER).await
+        self.sweep_to("flow_sessions", MAX_SESSIONS_OF_CALLER).await?;
+        self.sweep_to("flow_values", MAX_VALUES_OF_CALLER).await
     }
 
-    async fn sweep_to(&self, max_of_caller: i64) -> Result<(), StoreError> {
+    async fn sweep_to(&self, table: &'static str, max_of_caller: i64) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
-        let sql = format!("DELETE FROM flow_sessions WHERE expires <= {}", self.0.engine.now_expression());
+        let sql = format!("DELETE FROM {table} WHERE expires <= {}", self.0.engine.now_expression());
         sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.map_err(failed)?;
-        let over = "SELECT caller_key FROM flow_sessions GROUP BY caller_key HAVING COUNT(*) > $1";
-        let over: Vec<String> =
-            sqlx::query_scalar(over).bind(max_of_caller).fetch_all(&self.0.pool).await.map_err(failed)?;
+        let over = format!("SELECT caller_key FROM {table} GROUP BY caller_key HAVING COUNT(*) > $1");
+        let over = sqlx::query_scalar(AssertSqlSafe(over)).bind(max_of_caller).fetch_all(&self.0.pool).await;
+        let over: Vec<String> = over.map_err(failed)?;
         for caller_key in over {
-            let first = "DELETE FROM flow_sessions WHERE caller_key = $1 AND expires <= (
-                SELECT expires FROM flow_sessions WHERE caller_key = $1 ORDER BY expires DESC LIMIT 1 OFFSET $2)";
-            let removed = sqlx::query(first).bind(caller_key).bind(max_of_caller).execute(&self.0.pool).await;
-            removed.map_err(failed)?;
+            let first = format!(
+                "DELETE FROM {table} WHERE caller_key = $1 AND expires <= (
+                     SELECT expires FROM {table} WHERE caller_key = $1 ORDER BY expires DESC LIMIT 1 OFFSET $2)"
+            );
+            let removed = sqlx::query(AssertSqlSafe(first)).bind(caller_key).bind(max_of_caller);
+            removed.execute(&self.0.pool).await.map_err(failed)?;
         }
         Ok(())
     }
@@ -109,7 +174,7 @@ mod tests {
             [("ann", "a", true), ("ann", "b", true), ("ann", "c", false), ("ann", "over", false), ("bob", "a", false)]
         {
             assert_eq!(
-                sessions.is_marked(&session(caller_key, digest)).await.unwrap(),
+                sessions.read(&session(caller_key, digest), 0).await.unwrap().is_marked,
                 expected,
                 "{caller_key} {digest}"
             );
@@ -124,15 +189,53 @@ mod tests {
             sessions.mark(&[session("ann", digest)], DAY * days).await.unwrap();
         }
         sessions.mark(&[session("bob", "d")], DAY).await.unwrap();
-        sessions.sweep_to(2).await.unwrap();
+        sessions.sweep_to("flow_sessions", 2).await.unwrap();
         for (caller_key, digest, expected) in
             [("ann", "a", false), ("ann", "b", true), ("ann", "c", true), ("bob", "d", true)]
         {
             assert_eq!(
-                sessions.is_marked(&session(caller_key, digest)).await.unwrap(),
+                sessions.read(&session(caller_key, digest), 0).await.unwrap().is_marked,
                 expected,
                 "{caller_key} {digest}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn values_are_stored_by_one_who_knows_the_revision_before() {
+        let store = test_store().await;
+        let (sessions, of_ann) = (store.flow_sessions(), session("ann", "a"));
+        assert_eq!(sessions.read(&of_ann, 0).await.unwrap(), StoredFlowSession::default());
+        assert!(sessions.save(&of_ann, 0, "one", DAY).await.unwrap());
+        assert!(!sessions.save(&of_ann, 0, "other", DAY).await.unwrap(), "another replica has stored some");
+        let stored = |revision: i64, sealed: Option<&str>| StoredFlowSession {
+            is_marked: false,
+            revision,
+            sealed: sealed.map(str::to_owned),
+        };
+        assert_eq!(sessions.read(&of_ann, 0).await.unwrap(), stored(1, Some("one")));
+        assert_eq!(sessions.read(&of_ann, 1).await.unwrap(), stored(1, None));
+        assert!(sessions.save(&of_ann, 1, "two", DAY).await.unwrap());
+        assert_eq!(sessions.read(&of_ann, 1).await.unwrap(), stored(2, Some("two")));
+        assert_eq!(sessions.read(&session("bob", "a"), 0).await.unwrap(), StoredFlowSession::default());
+    }
+
+    #[tokio::test]
+    async fn values_end_with_their_time_and_above_the_maximum_of_a_caller() {
+        let store = test_store().await;
+        let sessions = store.flow_sessions();
+        assert!(sessions.save(&session("ann", "over"), 4, "old", Duration::ZERO).await.unwrap());
+        assert_eq!(sessions.read(&session("ann", "over"), 0).await.unwrap(), StoredFlowSession::default());
+        assert!(
+            sessions.save(&session("ann", "over"), 0, "new", DAY).await.unwrap(),
+            "in place of those that are over"
+        );
+        for (digest, days) in [("a", 2), ("b", 4), ("c", 3)] {
+            assert!(sessions.save(&session("ann", digest), 0, "values", DAY * days).await.unwrap());
+        }
+        sessions.sweep_to("flow_values", 2).await.unwrap();
+        for (digest, revision) in [("over", 0), ("a", 0), ("b", 1), ("c", 1)] {
+            assert_eq!(sessions.read(&session("ann", digest), 0).await.unwrap().revision, revision, "{digest}");
         }
     }
 }

@@ -89,7 +89,9 @@ pub use self::error::StoreError;
 pub use self::flow_destinations::{
     FlowDestination, FlowDestinationStore, MAX_DESTINATIONS_OF_TENANT, StoredFlowDestination,
 };
-pub use self::flow_sessions::{FlowSession, FlowSessionStore, MAX_SESSIONS_OF_CALLER};
+pub use self::flow_sessions::{
+    FlowSession, FlowSessionStore, MAX_SESSIONS_OF_CALLER, MAX_VALUES_OF_CALLER, StoredFlowSession,
+};
 pub use self::idempotency::{
     IdempotencyRecord, IdempotencyStore, KeptReply, OpenRecord, OwnedRecords, RecordFence, RecordOwner,
     RecordedOutcome, StartedCall,

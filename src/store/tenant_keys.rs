@@ -27,6 +27,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("daily_usage", Rows::Tenant("scope_key")),
     ("flow_destinations", Rows::Tenant("tenant")),
     ("flow_sessions", Rows::Tenant("caller_key")),
+    ("flow_values", Rows::Tenant("caller_key")),
     ("idempotency_records", Rows::Tenant("caller_key")),
     ("interpreter_sessions", Rows::Tenant("caller_key")),
     ("managed_keys", Rows::Tenant("tenant")),

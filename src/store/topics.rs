@@ -43,7 +43,7 @@ impl Store {
         FlowDestinationStore(self.clone())
     }
 
-    /// Sessions that have read text of strangers.
+    /// The values of sessions, and which of them have read text of strangers.
     pub fn flow_sessions(&self) -> FlowSessionStore {
         FlowSessionStore(self.clone())
     }

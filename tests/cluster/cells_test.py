@@ -95,6 +95,7 @@ INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, s
 VALUES ('result-{tenant}', '{tenant}', '{caller}', '', 'text/plain', 1, 'sealed', 1, 1);
 INSERT INTO flow_destinations VALUES ('{tenant}', '', 'mail', '/to', 'hash', 1, 1, 1);
 INSERT INTO flow_sessions VALUES ('{caller}', 'digest', 1);
+INSERT INTO flow_values VALUES ('{caller}', 'digest', 1, 'sealed', 1);
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
 VALUES ('program-{tenant}', '{tenant}', '{caller}', 'all', 'digest', 'stopped', 'process', 1, 1, 1);

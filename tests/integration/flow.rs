@@ -154,6 +154,9 @@ async fn a_session_that_has_read_a_page_is_asked_after_a_restart_too() {
     let app = in_directory(app.stop().await, "enforce", "").await;
     let (status, refused) = send(&app, "s", EVE).await;
     assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "approval_required"), "{refused}");
+    let id = refused["error_info"]["approval"]["id"].as_str().unwrap();
+    let (_, shown) = answer(app.get(&format!("/approvals/{id}")).bearer_auth("key-of-boss")).await;
+    assert_eq!(shown["questions"][0]["origin"]["tool"], "read_webpage", "it knows the page: {shown}");
     assert_eq!(send(&app, "s", BOB).await.0, StatusCode::OK, "the user names it");
     assert_eq!(send(&app, "other", EVE).await.0, StatusCode::OK, "nothing was read there");
 }

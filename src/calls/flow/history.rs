@@ -1,6 +1,5 @@
 //! The destinations that calls have reached: learnt from calls that ended well and were not in question, or were approved.
-//! They are written in the background, and read only for a destination that is in question. Beside them, the sessions that have
-//! read text of strangers.
+//! They are written in the background, and read only for a destination that is in question.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,18 +8,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
-use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use sekisho_config::{FlowHistoryConfig, HistoryScope};
 use sekisho_core::bounded::{BoundedCache, BoundedMap};
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_flow::{Destination, DestinationHash, DestinationKind, KnownDestinations};
-use sekisho_store::{
-    FlowDestination, FlowDestinationStore, FlowSession, FlowSessionStore, Store, StoreError, StoredFlowDestination,
-};
+use sekisho_store::{FlowDestination, FlowDestinationStore, Store, StoreError, StoredFlowDestination};
 
 /// Destinations that are known to be known, or to be unknown: some 2 MB.
 const MAX_CACHED: usize = 10_000;
@@ -37,15 +31,6 @@ const UNKNOWN_TTL: Duration = Duration::from_secs(5);
 /// How long a destination that was written is not written again for a further call.
 const WRITTEN_TTL: Duration = Duration::from_secs(3_600);
 
-/// How long the first one waits for others that are written with it.
-const WRITE_DELAY: Duration = Duration::from_secs(1);
-
-/// Sessions that wait to be marked. A further one is not known as such after a restart.
-const MAX_MARKS: usize = 10_000;
-
-/// How long a session is known to have read text of strangers, after it was marked.
-const MARK_TTL: Duration = Duration::from_secs(7 * 86_400);
-
 /// Maximum destinations that one command looks through.
 const MAX_FORGOTTEN: usize = 100_000;
 
@@ -60,11 +45,8 @@ pub(super) struct History {
     store: FlowDestinationStore,
     cache: BoundedCache<CacheKey, Cached>,
     waiting: Mutex<BoundedMap<CacheKey, FlowDestination>>,
-    sessions: FlowSessionStore,
-    marks: Mutex<BoundedMap<FlowSession, ()>>,
     /// Days for which a destination is known, as the configuration had them last.
     days: AtomicU32,
-    learnt: Notify,
 }
 
 /// Tenant, caller, tool, hash.
@@ -129,10 +111,7 @@ impl History {
             store: store.flow_destinations(),
             cache: BoundedCache::new(MAX_CACHED),
             waiting: Mutex::new(BoundedMap::new(MAX_WAITING)),
-            sessions: store.flow_sessions(),
-            marks: Mutex::new(BoundedMap::new(MAX_MARKS)),
             days: FlowHistoryConfig::default().days.into(),
-            learnt: Notify::new(),
         }
     }
 
@@ -216,38 +195,10 @@ impl History {
             }
         }
         self.days.store(config.days, Ordering::Relaxed);
-        self.learnt.notify_one();
-    }
-
-    /// Marks a session that has read text of strangers.
-    pub(super) fn mark(&self, caller: &Caller, session: &str) {
-        if self.marks.lock().try_insert(marked(caller, session), ()).is_ok() {
-            self.learnt.notify_one();
-        }
-    }
-
-    /// Whether a session has read text of strangers, before a restart or at another replica. Where the store does not answer, it
-    /// counts as one that has.
-    pub(super) async fn is_marked(&self, caller: &Caller, session: &str) -> bool {
-        self.sessions.is_marked(&marked(caller, session)).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "whether a session has read text of strangers cannot be looked up: it counts as one that has");
-            true
-        })
-    }
-
-    /// Writes those that wait, until the gateway closes.
-    pub(super) async fn keep(&self, closing: CancellationToken) {
-        while closing.run_until_cancelled(self.learnt.notified()).await.is_some() {
-            // Several are written at once.
-            _ = closing.run_until_cancelled(tokio::time::sleep(WRITE_DELAY)).await;
-            self.write().await;
-        }
-        self.write().await;
     }
 
     /// Writes those that wait. Where the store does not take them, they wait on, as far as there is room.
     pub(super) async fn write(&self) {
-        self.write_marks().await;
         let rows: Vec<_> = self.waiting.lock().take().into_iter().collect();
         if rows.is_empty() {
             return;
@@ -263,30 +214,11 @@ impl History {
         }
     }
 
-    async fn write_marks(&self) {
-        let sessions: Vec<_> = self.marks.lock().take().into_keys().collect();
-        if sessions.is_empty() {
-            return;
-        }
-        if let Err(error) = self.sessions.mark(&sessions, MARK_TTL).await {
-            tracing::warn!(%error, "sessions that have read text of strangers cannot be marked yet");
-            let mut marks = self.marks.lock();
-            sessions.into_iter().for_each(|session| _ = marks.try_insert(session, ()));
-        }
-    }
-
-    pub(super) async fn list(
-        &self,
-        tenant: &str,
-        after: Option<(Timestamp, &str)>,
-        max: usize,
-    ) -> Result<Vec<KnownDestination>, StoreError> {
-        self.write().await;
-        Ok(self.store.of_tenant(tenant, after, max).await?.into_iter().map(KnownDestination::from).collect())
+    pub(super) async fn list(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
+        Ok(self.store.of_tenant(tenant, max).await?.into_iter().map(KnownDestination::from).collect())
     }
 
     pub(super) async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
-        self.write().await;
         let mut forgotten = 0;
         for stored in self.store.of_tenant(tenant, None, MAX_FORGOTTEN).await? {
             if forget.is_about(&stored) && self.store.forget(&stored.destination).await? {
@@ -298,7 +230,6 @@ impl History {
     }
 
     pub(super) async fn sweep(&self) -> Result<(), StoreError> {
-        self.sessions.sweep().await?;
         self.store.sweep().await
     }
 }
@@ -344,10 +275,6 @@ impl From<StoredFlowDestination> for KnownDestination {
         let caller = (!caller_key.is_empty()).then(|| Caller::parts_of_key(&caller_key).1.to_owned());
         Self { key, tool, member, caller, first_seen, last_seen, expires }
     }
-}
-
-fn marked(caller: &Caller, session: &str) -> FlowSession {
-    FlowSession { caller_key: caller.key.to_string(), digest: hex::encode(Sha256::digest(session)) }
 }
 
 /// The tenant, and the caller where destinations are known to callers.

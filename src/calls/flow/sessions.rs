@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::stored::Stored;
 use super::{RUN, untrusted};
 use crate::tool::Tool;
-use sekisho_core::bounded::Ring;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::per_owner::{NotAdded, PerOwner};
 use sekisho_flow::{CallOrigin, Judgement, NothingKnown, SessionValues};
@@ -23,10 +24,7 @@ const MAX_SESSIONS: usize = 1_000;
 /// Maximum sessions of one caller.
 const MAX_SESSIONS_OF_CALLER: usize = 250;
 
-/// Sessions whose values were removed and that are known by name: one of them begins as if text of strangers were in it.
-const MAX_REMOVED: usize = 10_000;
-
-/// How long a session that has read no text of strangers here is not looked up again.
+/// How long a session is not looked up again for a call with effects.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a session that has is not marked again.
@@ -36,7 +34,7 @@ const MARK_INTERVAL: Duration = Duration::from_secs(86_400);
 const MAX_COUNTED: usize = 200;
 
 /// [`Caller::key`], and the id of the session; an empty one is of the calls without a session.
-type Key = (Arc<str>, Arc<str>);
+pub(super) type Key = (Arc<str>, Arc<str>);
 
 pub(super) type SharedSession = Arc<Mutex<FlowSession>>;
 
@@ -44,8 +42,10 @@ pub(super) type SharedSession = Arc<Mutex<FlowSession>>;
 #[derive(Debug)]
 pub(super) struct FlowSessions {
     open: PerOwner<Key, SharedSession>,
+    /// Sessions with values that are not in the store yet. They are in use until then.
+    unsaved: PerOwner<Key, (Key, SharedSession)>,
     /// Locked while a session is added, so that there is one for each key.
-    removed: Mutex<Ring<Key>>,
+    adding: Mutex<()>,
 }
 
 /// The values of one session.
@@ -58,6 +58,12 @@ pub(super) struct FlowSession {
     counted: HashSet<u64>,
     /// It ends with a run, and is not marked.
     is_of_run: bool,
+    /// Its values are stored. Those of conversations are in their messages.
+    is_stored: bool,
+    /// The revision of the stored values, which are among these here.
+    revision: i64,
+    /// There are values that are not in the store, and that wait to be written.
+    is_unsaved: bool,
     /// When it was looked up, and marked.
     checked: Option<Instant>,
     marked: Option<Instant>,
@@ -65,7 +71,11 @@ pub(super) struct FlowSession {
 
 impl Default for FlowSessions {
     fn default() -> Self {
-        Self { open: PerOwner::new(MAX_SESSIONS, MAX_SESSIONS_OF_CALLER), removed: Mutex::new(Ring::new(MAX_REMOVED)) }
+        Self {
+            open: PerOwner::new(MAX_SESSIONS, MAX_SESSIONS_OF_CALLER),
+            unsaved: PerOwner::new(MAX_SESSIONS, MAX_SESSIONS_OF_CALLER),
+            adding: Mutex::new(()),
+        }
     }
 }
 
@@ -84,27 +94,49 @@ impl FlowSessions {
     /// `is_lost`: where it is not there, it had values that are not known.
     fn named(&self, caller: &Caller, id: &Arc<str>, is_lost: bool) -> SharedSession {
         let key = (Arc::clone(&caller.key), Arc::clone(id));
-        if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
+        if let Some(session) = self.find(&key) {
             return session;
         }
-        let mut removed = self.removed.lock();
-        if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
+        let _adding = self.adding.lock();
+        if let Some(session) = self.find(&key) {
             return session;
         }
-        let is_lost = is_lost || removed.iter().any(|known| *known == key);
         let session = Arc::new(Mutex::new(FlowSession::new(id, is_lost)));
         let is_idle = |_: &Key, session: &SharedSession| Arc::strong_count(session) == 1;
-        let added = self.open.insert(&caller.owner, key.clone(), Arc::clone(&session), is_idle);
-        let gone = match added {
-            Ok(gone) => gone,
-            Err(NotAdded { gone, .. }) => {
-                // All are in use: its values are only of this call.
-                removed.push(key);
-                gone
-            }
-        };
-        gone.into_iter().for_each(|(key, _)| _ = removed.push(key));
+        // Where all are in use, it is here until its values are in the store.
+        drop(self.open.insert(&caller.owner, key, Arc::clone(&session), is_idle));
         session
+    }
+
+    fn find(&self, key: &Key) -> Option<SharedSession> {
+        let open = self.open.with(key, |session| Arc::clone(session));
+        open.or_else(|| self.unsaved.with(key, |(_, session)| Arc::clone(session)))
+    }
+
+    /// Has the values of a session written. False: too many sessions of the caller wait.
+    pub(super) fn save_later(&self, caller: &Caller, id: &Arc<str>, session: &SharedSession) -> bool {
+        let key = (Arc::clone(&caller.key), Arc::clone(id));
+        let unsaved = (key.clone(), Arc::clone(session));
+        let (is_added, gone) = match self.unsaved.insert(&caller.owner, key, unsaved, |_, _| false) {
+            Ok(gone) => (true, gone),
+            Err(NotAdded { gone, .. }) => (false, gone),
+        };
+        // Of two calls at once, each may have had a session of its own.
+        for (_, (_, other)) in gone.into_iter().filter(|(_, (_, other))| !Arc::ptr_eq(other, session)) {
+            let values = other.lock().values.clone();
+            session.lock().values.merge(&values);
+        }
+        is_added
+    }
+
+    /// The sessions with values that wait to be written.
+    pub(super) fn unsaved(&self) -> Vec<(Key, SharedSession)> {
+        self.unsaved.by_use()
+    }
+
+    /// The values of a session are in the store, unless it has got others meanwhile.
+    pub(super) fn remove_saved(&self, key: &Key) {
+        self.unsaved.remove_if(key, |(_, session)| !session.lock().is_unsaved);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -126,7 +158,9 @@ pub(super) fn id_of(call: &CallContext) -> &Arc<str> {
 impl FlowSession {
     /// `is_lost`: it had values before, which are not known any more.
     fn new(id: &str, is_lost: bool) -> Self {
-        let mut session = Self { is_of_run: id.starts_with(RUN), ..Self::default() };
+        // The id of a conversation, a run or an interpreter has this character, and no id of a session.
+        let is_stored = !id.contains('\u{1f}');
+        let mut session = Self { is_of_run: id.starts_with(RUN), is_stored, ..Self::default() };
         if is_lost {
             session.add_lost();
         }
@@ -139,10 +173,52 @@ impl FlowSession {
         self.values.add_result(&CallOrigin::default(), &untrusted(), &text.into());
     }
 
-    /// Whether to look up if it has read text of strangers elsewhere: at times, while it has not here.
-    pub(super) fn is_to_check(&self) -> bool {
+    /// Whether to look up what it has read elsewhere: before its first call here, and at times before calls with effects.
+    pub(super) fn is_to_check(&self, has_effect: bool) -> bool {
         let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
-        is_old && !self.is_of_run && !self.values.has_untrusted()
+        match self.is_stored {
+            true => self.checked.is_none() || (has_effect && is_old),
+            // Only that it has read text of strangers can be looked up.
+            false => has_effect && is_old && !self.is_of_run && !self.values.has_untrusted(),
+        }
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// Adds what the store has of it.
+    pub(super) fn add_stored(&mut self, revision: i64, stored: Stored) {
+        self.revision = revision;
+        match stored {
+            Stored::Nothing => {}
+            Stored::Values(values) => {
+                // The stored ones are the older ones, and go first.
+                let own = mem::replace(&mut self.values, values);
+                self.values.merge(&own);
+            }
+            Stored::Damaged => self.add_lost(),
+        }
+    }
+
+    /// It has values that are to be stored. False where they wait already, or are not stored.
+    pub(super) fn set_unsaved(&mut self) -> bool {
+        self.is_stored && !mem::replace(&mut self.is_unsaved, true)
+    }
+
+    /// They do not wait any more.
+    pub(super) fn set_not_waiting(&mut self) {
+        self.is_unsaved = false;
+    }
+
+    /// The values to store in place of those of a revision, as JSON.
+    pub(super) fn to_save(&mut self) -> (i64, Vec<u8>) {
+        self.is_unsaved = false;
+        (self.revision, serde_json::to_vec(&self.values).unwrap_or_default())
+    }
+
+    pub(super) fn set_saved(&mut self, revision: i64) {
+        self.revision = revision;
     }
 
     /// It was looked up.
@@ -188,24 +264,25 @@ impl FlowSession {
         self.values.add_result(&CallOrigin { steered, ..origin }, labels, &text.into());
     }
 
-    /// Adds the text and the parameters that the caller of a call declares as its user's.
-    pub(super) fn add_declared(&mut self, call: &CallContext) {
+    /// Adds the text and the parameters that the caller of a call declares as its user's; whether they are new.
+    pub(super) fn add_declared(&mut self, call: &CallContext) -> bool {
         let (text, parameters) = (call.origin.user_text.as_deref(), &call.origin.prompt_params);
         if text.is_none() && parameters.is_empty() {
-            return;
+            return false;
         }
         let parameters = Value::Object(parameters.clone());
         let mut hasher = DefaultHasher::new();
         (text, parameters.to_string()).hash(&mut hasher);
         let declared = hasher.finish();
         if declared == self.declared {
-            return;
+            return false;
         }
         self.declared = declared;
         if let Some(text) = text {
             self.values.add_user_text(text);
         }
         self.add_texts(&parameters);
+        true
     }
 
     fn add_texts(&mut self, value: &Value) {
@@ -254,17 +331,43 @@ mod tests {
     }
 
     #[test]
-    fn a_session_whose_values_went_begins_as_if_it_had_read_text_of_strangers() {
+    fn a_session_stays_until_its_values_are_in_the_store() {
         let sessions = FlowSessions::default();
-        let has_untrusted = |id: &str| sessions.of_run(&caller(), &id.into()).lock().values.has_untrusted();
-        for number in 0..=MAX_SESSIONS_OF_CALLER {
-            assert!(!has_untrusted(&format!("s{number}")), "{number}");
-        }
+        let of = |id: &str| sessions.of_run(&caller(), &id.into());
+        let first = of("s0");
+        first.lock().set_checked(false);
+        assert!(first.lock().set_unsaved() && sessions.save_later(&caller(), &"s0".into(), &first));
+        assert!(!first.lock().set_unsaved(), "it waits already");
+        drop(first);
+        let first = Arc::downgrade(&of("s0"));
+        let fill = || (1..=MAX_SESSIONS_OF_CALLER).for_each(|number| drop(of(&format!("s{number}"))));
+        fill();
         assert_eq!(sessions.len(), MAX_SESSIONS_OF_CALLER);
-        assert!(has_untrusted("s0"), "it was removed for the last one");
-        assert!(!has_untrusted("new"));
+        assert!(first.upgrade().is_some_and(|first| Arc::ptr_eq(&first, &of("s0"))), "its values are only here");
+        for (key, session) in sessions.unsaved() {
+            _ = session.lock().to_save();
+            sessions.remove_saved(&key);
+        }
+        assert!(sessions.unsaved().is_empty());
+        fill();
+        assert!(of("s0").lock().is_to_check(false), "it is another one, which is looked up");
         sessions.clear();
         assert_eq!(sessions.len(), 0);
+    }
+
+    #[test]
+    fn sessions_of_two_calls_at_once_get_the_values_of_both() {
+        let sessions = FlowSessions::default();
+        let id: Arc<str> = "s".into();
+        let with_text = |text: &str| {
+            let session: SharedSession = Arc::default();
+            session.lock().values.add_user_text(text);
+            assert!(sessions.save_later(&caller(), &id, &session));
+            session
+        };
+        let (one, other) = (with_text("Mail ann@acme.example."), with_text("Mail bob@acme.example."));
+        assert!(other.lock().values.size() > one.lock().values.size());
+        assert!(Arc::ptr_eq(&sessions.unsaved()[0].1, &other));
     }
 
     #[test]
@@ -296,13 +399,17 @@ mod tests {
     /// A call that comes while another one looks it up looks it up, too.
     #[test]
     fn a_session_is_looked_up_until_the_answer_is_there() {
-        let mut session = FlowSession::default();
-        assert!(session.is_to_check() && session.is_to_check());
-        session.set_checked(false);
-        assert!(!session.is_to_check());
-        let mut marked = FlowSession::default();
-        marked.set_checked(true);
-        assert!(marked.values.has_untrusted() && !marked.is_to_check());
+        for id in ["s", "conversation\u{1f}c"] {
+            let mut session = FlowSession::new(id, false);
+            assert!(session.is_to_check(true) && session.is_to_check(true), "{id}");
+            assert_eq!(session.is_to_check(false), id == "s", "the results of a read depend on values, too");
+            session.set_checked(false);
+            assert!(!session.is_to_check(true), "{id}");
+            let mut marked = FlowSession::new(id, false);
+            marked.set_checked(true);
+            assert!(marked.values.has_untrusted() && !marked.is_to_check(true), "{id}");
+        }
+        assert!(!FlowSession::new(&format!("{RUN}1"), false).is_to_check(true));
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! What the store has of sessions: their values, sealed, and a mark for each session that has read text of strangers. Both are
+//! written in the background. Another replica, and the gateway after a restart, goes on with the values; of a session whose values
+//! are not stored it knows by the mark that they are lost.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::sessions::{FlowSessions, SharedSession};
+use sekisho_config::Config;
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::call::Caller;
+use sekisho_flow::SessionValues;
+use sekisho_store::sealing::{SealedFor, Sealer};
+use sekisho_store::{FlowSession as StoredKey, FlowSessionStore, Store, StoreError};
+
+/// Sessions that wait to be marked. A further one is not known as such after a restart.
+const MAX_MARKS: usize = 10_000;
+
+/// How long a session is known, after its last change.
+const SESSION_TTL: Duration = Duration::from_secs(7 * 86_400);
+
+/// How often values are written at once that another replica writes at the same time.
+const ATTEMPTS: u32 = 3;
+
+/// The kind of the sealed values.
+const SEALED_KIND: &str = "flow_values";
+
+#[derive(Debug)]
+pub(super) struct StoredSessions {
+    store: FlowSessionStore,
+    sealer: Sealer,
+    marks: Mutex<BoundedMap<StoredKey, ()>>,
+}
+
+/// The stored values of a session.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// There are none that are not known yet.
+    Nothing,
+    Values(SessionValues),
+    /// They cannot be opened.
+    Damaged,
+}
+
+impl StoredSessions {
+    pub(super) fn new(config: &Config, store: &Store) -> Self {
+        let marks = Mutex::new(BoundedMap::new(MAX_MARKS));
+        Self { store: store.flow_sessions(), sealer: Sealer::new(config), marks }
+    }
+
+    /// Whether values can be stored.
+    pub(super) fn can_seal(&self) -> bool {
+        self.sealer.is_available()
+    }
+
+    /// Marks a session that has read text of strangers. False: too many wait.
+    pub(super) fn mark(&self, caller: &Caller, id: &str) -> bool {
+        self.marks.lock().try_insert(key_of(&caller.key, id), ()).is_ok()
+    }
+
+    /// Adds to a session what the store has of it. Where the store does not answer, the session counts as one that has read text of
+    /// strangers.
+    pub(super) async fn look_up(&self, caller: &Caller, id: &str, session: &SharedSession) {
+        let key = key_of(&caller.key, id);
+        let is_marked = self.read(&key, session).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what a session has read cannot be looked up: it counts as one that has read text of strangers");
+            true
+        });
+        let is_marked = is_marked || self.marks.lock().contains(&key);
+        session.lock().set_checked(is_marked);
+    }
+
+    /// Adds the stored values to those of the session; whether it is marked.
+    async fn read(&self, key: &StoredKey, session: &SharedSession) -> Result<bool, StoreError> {
+        let known = session.lock().revision();
+        let found = self.store.read(key, known).await?;
+        let stored = found.sealed.map_or(Stored::Nothing, |sealed| self.open(key, &sealed));
+        session.lock().add_stored(found.revision, stored);
+        Ok(found.is_marked)
+    }
+
+    fn open(&self, key: &StoredKey, sealed: &str) -> Stored {
+        let opened = self.sealer.open(sealed_for(key, &owner_of(key)), sealed).map_err(|error| error.to_string());
+        match opened.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string())) {
+            Ok(values) => Stored::Values(values),
+            Err(error) => {
+                tracing::warn!(
+                    error,
+                    "the values of a session cannot be opened: it counts as one that has read text of strangers"
+                );
+                Stored::Damaged
+            }
+        }
+    }
+
+    /// Writes the marks and the values that wait. Where the store does not take them, they wait on, as far as there is room.
+    pub(super) async fn write(&self, sessions: &FlowSessions) {
+        self.write_marks().await;
+        for (key, session) in sessions.unsaved() {
+            let (caller_key, id) = &key;
+            if !self.save(&key_of(caller_key, id), &session).await {
+                _ = session.lock().set_unsaved();
+            }
+            sessions.remove_saved(&key);
+        }
+    }
+
+    async fn write_marks(&self) {
+        let keys: Vec<_> = self.marks.lock().take().into_keys().collect();
+        if keys.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.mark(&keys, SESSION_TTL).await {
+            tracing::warn!(%error, "sessions that have read text of strangers cannot be marked yet");
+            let mut marks = self.marks.lock();
+            keys.into_iter().for_each(|key| _ = marks.try_insert(key, ()));
+        }
+    }
+
+    /// False: it is to be tried again.
+    async fn save(&self, key: &StoredKey, session: &SharedSession) -> bool {
+        for _ in 0..ATTEMPTS {
+            let (revision, text) = session.lock().to_save();
+            let sealed = match self.sealer.seal(sealed_for(key, &owner_of(key)), &text) {
+                Ok(sealed) => sealed,
+                Err(error) => {
+                    tracing::error!(%error, "the values of a session cannot be sealed: after a restart they are lost");
+                    return true;
+                }
+            };
+            let written = match self.store.save(key, revision, &sealed, SESSION_TTL).await {
+                // Another replica has written some, which belong to it too.
+                Ok(false) => self.read(key, session).await.map(|_| false),
+                written => written,
+            };
+            match written {
+                Ok(true) => {
+                    session.lock().set_saved(revision + 1);
+                    return true;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the values of a session cannot be written yet");
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Removes the sessions that are known no longer.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) async fn sweep(&self) -> Result<(), StoreError> {
+        self.store.sweep().await
+    }
+}
+
+fn key_of(caller_key: &str, id: &str) -> StoredKey {
+    StoredKey { caller_key: caller_key.to_owned(), digest: hex::encode(Sha256::digest(id)) }
+}
+
+/// The session is part of what is authenticated: the values of another one do not open in its place.
+fn owner_of(key: &StoredKey) -> String {
+    format!("{}\u{1f}{}", key.caller_key, key.digest)
+}
+
+fn sealed_for<'a>(key: &'a StoredKey, owner: &'a str) -> SealedFor<'a> {
+    SealedFor { tenant: Caller::parts_of_key(&key.caller_key).0, owner, kind: SEALED_KIND }
+}
