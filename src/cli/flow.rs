@@ -29,7 +29,7 @@ pub(super) struct Forget {
     /// Destinations of calls of this tool.
     #[arg(long)]
     tool: Option<String>,
-    /// A mail address, host, account or other destination, as a call names it.
+    /// A mail address, URL, host, account or other destination, as a call names it.
     #[arg(long)]
     destination: Option<String>,
     /// Those that were reached for the first time at this moment (RFC 3339) or later.

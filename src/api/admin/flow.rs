@@ -143,7 +143,7 @@ impl Listed for FlowDestinationBody {
 pub(crate) struct ForgetBody {
     /// Of calls of this tool.
     tool: Option<String>,
-    /// A mail address, host, account or other destination, as a call names it.
+    /// A mail address, URL, host, account or other destination, as a call names it.
     destination: Option<String>,
     /// RFC 3339: those that were reached for the first time at this moment or later.
     #[schema(format = DateTime)]

@@ -1,19 +1,21 @@
 //! The destinations that calls have reached: learnt from calls that ended well and were not in question, or were approved.
 //! They are written in the background, and read only for a destination that is in question.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::time::Instant;
 
+use super::untrusted;
 use sekisho_config::{FlowHistoryConfig, HistoryScope};
 use sekisho_core::bounded::{BoundedCache, BoundedMap};
 use sekisho_core::call::{CallContext, Caller};
-use sekisho_flow::{Destination, DestinationHash, DestinationKind, KnownDestinations};
+use sekisho_flow::{Destination, DestinationKind, DestinationPlaces, KnownDestinations, Sink, SinkKind, ToolLabels};
 use sekisho_store::{FlowDestination, FlowDestinationStore, Store, StoreError, StoredFlowDestination};
 
 /// Destinations that are known to be known, or to be unknown: some 2 MB.
@@ -81,7 +83,7 @@ pub struct KnownDestination {
 pub struct ForgetDestinations {
     /// Of calls of this tool.
     pub tool: Option<String>,
-    /// A mail address, a host, an account or another destination, as a call names it.
+    /// A mail address, a URL, a host, an account or another destination, as a call names it.
     pub destination: Option<String>,
     /// Those that were first reached at this moment or later.
     pub since: Option<Timestamp>,
@@ -219,9 +221,9 @@ impl History {
     }
 
     pub(super) async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
-        let mut forgotten = 0;
-        for stored in self.store.of_tenant(tenant, None, MAX_FORGOTTEN).await? {
-            if forget.is_about(&stored) && self.store.forget(&stored.destination).await? {
+        let (mut forgotten, named) = (0, forget.destination.as_deref().map(named_destinations));
+        for stored in self.store.of_tenant(tenant, MAX_FORGOTTEN).await? {
+            if forget.is_about(&stored, named.as_deref()) && self.store.forget(&stored.destination).await? {
                 forgotten += 1;
             }
         }
@@ -235,18 +237,24 @@ impl History {
 }
 
 impl ForgetDestinations {
-    fn is_about(&self, stored: &StoredFlowDestination) -> bool {
-        let FlowDestination { tool, hash, .. } = &stored.destination;
+    /// `named`: what its destination may be.
+    fn is_about(&self, stored: &StoredFlowDestination, named: Option<&[Destination]>) -> bool {
+        let FlowDestination { tool, member, hash, .. } = &stored.destination;
+        let is_it = |named: &Destination| {
+            let in_place = Destination { member: member.clone(), ..named.clone() };
+            in_place.hash(tool).as_str() == hash
+        };
         let is_chosen = self.all || self.tool.is_some() || self.destination.is_some() || self.since.is_some();
         is_chosen
             && self.tool.as_ref().is_none_or(|wanted| wanted == tool)
             && self.since.is_none_or(|since| stored.first_seen >= since)
-            && self.destination.as_ref().is_none_or(|text| hashes_of(text, &stored.destination).contains(hash))
+            && named.is_none_or(|named| named.iter().any(is_it))
     }
 }
 
-/// The hashes that a destination may have in the place of a stored one: its kind is not stored.
-fn hashes_of(text: &str, stored: &FlowDestination) -> HashSet<String> {
+/// What a text may name as a destination: what it is as an argument of a call, such as the host of a URL, and itself as each kind,
+/// since the kind is not stored.
+fn named_destinations(text: &str) -> Vec<Destination> {
     const KINDS: [DestinationKind; 8] = [
         DestinationKind::Mail,
         DestinationKind::Host,
@@ -258,13 +266,15 @@ fn hashes_of(text: &str, stored: &FlowDestination) -> HashSet<String> {
         DestinationKind::Name,
     ];
     let text = text.trim();
-    let spellings = [text.to_owned(), text.to_lowercase(), text.split_whitespace().collect()];
-    let hash = |kind: DestinationKind, identity: &String| {
-        let destination = Destination { kind, member: stored.member.clone(), identity: identity.clone() };
-        let hash: DestinationHash = destination.hash(&stored.tool);
-        hash.as_str().to_owned()
-    };
-    KINDS.into_iter().flat_map(|kind| spellings.iter().map(move |identity| hash(kind, identity))).collect()
+    let sink = Sink { kind: SinkKind::Send, destinations: DestinationPlaces::ByName, constants: BTreeSet::new() };
+    let sends = ToolLabels { sink: Some(sink), ..untrusted() };
+    let mut named = sekisho_flow::destinations(&sends, &json!({"to": text}));
+    let spellings: [String; 3] = [text.to_owned(), text.to_lowercase(), text.split_whitespace().collect()];
+    for kind in KINDS {
+        let as_kind = |identity: &String| Destination { kind, member: String::new(), identity: identity.clone() };
+        named.extend(spellings.iter().map(as_kind));
+    }
+    named
 }
 
 impl From<StoredFlowDestination> for KnownDestination {

@@ -179,6 +179,27 @@ async fn what_is_forgotten_is_asked_about_again() {
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), BOB).await), Some(ErrorCode::ApprovalRequired));
 }
 
+/// By other words than those of the call, in which it is the same destination.
+#[tokio::test]
+async fn a_destination_is_forgotten_by_its_url_or_its_address() {
+    for (sent, named) in [
+        ("https://collect.example/a?b=1", "http://www.collect.example/other"),
+        ("https://collect.example/a?b=1", "collect.example"),
+        ("Bob <bob@acme.example>", "mailto:BOB@acme.example"),
+        ("+49 170 1234567", "+49 170 1234567"),
+    ] {
+        let checkpoint = sending(FlowMode::Enforce);
+        assert_eq!(code(&send_to(&checkpoint, in_session("s"), sent).await), None, "{sent}");
+        let forget = |destination: &str| crate::flow::ForgetDestinations {
+            destination: Some(destination.to_owned()),
+            ..crate::flow::ForgetDestinations::default()
+        };
+        let flow = &checkpoint.pipeline.flow;
+        assert_eq!(flow.forget("acme", &forget("https://other.example")).await.unwrap(), 0, "{sent}");
+        assert!(flow.forget("acme", &forget(named)).await.unwrap() > 0, "{sent} {named}");
+    }
+}
+
 #[tokio::test]
 async fn where_it_is_observed_the_call_runs_and_the_question_is_recorded() {
     let checkpoint = sending(FlowMode::Observe);
