@@ -5,6 +5,7 @@
 //! With `policy.flow: off` no session is kept, and nothing is looked up.
 
 mod history;
+mod past;
 mod report;
 mod sessions;
 mod stored;
@@ -30,6 +31,7 @@ pub use self::history::{ForgetDestinations, KnownDestination};
 pub use self::report::{FlowReport, ReportedQuestion};
 
 use self::history::History;
+use self::past::Past;
 use self::report::Observed;
 use self::sessions::{FlowSessions, SharedSession, id_of};
 use self::stored::StoredSessions;
@@ -263,7 +265,7 @@ impl Flow {
         self.to_write.notify_one();
     }
 
-    /// Adds the messages with which a run of an agent begins. What an earlier run has added stays: it is more than the messages say, such
+    /// Adds the messages with which a run of an agent begins, the last ones of a long history. What an earlier run has added stays: it is more than the messages say, such
     /// as the results of calls of a program.
     pub fn begin<'a>(
         &self,
@@ -275,13 +277,17 @@ impl Flow {
         if self.mode() == FlowMode::Off {
             return;
         }
+        let past = Past::of(said);
         let (id, session) = (session, self.sessions.of_run(caller, session));
         {
             let mut session = session.lock();
             // Equal values are not added once more.
             let before = std::mem::take(&mut session.values);
             let was_untrusted = before.has_untrusted();
-            for said in said {
+            if past.is_cut {
+                session.add_lost();
+            }
+            for said in past.said {
                 match said {
                     Said::User(text) => session.values.add_user_text(text),
                     Said::Result { call, tool, arguments, text } => {
