@@ -36,12 +36,13 @@ pub(super) enum Act {
     SettleRuns,
     ManageSignIns,
     ManageKeys,
+    SeeFlow,
     SeeConfiguration,
 }
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 30] = [
+    const ALL: [Self; 31] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -71,6 +72,7 @@ impl Act {
         Self::SettleRuns,
         Self::ManageSignIns,
         Self::ManageKeys,
+        Self::SeeFlow,
         Self::SeeConfiguration,
     ];
 
@@ -105,6 +107,7 @@ impl Act {
             Self::SettleRuns => "settle calls of your runs of programs",
             Self::ManageSignIns => "manage your sign-ins to upstreams",
             Self::ManageKeys => "manage keys",
+            Self::SeeFlow => "see the flow of values",
             Self::SeeConfiguration => "see the configuration",
         }
     }
@@ -138,6 +141,7 @@ impl Act {
             | Self::ManageSignIns => !roles.is_empty(),
             Self::ChangeServers
             | Self::ManageKeys
+            | Self::SeeFlow
             | Self::SeeConfiguration
             | Self::ChangeAgents
             | Self::ChangeTenants => has(&[ConsoleRole::Admin]),

@@ -18,6 +18,7 @@ pub(super) enum Section {
     PythonTools,
     Servers,
     Policies,
+    Flow,
     Limits,
     Keys,
     SignIns,
@@ -51,7 +52,7 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
@@ -68,6 +69,7 @@ impl Section {
         Self::Costs,
         Self::Servers,
         Self::Policies,
+        Self::Flow,
         Self::Limits,
         Self::Keys,
         Self::SignIns,
@@ -91,6 +93,7 @@ impl Section {
             Self::PythonTools => "/console/python-tools",
             Self::Servers => "/console/servers",
             Self::Policies => "/console/policies",
+            Self::Flow => "/console/flow",
             Self::Limits => "/console/limits",
             Self::Keys => "/console/keys",
             Self::SignIns => "/console/sign-ins",
@@ -117,6 +120,7 @@ impl Section {
             Self::PythonTools => "nav-python-tools",
             Self::Servers => "nav-servers",
             Self::Policies => "nav-policies",
+            Self::Flow => "nav-flow",
             Self::Limits => "nav-limits",
             Self::Keys => "nav-keys",
             Self::SignIns => "nav-sign-ins",
@@ -143,6 +147,7 @@ impl Section {
             Self::PythonTools => Act::SeeSources,
             Self::Servers => Act::SeeServers,
             Self::Policies => Act::SeePolicies,
+            Self::Flow => Act::SeeFlow,
             Self::Limits => Act::SeeLimits,
             Self::Keys => Act::ManageKeys,
             Self::SignIns => Act::ManageSignIns,

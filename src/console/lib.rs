@@ -26,6 +26,7 @@ mod conversations;
 mod costs;
 mod error_page;
 mod export;
+mod flow;
 mod format;
 mod frame;
 mod headers;
@@ -143,6 +144,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/keys/{id}", get(key::page).post(key::act))
         .route("/console/sign-ins", get(upstream_sign_ins::page).post(upstream_sign_ins::act))
         .route("/console/policies", get(policies::page))
+        .route("/console/flow", get(flow::page))
         .route("/console/python-tools", get(python_tools::page))
         .route("/console/python-tools/{name}", get(python_tools::one))
         .route("/console/results", get(results::page))

@@ -51,6 +51,7 @@ const operation = [
     "/console/approvals",
     "/console/approvals?status=any",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
+    "/console/flow",
     "/console/limits",
     "/console/keys",
     "/console/sign-ins",

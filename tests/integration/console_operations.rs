@@ -28,8 +28,8 @@ const OF_VIEWERS: [&str; 11] = [
     "/console/limits",
     "/console/sign-ins",
 ];
-const OF_ADMINISTRATORS: [&str; 4] =
-    ["/console/servers/add", "/console/servers/lock", "/console/keys", "/console/configuration"];
+const OF_ADMINISTRATORS: [&str; 5] =
+    ["/console/servers/add", "/console/servers/lock", "/console/keys", "/console/flow", "/console/configuration"];
 
 async fn call(app: &TestApp, key: &str, tool: &str, arguments: Value) -> (StatusCode, Value) {
     let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth(key);

@@ -410,3 +410,25 @@ async fn the_page_of_an_approval_decides_about_all_calls_of_a_turn() {
     assert_eq!(resume(&app, conversation).await["result"], "Done.");
     assert_eq!(runs_of(&app, "send_email").await, 3.0);
 }
+
+/// What `sekisho flow report` says, of the administrator's own tenant.
+#[tokio::test]
+async fn the_console_shows_administrators_what_would_have_been_asked() {
+    let app = app("observe").await;
+    read(&app, "s").await;
+    assert_eq!(send(&app, "s", EVE).await.0, StatusCode::OK);
+    let root = Browser::signed_in(&app, "key-of-root").await;
+    let page = root.page("/console/flow").await;
+    check_markup(&page);
+    let (_, report) = answer(app.get("/admin/flow").bearer_auth("key-of-root")).await;
+    let last_call = report["questions"][0]["last_call"].as_str().unwrap();
+    for text in ["1 of 1 calls with effects would have needed a person", "send_email", "/to", "read_webpage", last_call]
+    {
+        assert!(page.contains(text), "{text} is not in {page}");
+    }
+    assert!(!page.contains(EVE), "no value is in it: {page}");
+    let csv = root.page("/console/flow?format=csv").await;
+    assert!(csv.starts_with("count,tenant,tool,argument,state,from,last_call\r\n1,\"acme\",\"send_email\","), "{csv}");
+    let boss = Browser::signed_in(&app, "key-of-boss").await;
+    assert_eq!(boss.get("/console/flow").send().await.unwrap().status(), StatusCode::FORBIDDEN);
+}

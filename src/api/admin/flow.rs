@@ -45,35 +45,49 @@ pub(crate) struct FlowToolBody {
 }
 
 /// The questions since the gateway was started.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FlowReportBody {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct FlowReportBody {
     #[schema(value_type = String)]
-    mode: FlowMode,
+    pub mode: FlowMode,
     /// RFC 3339. Of this replica, where there are several.
-    since: String,
+    pub since: String,
     /// Calls of tools with effects.
-    calls: u64,
+    pub calls: u64,
     /// Of these the calls about which a person is asked, or would be. Equal questions of a session are one.
-    asked: u64,
+    pub asked: u64,
     /// The most frequent first; 500 at most.
-    questions: Vec<FlowQuestionBody>,
+    pub questions: Vec<FlowQuestionBody>,
 }
 
 /// Equal questions.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct FlowQuestionBody {
-    tenant: String,
-    tool: String,
+    pub tenant: String,
+    pub tool: String,
     /// JSON Pointer; empty for the call as a whole.
-    argument: String,
+    pub argument: String,
     /// `untrusted`, `unknown`, or `secret` for a secret that may not leave.
-    state: String,
+    pub state: String,
     /// The tool whose result has the value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
-    count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    pub count: u64,
     /// The id of the last call with it.
-    last_call: String,
+    pub last_call: String,
+}
+
+impl Listed for FlowQuestionBody {
+    const NAME: &'static str = "flow-questions";
+    const ROUTE: &'static str = "/admin/flow";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("count", Form::Count).titled("flow-count").headed("count"),
+        Column::new("tenant", Form::Name).titled("call-tenant").headed("tenant"),
+        Column::new("tool", Form::Name).titled("tool-name").leading().headed("tool"),
+        Column::new("argument", Form::Text).titled("flow-argument").headed("argument"),
+        Column::new("state", Form::Text).titled("flow-state").headed("state"),
+        Column::new("from", Form::Name).titled("flow-from").headed("from"),
+        Column::new("last_call", Form::Name).titled("flow-last-call").headed("last call"),
+    ];
 }
 
 /// The destinations that are known, those that were used last first.

@@ -129,6 +129,19 @@ lock-place = Place
 lock-before = Approved
 lock-after = Now
 nav-policies = Policies
+nav-flow = Flow of values
+flow-off = No values are kept, and no call is in question (policy.flow: off).
+flow-observed = { $asked } of { $calls } calls with effects would have needed a person (policy.flow: observe).
+flow-enforced = { $asked } of { $calls } calls with effects needed a person, or were refused (policy.flow: enforce).
+flow-since = Since
+flow-none = No call was in question.
+flow-help = The most frequent first. Equal questions of a session are one. The last call is an example, while it is kept.
+flow-count = Questions
+flow-argument = Argument
+flow-whole-call = the call as a whole
+flow-state = Origin
+flow-from = In the result of
+flow-last-call = Last call
 policies-state = { $rules ->
     [one] One rule
    *[other] { $rules } rules
