@@ -1,5 +1,5 @@
-//! What a call costs more that no guard is for, where guards are configured for other tools; and, with a program of an
-//! earlier state, what it costs more than with that. Each pair is measured in turns.
+//! What a call costs more that no guard is for, where guards are configured for other tools; what it costs more where it is judged by
+//! the values of its session; and, with a program of an earlier state, what it costs more than with that. Each pair is measured in turns.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,22 @@ const GUARDS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Part of [`CONFIG`], and what takes its place: the tool that is called has effects.
+const EFFECTS: (&str, &str) = (
+    "calculator: {rate_limit: 1000000000}",
+    "calculator: {rate_limit: 1000000000, sink: {kind: send, destination: ['$.expression']}}",
+);
+
 /// A folder with the program of an earlier state, if one is given.
 const BEFORE: &str = "SEKISHO_BEFORE";
 
 pub(crate) fn rows(programs: &Path) {
     let percent = |more: f64| format!("{more:+.1} %");
     row("guards for other tools, processor time of a call", &percent(of_guards(programs)), "≤ +3 %");
+    for (mode, name) in [("observe", "policy.flow: observe, processor time of a call"), ("enforce", "  enforce")] {
+        row(name, &percent(of_flow(programs, mode, false)), "≤ +10 %");
+    }
+    row("  enforce, of a tool with effects", &percent(of_flow(programs, "enforce", true)), "≤ +10 %");
     if let Some(before) = std::env::var_os(BEFORE).map(PathBuf::from) {
         row("  beside the program before", &percent(of_changes(&before, programs)), "≤ +3 %");
     }
@@ -41,17 +51,33 @@ pub(crate) fn call_micros(programs: &Path) -> f64 {
 }
 
 fn of_guards(programs: &Path) -> f64 {
-    let state = TempDir::new().unwrap();
-    let mut guarded = std::fs::read_to_string(CONFIG).unwrap();
-    for (part, with_guard) in GUARDS {
-        assert!(guarded.contains(part), "{CONFIG} has no {part:?}");
-        guarded = guarded.replacen(part, with_guard, 1);
+    with_config(programs, &changed(GUARDS))
+}
+
+/// The session of all calls has as many values as it may have.
+fn of_flow(programs: &Path, mode: &str, has_effects: bool) -> f64 {
+    let config = if has_effects { changed([EFFECTS]) } else { changed([]) };
+    with_config(programs, &format!("{config}policy: {{flow: {mode}}}\n"))
+}
+
+/// [`CONFIG`] with other parts.
+fn changed<const PARTS: usize>(parts: [(&str, &str); PARTS]) -> String {
+    let mut config = std::fs::read_to_string(CONFIG).unwrap();
+    for (part, other) in parts {
+        assert!(config.contains(part), "{CONFIG} has no {part:?}");
+        config = config.replacen(part, other, 1);
     }
-    let config = state.path().join("guards.yaml");
-    std::fs::write(&config, guarded).unwrap();
+    config
+}
+
+/// How much more processor time a call takes with this configuration, in percent.
+fn with_config(programs: &Path, other: &str) -> f64 {
+    let state = TempDir::new().unwrap();
+    let config = state.path().join("other.yaml");
+    std::fs::write(&config, other).unwrap();
     more_percent(
         &Sekisho::start(programs, &state.path().join("plain"), Path::new(CONFIG)),
-        &Sekisho::start(programs, &state.path().join("guarded"), &config),
+        &Sekisho::start(programs, &state.path().join("other"), &config),
     )
 }
 
