@@ -114,17 +114,30 @@ impl Flow {
         self.mode() == FlowMode::Enforce
     }
 
-    /// Valid arguments with the judgement of where they come from.
-    pub async fn judged(&self, call: &CallContext, tool: &Tool, arguments: ValidArguments) -> ValidArguments {
+    /// Valid arguments with the judgement of where they come from. `reads_labels`: a policy reads it also for a call without effects in
+    /// a session that has read no text of strangers, where nothing else follows from it.
+    pub async fn judged(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: ValidArguments,
+        reads_labels: bool,
+    ) -> ValidArguments {
         if self.mode() == FlowMode::Off {
             return arguments;
         }
         // Boxed, to keep it out of the size of the future of a call where it is off.
-        let judged = Box::pin(self.judge(call, tool, &arguments)).await;
+        let judged = Box::pin(self.judge(call, tool, &arguments, reads_labels)).await;
         arguments.judged(judged)
     }
 
-    async fn judge(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> JudgedCall {
+    async fn judge(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &ValidArguments,
+        reads_labels: bool,
+    ) -> JudgedCall {
         let settings = self.settings.load_full();
         let (labels, session) = (tool.labels(), self.sessions.of_call(call));
         let is_to_check = session.lock().is_to_check(labels.sink.is_some());
@@ -137,9 +150,12 @@ impl Flow {
         let arguments = Value::Object(arguments.as_map().clone());
         let (first, has_untrusted, is_new) = {
             let mut session = session.lock();
-            let is_new = session.add_declared(call);
-            let judgement = session.values.judge(tool.name(), labels, &arguments, &NothingKnown);
-            (judgement, session.values.has_untrusted(), is_new)
+            let (is_new, has_untrusted) = (session.add_declared(call), session.values.has_untrusted());
+            let judgement = match reads_labels || has_untrusted || labels.sink.is_some() {
+                true => session.values.judge(tool.name(), labels, &arguments, &NothingKnown),
+                false => Judgement::default(),
+            };
+            (judgement, has_untrusted, is_new)
         };
         if is_new && !call.dry_run {
             self.keep(&call.caller, id_of(call), &session);

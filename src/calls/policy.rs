@@ -229,6 +229,11 @@ impl Policy {
         self.current.load().asks_approval || self.asks_external()
     }
 
+    /// Whether a rule or the external policy reads where the arguments of a call come from.
+    pub fn reads_flow(&self) -> bool {
+        self.current.load().reads.flow || self.asks_external()
+    }
+
     /// The decision of only the rules, without the checks before them.
     pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Decision {
         decide(&self.current.load(), call, tool, arguments)

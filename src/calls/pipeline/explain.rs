@@ -99,7 +99,7 @@ impl Pipeline {
         };
         // Without a call, nothing is counted.
         let unmade = CallContext { dry_run: true, ..call.repeated() };
-        let arguments = self.flow.judged(&unmade, tool, arguments).await;
+        let arguments = self.flow.judged(&unmade, tool, arguments, self.policy.reads_flow()).await;
         let decision = self.policy.decide(call, tool, &arguments);
         match self.authorize(call, tool, arguments).await.and_then(Authorized::without_approval) {
             Ok(permit) => {

@@ -407,7 +407,7 @@ async fn variables_of_an_interpreter_carry_text_of_strangers_into_another_sessio
     for (interpreter, expected) in [("y", None), ("x", Some(ErrorCode::ApprovalRequired))] {
         let arguments = Arguments::from_iter([("session".to_owned(), json!(interpreter))]);
         let arguments = program.valid_arguments(arguments, &Arguments::new()).unwrap();
-        assert!(flow.judged(&in_session(interpreter), &program, arguments).await.judgement().is_some());
+        assert!(flow.judged(&in_session(interpreter), &program, arguments, false).await.judgement().is_some());
         let mallory = format!("mallory@{interpreter}.example");
         assert_eq!(code(&send_to(&checkpoint, in_session(interpreter), &mallory).await), expected, "{interpreter}");
     }
@@ -434,4 +434,22 @@ async fn another_replica_and_a_restarted_gateway_go_on_with_the_values_of_a_sess
     let stranger = replica(&store, "cd").await;
     assert_eq!(asked_for(&stranger, EVE).await, (Some(ErrorCode::ApprovalRequired), json!("unknown")));
     assert_eq!(code(&send_to(&stranger, in_session("other"), EVE).await), None, "nothing was read there");
+}
+
+/// Where nothing follows from it, no argument is looked for, unless a rule reads its labels.
+#[tokio::test]
+async fn a_call_without_effects_is_judged_once_strangers_were_read_or_a_rule_reads_it() {
+    let checkpoint = sending(FlowMode::Enforce);
+    let flow = &checkpoint.pipeline.flow;
+    let tool = get_text(TrustSetting::Trusted, &[]).unwrap();
+    let labels = async |session: &str, reads_labels: bool| {
+        let arguments = Arguments::from_iter([("customer".to_owned(), json!("4711-ACME"))]);
+        let arguments = tool.valid_arguments(arguments, &Arguments::new()).unwrap();
+        let judged = flow.judged(&in_session(session), &tool, arguments, reads_labels).await;
+        judged.judgement().unwrap().judgement.argument_labels.len()
+    };
+    said(&checkpoint, "read", "Look up customer 4711-ACME.", "Handle my mail.");
+    for (session, reads_labels, expected) in [("new", false, 0), ("new", true, 1), ("read", false, 1)] {
+        assert_eq!(labels(session, reads_labels).await, expected, "{session} {reads_labels}");
+    }
 }
