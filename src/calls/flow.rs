@@ -281,8 +281,8 @@ impl Flow {
         self.to_write.notify_one();
     }
 
-    /// Adds the messages with which a run of an agent begins, the last ones of a long history. What an earlier run has added stays: it is more than the messages say, such
-    /// as the results of calls of a program.
+    /// Adds the messages with which a run of an agent begins, the last ones of a long history. What an earlier run has added stays: it
+    /// is more than the messages say, such as the results of calls of a program.
     pub fn begin<'a>(
         &self,
         caller: &Caller,

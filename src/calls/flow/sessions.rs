@@ -123,7 +123,11 @@ impl FlowSessions {
         };
         // Of two calls at once, each may have had a session of its own.
         for (_, (_, other)) in gone.into_iter().filter(|(_, (_, other))| !Arc::ptr_eq(other, session)) {
-            let values = other.lock().values.clone();
+            let values = {
+                let mut other = other.lock();
+                other.is_unsaved = false;
+                other.values.clone()
+            };
             session.lock().values.merge(&values);
         }
         is_added
