@@ -103,6 +103,11 @@ impl Client {
         Self { session: Some((Arc::clone(session), session.time_asking())), ..self }
     }
 
+    /// The session of the request, if it has one.
+    pub(super) fn session(&self) -> Option<&Arc<McpSession>> {
+        self.session.as_ref().map(|(session, _)| session)
+    }
+
     /// The client capabilities (`ClientCapabilities`) whose absence prevented a question.
     pub(super) fn missing(&self) -> Option<Value> {
         self.missing.lock().clone()

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, WeakShared};
 use parking_lot::Mutex;
 use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use serde_json::{Value, json};
@@ -50,6 +50,8 @@ pub(super) struct McpSession {
     /// The level set by `logging/setLevel`.
     log_level: Mutex<LogLevel>,
     questions: OpenQuestions,
+    /// The question about its calls that wait for approvers, while it is open.
+    about_approvals: Mutex<Option<WeakShared<Wait>>>,
     asking: OpenTime,
     activity: Activity,
     ended: CancellationToken,
@@ -64,6 +66,9 @@ struct OpenQuestions {
     last_id: AtomicI64,
     waiting: Mutex<HashMap<i64, oneshot::Sender<Result<Value, ErrorData>>>>,
 }
+
+/// How long calls wait for an approver, as the client's user decides; `None` if the client has gone.
+type Wait = BoxFuture<'static, Option<Duration>>;
 
 /// When the client was last served.
 #[derive(Debug)]
@@ -93,6 +98,7 @@ impl McpSession {
             // The protocol lets the server choose the level until the client sets one.
             log_level: Mutex::new(LogLevel::Info),
             questions: OpenQuestions::default(),
+            about_approvals: Mutex::default(),
             asking: OpenTime::default(),
             activity: Activity { running: AtomicUsize::new(0), last: Mutex::new(Instant::now()) },
             ended: CancellationToken::new(),
@@ -164,6 +170,30 @@ impl McpSession {
             },
             Message::Answer { id, answer } => self.answered(&id, answer),
             Message::AnswerToNothing | Message::Request(_) => {}
+        }
+    }
+
+    /// How long a call of the session waits for an approver. Its user is asked once for the calls that come while the question is open:
+    /// its page has all of them. Where the call whose question it was is cancelled, another one asks.
+    pub(super) async fn ask_about_approvals(&self, ask: impl Fn() -> Wait) -> Duration {
+        loop {
+            let (asked, is_own) = {
+                let mut open = self.about_approvals.lock();
+                let known = open.as_ref().and_then(WeakShared::upgrade);
+                match known.filter(|asked| asked.peek().is_none()) {
+                    Some(asked) => (asked, false),
+                    None => {
+                        let asked = ask().shared();
+                        *open = asked.downgrade();
+                        (asked, true)
+                    }
+                }
+            };
+            match asked.await {
+                Some(wait) => return wait,
+                None if is_own => return Duration::ZERO,
+                None => {}
+            }
         }
     }
 
@@ -365,5 +395,39 @@ mod tests {
         assert_eq!(session.time_left(idle), Some(idle / 4 * 3));
         tokio::time::advance(idle / 4 * 3).await;
         assert_eq!(session.time_left(idle), None);
+    }
+
+    #[tokio::test]
+    async fn its_user_is_asked_once_for_calls_that_wait_for_approvers_together() {
+        let session = McpSession::new(Owner::gateway(), EventLog::default());
+        let (asked, answers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let ask = || {
+            let (sender, answer) = oneshot::channel();
+            asked.fetch_add(1, Ordering::Relaxed);
+            answers.lock().push(sender);
+            answer.map(|answer| answer.ok().flatten()).boxed()
+        };
+        let answer = async |wait: Option<Duration>| {
+            tokio::task::yield_now().await;
+            while answers.lock().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            for sender in std::mem::take(&mut *answers.lock()) {
+                sender.send(wait).unwrap();
+            }
+        };
+        let minute = Duration::from_secs(60);
+        let of_call = || session.ask_about_approvals(ask);
+        let (one, other, ()) = tokio::join!(of_call(), of_call(), answer(Some(minute)));
+        assert_eq!((one, other, asked.load(Ordering::Relaxed)), (minute, minute, 1));
+        // A later call is asked about anew.
+        let (later, ()) = tokio::join!(of_call(), answer(Some(Duration::ZERO)));
+        assert_eq!((later, asked.load(Ordering::Relaxed)), (Duration::ZERO, 2));
+        // The call whose question it was is gone: the other one asks.
+        let (gone, stays, ()) = tokio::join!(of_call(), of_call(), async {
+            answer(None).await;
+            answer(Some(minute)).await;
+        });
+        assert_eq!((gone, stays, asked.load(Ordering::Relaxed)), (Duration::ZERO, minute, 4));
     }
 }
