@@ -298,7 +298,7 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
 /// The button that decides about all calls that the page shows, and about no others.
 fn button_for_all(texts: &Texts, approval: &ApprovalBody, act: &str, text: &str) -> Markup {
     html! {
-        @if !approval.with.is_empty() {
+        @if approval.calls > 1 {
             @for other in &approval.with { input type="hidden" name=(SHOWN_FIELD) value=(other.id); }
             button name="act" value=(act) { (texts.with(text, [("calls", approval.calls.into())])) }
         }
