@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::app::{TestApp, answer, code};
 use crate::console::{Browser, check_markup};
 use crate::console_agents::submitted;
+use crate::store_database::TestDatabase;
 
 const EVE: &str = "eve@evil.example";
 const BOB: &str = "bob@acme.example";
@@ -159,6 +160,25 @@ async fn a_session_that_has_read_a_page_is_asked_after_a_restart_too() {
     assert_eq!(shown["questions"][0]["origin"]["tool"], "read_webpage", "it knows the page: {shown}");
     assert_eq!(send(&app, "s", BOB).await.0, StatusCode::OK, "the user names it");
     assert_eq!(send(&app, "other", EVE).await.0, StatusCode::OK, "nothing was read there");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_a_second_gateway_goes_on_with_the_values_of_a_session() {
+    let database = TestDatabase::new().await;
+    let key = "0a".repeat(32);
+    let more = database.settings(&format!("cluster: {{enabled: true}}\nsecrets: {{key: {key}}}\n"));
+    let start = || in_directory(TempDir::new().unwrap(), "enforce", &more);
+    let (one, other) = (start().await, start().await);
+    read(&one, "s").await;
+    // The route writes what waits.
+    assert_eq!(answer(one.get("/admin/flow/destinations").bearer_auth("key-of-root")).await.0, StatusCode::OK);
+    let (status, refused) = send(&other, "s", EVE).await;
+    assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "approval_required"), "{refused}");
+    let id = refused["error_info"]["approval"]["id"].as_str().unwrap();
+    let (_, shown) = answer(one.get(&format!("/approvals/{id}")).bearer_auth("key-of-boss")).await;
+    assert_eq!(shown["questions"][0]["origin"]["tool"], "read_webpage", "{shown}");
+    assert_eq!(send(&other, "s", BOB).await.0, StatusCode::OK, "the user names it");
 }
 
 #[tokio::test]
