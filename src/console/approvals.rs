@@ -107,7 +107,8 @@ impl Wanted {
 
 fn show(visit: &Visit, wanted: &Wanted, found: &Page<ApprovalBody>) -> Markup {
     let texts = visit.texts();
-    let waiting = found.items.iter().filter(|approval| approval.status == ApprovalState::Pending).count();
+    let pending = found.items.iter().filter(|approval| approval.status == ApprovalState::Pending);
+    let waiting: u64 = pending.map(|approval| approval.calls).sum();
     let state = texts.with("approvals-state", [("waiting", waiting.into())]);
     let title = texts.get("nav-approvals");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
