@@ -15,7 +15,7 @@ pub const MAX_SESSIONS_OF_CALLER: i64 = 10_000;
 /// Maximum sessions of a caller whose values are stored; the sweep removes those that end first.
 pub const MAX_VALUES_OF_CALLER: i64 = 250;
 
-/// What is stored of a session.
+/// A session in the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredFlowSession {
     /// It has read text of strangers.
@@ -64,7 +64,7 @@ impl FlowSessionStore {
         statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// What is stored of a session, with its values if their revision is another one than `known`.
+    /// Reads a session, with its values if their revision is another one than `known`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -86,7 +86,7 @@ impl FlowSessionStore {
         Ok(StoredFlowSession { is_marked: marks > 0, revision, sealed: Some(sealed).filter(|text| !text.is_empty()) })
     }
 
-    /// Stores the values of a session, which include those of the revision `known`, as the next revision. False: there is another
+    /// Stores the values of a session, which include the revision `known`, as the next revision. False: there is another
     /// revision, which is to be read first.
     ///
     /// # Errors

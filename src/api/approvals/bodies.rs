@@ -70,8 +70,8 @@ pub struct ApprovalBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub questions: Vec<Value>,
-    /// The calls of its run, conversation or session that wait and are decided with it, itself included; 1 where it is alone, or
-    /// decided.
+    /// The calls of its run, conversation or session that wait and are decided with it, itself included; 1 for a single one, or a
+    /// decided one.
     pub calls: u64,
     /// The other ones of these, the oldest first, each as this one; at most 50. Lists lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -252,8 +252,8 @@ impl ForgetDestinations {
     }
 }
 
-/// What a text may name as a destination: what it is as an argument of a call, such as the host of a URL, and itself as each kind,
-/// since the kind is not stored.
+/// The destinations that a text may name: as an argument of a call, such as the host of a URL, and itself as each kind, since the kind
+/// is not stored.
 fn named_destinations(text: &str) -> Vec<Destination> {
     const KINDS: [DestinationKind; 8] = [
         DestinationKind::Mail,

@@ -1,4 +1,4 @@
-//! The part of a long history with which a run of an agent begins: what the values of a session have room for.
+//! The part of a long history with which a run of an agent begins: as much as the values of a session have room for.
 
 use super::Said;
 
@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 512 << 10;
 /// The last texts of the user, and as many results.
 const MAX_TEXTS: usize = 500;
 
-/// The last results of which the arguments are judged. Of an older one, text of strangers may have selected what it has.
+/// The last results of which the arguments are judged. Of an older one, text of strangers may have selected its content.
 const MAX_JUDGED: usize = 100;
 
 /// The last part of a history.
@@ -20,7 +20,7 @@ pub(super) struct Past<'a> {
     pub(super) is_cut: bool,
 }
 
-/// What is left for one kind of text.
+/// The room that is left for one kind of text.
 struct Room {
     bytes: usize,
     texts: usize,

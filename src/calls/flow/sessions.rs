@@ -58,7 +58,7 @@ pub(super) struct FlowSession {
     counted: HashSet<u64>,
     /// It ends with a run, and is not marked.
     is_of_run: bool,
-    /// Its values are stored. Those of conversations are in their messages.
+    /// Its values are stored. The values of conversations are in their messages.
     is_stored: bool,
     /// The revision of the stored values, which are among these here.
     revision: i64,
@@ -177,7 +177,7 @@ impl FlowSession {
         self.values.add_result(&CallOrigin::default(), &untrusted(), &text.into());
     }
 
-    /// Whether to look up what it has read elsewhere: before its first call here, and at times before calls with effects.
+    /// Whether to look up its values from elsewhere: before its first call here, and at times before calls with effects.
     pub(super) fn is_to_check(&self, has_effect: bool) -> bool {
         let is_old = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
         match self.is_stored {
@@ -191,7 +191,7 @@ impl FlowSession {
         self.revision
     }
 
-    /// Adds what the store has of it.
+    /// Adds its stored values.
     pub(super) fn add_stored(&mut self, revision: i64, stored: Stored) {
         self.revision = revision;
         match stored {
@@ -215,7 +215,7 @@ impl FlowSession {
         self.is_unsaved = false;
     }
 
-    /// The values to store in place of those of a revision, as JSON.
+    /// The values to store in place of a revision, as JSON.
     pub(super) fn to_save(&mut self) -> (i64, Vec<u8>) {
         self.is_unsaved = false;
         (self.revision, serde_json::to_vec(&self.values).unwrap_or_default())

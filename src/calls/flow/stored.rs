@@ -1,4 +1,4 @@
-//! What the store has of sessions: their values, sealed, and a mark for each session that has read text of strangers. Both are
+//! Sessions in the store: their values, sealed, and a mark for each session that has read text of strangers. Both are
 //! written in the background. Another replica, and the gateway after a restart, goes on with the values; of a session whose values
 //! are not stored it knows by the mark that they are lost.
 
@@ -60,7 +60,7 @@ impl StoredSessions {
         self.marks.lock().try_insert(key_of(&caller.key, id), ()).is_ok()
     }
 
-    /// Adds to a session what the store has of it. Where the store does not answer, the session counts as one that has read text of
+    /// Adds its stored values to a session. Where the store does not answer, the session counts as one that has read text of
     /// strangers.
     pub(super) async fn look_up(&self, caller: &Caller, id: &str, session: &SharedSession) {
         let key = key_of(&caller.key, id);
@@ -72,7 +72,7 @@ impl StoredSessions {
         session.lock().set_checked(is_marked);
     }
 
-    /// Adds the stored values to those of the session; whether it is marked.
+    /// Adds the stored values to the session; whether it is marked.
     async fn read(&self, key: &StoredKey, session: &SharedSession) -> Result<bool, StoreError> {
         let known = session.lock().revision();
         let found = self.store.read(key, known).await?;
@@ -163,7 +163,7 @@ fn key_of(caller_key: &str, id: &str) -> StoredKey {
     StoredKey { caller_key: caller_key.to_owned(), digest: hex::encode(Sha256::digest(id)) }
 }
 
-/// The session is part of what is authenticated: the values of another one do not open in its place.
+/// The session is part of the authenticated data: the values of another one do not open in its place.
 fn owner_of(key: &StoredKey) -> String {
     format!("{}\u{1f}{}", key.caller_key, key.digest)
 }

@@ -179,7 +179,7 @@ async fn what_is_forgotten_is_asked_about_again() {
     assert_eq!(code(&send_to(&checkpoint, in_session("later"), BOB).await), Some(ErrorCode::ApprovalRequired));
 }
 
-/// By other words than those of the call, in which it is the same destination.
+/// By other words than in the call, in which it is the same destination.
 #[tokio::test]
 async fn a_destination_is_forgotten_by_its_url_or_its_address() {
     for (sent, named) in [
