@@ -86,8 +86,8 @@ impl FlowSessionStore {
         Ok(StoredFlowSession { is_marked: marks > 0, revision, sealed: Some(sealed).filter(|text| !text.is_empty()) })
     }
 
-    /// Stores the values of a session, which include the revision `known`, as the next revision. False: there is another
-    /// revision, which is to be read first.
+    /// Stores the values of a session, which include the revision `known`, and returns their own revision. `None`: there is
+    /// another revision, which is to be read first.
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
@@ -97,7 +97,7 @@ impl FlowSessionStore {
         known: i64,
         sealed: &str,
         lifetime: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<i64>, StoreError> {
         retried(|| self.try_save(session, known, sealed, lifetime)).await
     }
 
@@ -107,24 +107,28 @@ impl FlowSessionStore {
         known: i64,
         sealed: &str,
         lifetime: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<i64>, StoreError> {
         let (now, lifetime) = (self.0.engine.now_expression(), micros(lifetime));
+        // A random one: a number that counts on from 0 would come again after the row was removed, and a replica that knows the former
+        // values by it would not read the new ones.
+        let revision = rand::random_range(1..=i64::MAX);
         let sql = format!(
             "INSERT INTO flow_values (caller_key, digest, revision, sealed, expires)
-             VALUES ($1, $2, $3 + 1, $4, {now} + {lifetime})
+             VALUES ($1, $2, $3, $4, {now} + {lifetime})
              ON CONFLICT (caller_key, digest)
              DO UPDATE SET revision = excluded.revision, sealed = excluded.sealed, expires = excluded.expires
-             WHERE flow_values.revision = $3 OR flow_values.expires <= {now}"
+             WHERE flow_values.revision = $5 OR flow_values.expires <= {now}"
         );
         let saved = sqlx::query(AssertSqlSafe(sql))
             .bind(&session.caller_key)
             .bind(&session.digest)
-            .bind(known)
+            .bind(revision)
             .bind(sealed)
+            .bind(known)
             .execute(&self.0.pool)
             .await
             .map_err(|error| self.0.failed(error))?;
-        Ok(saved.rows_affected() > 0)
+        Ok((saved.rows_affected() > 0).then_some(revision))
     }
 
     /// Removes marks and values that are over, and those above the maximum of a caller.
@@ -206,36 +210,48 @@ mod tests {
         let store = test_store().await;
         let (sessions, of_ann) = (store.flow_sessions(), session("ann", "a"));
         assert_eq!(sessions.read(&of_ann, 0).await.unwrap(), StoredFlowSession::default());
-        assert!(sessions.save(&of_ann, 0, "one", DAY).await.unwrap());
-        assert!(!sessions.save(&of_ann, 0, "other", DAY).await.unwrap(), "another replica has stored some");
+        let first = sessions.save(&of_ann, 0, "one", DAY).await.unwrap().unwrap();
+        assert_eq!(sessions.save(&of_ann, 0, "other", DAY).await.unwrap(), None, "another replica has stored some");
         let stored = |revision: i64, sealed: Option<&str>| StoredFlowSession {
             is_marked: false,
             revision,
             sealed: sealed.map(str::to_owned),
         };
-        assert_eq!(sessions.read(&of_ann, 0).await.unwrap(), stored(1, Some("one")));
-        assert_eq!(sessions.read(&of_ann, 1).await.unwrap(), stored(1, None));
-        assert!(sessions.save(&of_ann, 1, "two", DAY).await.unwrap());
-        assert_eq!(sessions.read(&of_ann, 1).await.unwrap(), stored(2, Some("two")));
+        assert_eq!(sessions.read(&of_ann, 0).await.unwrap(), stored(first, Some("one")));
+        assert_eq!(sessions.read(&of_ann, first).await.unwrap(), stored(first, None));
+        let second = sessions.save(&of_ann, first, "two", DAY).await.unwrap().unwrap();
+        assert_ne!(second, first);
+        assert_eq!(sessions.read(&of_ann, first).await.unwrap(), stored(second, Some("two")));
         assert_eq!(sessions.read(&session("bob", "a"), 0).await.unwrap(), StoredFlowSession::default());
+    }
+
+    #[tokio::test]
+    async fn a_revision_does_not_come_again_after_the_values_were_removed() {
+        let store = test_store().await;
+        let (sessions, of_ann) = (store.flow_sessions(), session("ann", "a"));
+        let known = sessions.save(&of_ann, 0, "one", DAY).await.unwrap().unwrap();
+        assert!(sessions.save(&session("ann", "b"), 0, "later", DAY * 2).await.unwrap().is_some());
+        sessions.sweep_to("flow_values", 1).await.unwrap();
+        assert_eq!(sessions.read(&of_ann, known).await.unwrap(), StoredFlowSession::default());
+        // By a replica that has none of the values.
+        assert!(sessions.save(&of_ann, 0, "new", DAY).await.unwrap().is_some());
+        assert_eq!(sessions.read(&of_ann, known).await.unwrap().sealed.as_deref(), Some("new"));
     }
 
     #[tokio::test]
     async fn values_end_with_their_time_and_above_the_maximum_of_a_caller() {
         let store = test_store().await;
         let sessions = store.flow_sessions();
-        assert!(sessions.save(&session("ann", "over"), 4, "old", Duration::ZERO).await.unwrap());
+        assert!(sessions.save(&session("ann", "over"), 4, "old", Duration::ZERO).await.unwrap().is_some());
         assert_eq!(sessions.read(&session("ann", "over"), 0).await.unwrap(), StoredFlowSession::default());
-        assert!(
-            sessions.save(&session("ann", "over"), 0, "new", DAY).await.unwrap(),
-            "in place of those that are over"
-        );
+        let replaced = sessions.save(&session("ann", "over"), 0, "new", DAY).await.unwrap();
+        assert!(replaced.is_some(), "in place of those that are over");
         for (digest, days) in [("a", 2), ("b", 4), ("c", 3)] {
-            assert!(sessions.save(&session("ann", digest), 0, "values", DAY * days).await.unwrap());
+            assert!(sessions.save(&session("ann", digest), 0, "values", DAY * days).await.unwrap().is_some());
         }
         sessions.sweep_to("flow_values", 2).await.unwrap();
-        for (digest, revision) in [("over", 0), ("a", 0), ("b", 1), ("c", 1)] {
-            assert_eq!(sessions.read(&session("ann", digest), 0).await.unwrap().revision, revision, "{digest}");
+        for (digest, is_kept) in [("over", false), ("a", false), ("b", true), ("c", true)] {
+            assert_eq!(sessions.read(&session("ann", digest), 0).await.unwrap().revision > 0, is_kept, "{digest}");
         }
     }
 }

@@ -83,7 +83,11 @@ impl StoredSessions {
 
     fn open(&self, key: &StoredKey, sealed: &str) -> Stored {
         let opened = self.sealer.open(sealed_for(key, &owner_of(key)), sealed).map_err(|error| error.to_string());
-        match opened.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string())) {
+        // The message of serde would have a part of the values.
+        let read = |text: Vec<u8>| {
+            serde_json::from_slice::<SessionValues>(&text).map_err(|_| "they have another form".to_owned())
+        };
+        match opened.and_then(read) {
             Ok(values) => Stored::Values(values),
             Err(error) => {
                 tracing::warn!(
@@ -96,15 +100,24 @@ impl StoredSessions {
     }
 
     /// Writes the marks and the values that wait. Where the store does not take them, they wait on, as far as there is room.
-    pub(super) async fn write(&self, sessions: &FlowSessions) {
+    /// False: there are values that are to be tried again.
+    pub(super) async fn write(&self, sessions: &FlowSessions) -> bool {
         self.write_marks().await;
+        let mut is_all = true;
         for (key, session) in sessions.unsaved() {
             let (caller_key, id) = &key;
-            if !self.save(&key_of(caller_key, id), &session).await {
+            let saved = self.save(&key_of(caller_key, id), &session).await;
+            if !matches!(saved, Ok(true)) {
+                is_all = false;
                 _ = session.lock().set_unsaved();
             }
             sessions.remove_saved(&key);
+            if let Err(error) = saved {
+                tracing::warn!(%error, "the values of sessions cannot be written yet");
+                break;
+            }
         }
+        is_all
     }
 
     async fn write_marks(&self) {
@@ -119,35 +132,25 @@ impl StoredSessions {
         }
     }
 
-    /// False: it is to be tried again.
-    async fn save(&self, key: &StoredKey, session: &SharedSession) -> bool {
+    /// False: other replicas write its values at the same time.
+    async fn save(&self, key: &StoredKey, session: &SharedSession) -> Result<bool, StoreError> {
         for _ in 0..ATTEMPTS {
-            let (revision, text) = session.lock().to_save();
+            let (known, text) = session.lock().to_save();
             let sealed = match self.sealer.seal(sealed_for(key, &owner_of(key)), &text) {
                 Ok(sealed) => sealed,
                 Err(error) => {
                     tracing::error!(%error, "the values of a session cannot be sealed: after a restart they are lost");
-                    return true;
+                    return Ok(true);
                 }
             };
-            let written = match self.store.save(key, revision, &sealed, SESSION_TTL).await {
-                // Another replica has written some, which belong to it too.
-                Ok(false) => self.read(key, session).await.map(|_| false),
-                written => written,
-            };
-            match written {
-                Ok(true) => {
-                    session.lock().set_saved(revision + 1);
-                    return true;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "the values of a session cannot be written yet");
-                    return false;
-                }
+            if let Some(revision) = self.store.save(key, known, &sealed, SESSION_TTL).await? {
+                session.lock().set_saved(revision);
+                return Ok(true);
             }
+            // Another replica has written some, which belong to it too.
+            self.read(key, session).await?;
         }
-        false
+        Ok(false)
     }
 
     /// Removes the sessions that are known no longer.

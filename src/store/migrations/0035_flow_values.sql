@@ -2,7 +2,7 @@
 CREATE TABLE flow_values (
     caller_key TEXT   NOT NULL,
     digest     TEXT   NOT NULL, -- SHA-256 of the id of the session
-    revision   BIGINT NOT NULL, -- grows with each change
+    revision   BIGINT NOT NULL, -- another one with each change
     sealed     TEXT   NOT NULL,
     expires    BIGINT NOT NULL,
     PRIMARY KEY (caller_key, digest)
