@@ -39,6 +39,9 @@ use self::stored::StoredSessions;
 /// How long the first change waits for others that are written with it.
 const WRITE_DELAY: Duration = Duration::from_secs(1);
 
+/// How long values wait on that the store did not take.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
 /// Begins the id of a session that is one run, and ends with it.
 pub const RUN: &str = "run\u{1f}";
 
@@ -361,14 +364,19 @@ impl Flow {
         while closing.run_until_cancelled(self.to_write.notified()).await.is_some() {
             // Several are written at once.
             _ = closing.run_until_cancelled(tokio::time::sleep(WRITE_DELAY)).await;
-            self.write().await;
+            if !self.write().await {
+                _ = closing.run_until_cancelled(tokio::time::sleep(RETRY_DELAY)).await;
+                self.to_write.notify_one();
+            }
         }
         self.write().await;
     }
 
-    async fn write(&self) {
-        self.stored.write(&self.sessions).await;
+    /// False: there are values of sessions that are to be tried again.
+    async fn write(&self) -> bool {
+        let is_all = self.stored.write(&self.sessions).await;
         self.history.write().await;
+        is_all
     }
 
     /// Removes destinations and sessions that are known no longer.
