@@ -302,7 +302,7 @@ impl Flow {
             let mut session = session.lock();
             // Equal values are not added once more.
             let before = std::mem::take(&mut session.values);
-            let was_untrusted = before.has_untrusted();
+            let was_untrusted = before.has_untrusted() || session.may_have_more();
             if past.is_cut {
                 session.add_lost();
             }

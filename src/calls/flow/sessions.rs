@@ -187,6 +187,11 @@ impl FlowSession {
         }
     }
 
+    /// Whether there may be stored values that are not here yet: text of strangers may be among them.
+    pub(super) fn may_have_more(&self) -> bool {
+        self.is_stored && self.checked.is_none()
+    }
+
     pub(super) fn revision(&self) -> i64 {
         self.revision
     }
