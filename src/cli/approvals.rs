@@ -182,23 +182,7 @@ fn show(approval: &Value, as_json: bool) -> Exit {
     for question in approval["questions"].as_array().into_iter().flatten() {
         present::line(&question_line(question));
     }
-    for other in approval["with"].as_array().into_iter().flatten() {
-        present::line(&format!("waits with it: {} {}", text(other, "id"), text(other, "tool")));
-        for question in other["questions"].as_array().into_iter().flatten() {
-            present::line(&format!("  {}", question_line(question)));
-        }
-        if !other["arguments"].is_null() {
-            present::line(&format!("  arguments: {}", present::harmless(&other["arguments"].to_string())));
-        }
-    }
-    if let Some(others) = approval["with"].as_array().filter(|others| !others.is_empty()) {
-        let options: Vec<_> = others.iter().map(|other| format!("--with {}", text(other, "id"))).collect();
-        present::line(&format!(
-            "all of them: sekisho approvals approve {} {}",
-            text(approval, "id"),
-            options.join(" ")
-        ));
-    }
+    show_others(approval);
     present::line("arguments:");
     let mut shown = present::json(&approval["arguments"]);
     for (title, member) in [("arguments that the approver wrote:", "changed_arguments"), ("sent:", "sent")] {
@@ -208,6 +192,32 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         }
     }
     shown
+}
+
+/// The other calls that wait with it, each with all that a person decides by.
+fn show_others(approval: &Value) {
+    let others = approval["with"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for other in others {
+        present::line(&format!("waits with it: {} {}", text(other, "id"), text(other, "tool")));
+        for reason in texts(&other["reasons"]) {
+            present::line(&format!("  {reason}"));
+        }
+        for question in other["questions"].as_array().into_iter().flatten() {
+            present::line(&format!("  {}", question_line(question)));
+        }
+        for (title, member) in
+            [("arguments", "arguments"), ("arguments that the approver wrote", "changed_arguments"), ("sent", "sent")]
+        {
+            if !other[member].is_null() {
+                present::line(&format!("  {title}: {}", present::harmless(&other[member].to_string())));
+            }
+        }
+    }
+    if approval["status"] == "pending" && !others.is_empty() {
+        let options: Vec<_> = others.iter().map(|other| format!("--with {}", text(other, "id"))).collect();
+        let (id, options) = (text(approval, "id"), options.join(" "));
+        present::line(&format!("all of them: sekisho approvals approve {id} {options}"));
+    }
 }
 
 /// The value, and where it comes from.

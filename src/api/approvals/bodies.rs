@@ -73,7 +73,7 @@ pub struct ApprovalBody {
     /// The calls of its run, conversation or session that wait and are decided with it, itself included; 1 for a single one, or a
     /// decided one.
     pub calls: u64,
-    /// The other ones of these, the oldest first, each as this one; at most 50. Lists lack them.
+    /// The other calls of it that wait, the oldest first, each as this one; at most 50. Lists lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub with: Vec<ApprovalBody>,
