@@ -266,6 +266,9 @@ impl Flow {
         if is_to_save && !is_saved {
             session.lock().set_not_waiting();
         }
+        if is_to_mark && !is_marked {
+            session.lock().set_not_marked();
+        }
         if is_marked || is_saved {
             self.to_write.notify_one();
         }
@@ -372,7 +375,7 @@ impl Flow {
         self.write().await;
     }
 
-    /// False: there are values of sessions that are to be tried again.
+    /// False: there are values or marks of sessions that are to be tried again.
     async fn write(&self) -> bool {
         let is_all = self.stored.write(&self.sessions).await;
         self.history.write().await;

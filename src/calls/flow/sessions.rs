@@ -253,6 +253,11 @@ impl FlowSession {
         is_to_mark
     }
 
+    /// It could not be marked: its next change tries it again.
+    pub(super) fn set_not_marked(&mut self) {
+        self.marked = None;
+    }
+
     /// Adds a result of the past. As of a call that is made now, what untrusted text may have selected asserts nothing; what a
     /// program read is not known. `was_untrusted`: the session had text of strangers.
     pub(super) fn add_past(

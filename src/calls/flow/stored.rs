@@ -100,10 +100,9 @@ impl StoredSessions {
     }
 
     /// Writes the marks and the values that wait. Where the store does not take them, they wait on, as far as there is room.
-    /// False: there are values that are to be tried again.
+    /// False: there are marks or values that are to be tried again.
     pub(super) async fn write(&self, sessions: &FlowSessions) -> bool {
-        self.write_marks().await;
-        let mut is_all = true;
+        let mut is_all = self.write_marks().await;
         for (key, session) in sessions.unsaved() {
             let (caller_key, id) = &key;
             let saved = self.save(&key_of(caller_key, id), &session).await;
@@ -120,16 +119,19 @@ impl StoredSessions {
         is_all
     }
 
-    async fn write_marks(&self) {
+    /// False: they are to be tried again.
+    async fn write_marks(&self) -> bool {
         let keys: Vec<_> = self.marks.lock().take().into_keys().collect();
         if keys.is_empty() {
-            return;
+            return true;
         }
-        if let Err(error) = self.store.mark(&keys, SESSION_TTL).await {
+        let marked = self.store.mark(&keys, SESSION_TTL).await;
+        if let Err(error) = &marked {
             tracing::warn!(%error, "sessions that have read text of strangers cannot be marked yet");
             let mut marks = self.marks.lock();
             keys.into_iter().for_each(|key| _ = marks.try_insert(key, ()));
         }
+        marked.is_ok()
     }
 
     /// False: other replicas write its values at the same time.
