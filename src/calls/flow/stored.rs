@@ -15,7 +15,7 @@ use sekisho_flow::SessionValues;
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{FlowSession as StoredKey, FlowSessionStore, Store, StoreError};
 
-/// Sessions that wait to be marked. A further one is not known as such after a restart.
+/// Sessions that wait to be marked. A further one is marked with its next change.
 const MAX_MARKS: usize = 10_000;
 
 /// How long a session is known, after its last change.
@@ -64,12 +64,13 @@ impl StoredSessions {
     /// strangers.
     pub(super) async fn look_up(&self, caller: &Caller, id: &str, session: &SharedSession) {
         let key = key_of(&caller.key, id);
+        // First: it leaves the marks once the store has it.
+        let waits = self.marks.lock().contains(&key);
         let is_marked = self.read(&key, session).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "what a session has read cannot be looked up: it counts as one that has read text of strangers");
             true
         });
-        let is_marked = is_marked || self.marks.lock().contains(&key);
-        session.lock().set_checked(is_marked);
+        session.lock().set_checked(is_marked || waits);
     }
 
     /// Adds the stored values to the session; whether it is marked.
@@ -121,17 +122,20 @@ impl StoredSessions {
 
     /// False: they are to be tried again.
     async fn write_marks(&self) -> bool {
-        let keys: Vec<_> = self.marks.lock().take().into_keys().collect();
+        let keys: Vec<_> = self.marks.lock().iter().map(|(key, _)| key.clone()).collect();
         if keys.is_empty() {
             return true;
         }
-        let marked = self.store.mark(&keys, SESSION_TTL).await;
-        if let Err(error) = &marked {
+        if let Err(error) = self.store.mark(&keys, SESSION_TTL).await {
             tracing::warn!(%error, "sessions that have read text of strangers cannot be marked yet");
-            let mut marks = self.marks.lock();
-            keys.into_iter().for_each(|key| _ = marks.try_insert(key, ()));
+            return false;
         }
-        marked.is_ok()
+        // Each is here until the store has it.
+        let mut marks = self.marks.lock();
+        for key in &keys {
+            marks.remove(key);
+        }
+        true
     }
 
     /// False: other replicas write its values at the same time.
