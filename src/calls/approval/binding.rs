@@ -59,7 +59,9 @@ impl Binding {
 
 /// Digest of the run, conversation or session of a call: its calls that wait are one item, about which a person decides at once.
 pub(super) fn group_digest(call: &CallContext) -> Option<String> {
-    call.origin.session_of_values().map(|group| digest_of(["group", &*call.caller.key, &**group]))
+    // An empty one names none: its calls have nothing in common.
+    let group = call.origin.session_of_values().filter(|group| !group.is_empty())?;
+    Some(digest_of(["group", &*call.caller.key, &**group]))
 }
 
 /// The length of each part precedes it, so that no two lists have the same bytes.
@@ -129,5 +131,20 @@ mod tests {
             let other = binding(&call(), &changed, some());
             assert!(other.call != bound.call && other.tool != bound.tool, "{:?}", changed.metadata);
         }
+    }
+
+    #[test]
+    fn calls_of_another_caller_or_tenant_are_of_another_group() {
+        let group = |tenant: &str, id: &str, session: Option<&str>| {
+            let origin = CallOrigin { values_of: session.map(Into::into), ..CallOrigin::default() };
+            let caller = Arc::new(Caller::new(id, tenant, Vec::new()));
+            group_digest(&CallContext { origin, caller, ..call() })
+        };
+        let of_ann = group("acme", "ann", Some("s"));
+        assert!(of_ann.is_some() && of_ann == group("acme", "ann", Some("s")));
+        for (tenant, id, session) in [("globex", "ann", "s"), ("acme", "bob", "s"), ("acme", "ann", "t")] {
+            assert_ne!(group(tenant, id, Some(session)), of_ann, "{tenant} {id} {session}");
+        }
+        assert_eq!([group("acme", "ann", None), group("acme", "ann", Some(""))], [None, None]);
     }
 }
