@@ -114,7 +114,10 @@ impl StoredSessions {
             sessions.remove_saved(&key);
             if let Err(error) = saved {
                 tracing::warn!(%error, "the values of sessions cannot be written yet");
-                break;
+                // Others of a store that does not answer have to wait, too.
+                if !matches!(error, StoreError::Conflict { .. }) {
+                    break;
+                }
             }
         }
         is_all
