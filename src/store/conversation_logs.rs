@@ -45,10 +45,14 @@ pub struct CopiedRun {
 /// The tables with rows of runs.
 const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs", "usage_logs"];
 
+/// The tables with rows of sessions.
+const SESSION_TABLES: [&str; 2] = ["session_summaries", "session_prefixes"];
+
 type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
 /// The logs of conversations, and the session that a run continues. It reads `message_logs`, `usage_logs` and
-/// `tool_execution_logs`, removes old rows of these and of `turn_journal`, and reads and writes `session_summaries`.
+/// `tool_execution_logs`, removes old rows of these and of `turn_journal`, and reads and writes `session_summaries` and
+/// `session_prefixes`.
 #[derive(Debug, Clone)]
 pub struct ConversationLogStore(pub(super) Store);
 
@@ -158,13 +162,15 @@ impl ConversationLogStore {
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
             removed.map_err(|error| self.0.failed(error))?;
         }
-        let sql = format!(
-            "DELETE FROM session_summaries WHERE conversation IN
-             (SELECT id FROM conversations WHERE changed < $1 AND {})",
-            CONVERSATION.is_free(self.0.engine, "conversations")
-        );
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        for table in SESSION_TABLES {
+            let sql = format!(
+                "DELETE FROM {table} WHERE conversation IN (SELECT id FROM conversations WHERE changed < $1 AND {})",
+                CONVERSATION.is_free(self.0.engine, "conversations")
+            );
+            let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
+            removed.map_err(|error| self.0.failed(error))?;
+        }
+        Ok(())
     }
 
     fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
@@ -259,8 +265,8 @@ impl ConversationStore {
         let of_runs = TABLES.map(|table| {
             format!("DELETE FROM {table} WHERE run IN (SELECT id FROM conversation_runs WHERE conversation = $1)")
         });
-        let others = ["session_summaries", "conversation_runs"]
-            .map(|table| format!("DELETE FROM {table} WHERE conversation = $1"));
+        let others = SESSION_TABLES.into_iter().chain(["conversation_runs"]);
+        let others = others.map(|table| format!("DELETE FROM {table} WHERE conversation = $1"));
         for statement in of_runs.into_iter().chain(others) {
             sqlx::query(AssertSqlSafe(statement)).bind(id).execute(&mut *transaction).await.map_err(failed)?;
         }
@@ -287,9 +293,33 @@ impl ConversationStore {
         for run in runs {
             copy_run(&mut transaction, &fork.id, run).await.map_err(failed)?;
         }
+        if let (Some(session), Some(run)) = (&fork.session_id, runs.last()) {
+            copy_session(&mut transaction, (&fork.id, session), &run.id).await.map_err(failed)?;
+        }
         transaction.commit().await.map_err(failed)?;
         Ok(true)
     }
+}
+
+/// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as those of the original. The
+/// summary of a session's own messages is not copied, since it may be of later ones than the fork has.
+async fn copy_session(
+    connection: &mut AnyConnection,
+    (conversation, session): (&str, &str),
+    run: &str,
+) -> sqlx::Result<()> {
+    for (table, columns, condition) in [
+        ("session_summaries", "last_number, last_position, summary, earlier, kept", "AND earlier IS NOT NULL"),
+        ("session_prefixes", "agent, prefix, news", ""),
+    ] {
+        let sql = format!(
+            "INSERT INTO {table} (conversation, session_id, {columns}) SELECT $1, session_id, {columns} FROM {table}
+             WHERE session_id = $2 AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $3) {condition}"
+        );
+        let copied = sqlx::query(AssertSqlSafe(sql)).bind(conversation).bind(session).bind(run);
+        copied.execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 async fn copy_run(connection: &mut AnyConnection, conversation: &str, run: &CopiedRun) -> sqlx::Result<()> {

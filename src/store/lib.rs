@@ -116,7 +116,7 @@ pub use self::resources::{ResourceKind, ResourceStore};
 pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner, ResultStore};
 pub use self::rule_usage::{RuleUsage, RuleUsageStore};
 pub use self::runs::AgentRun;
-pub use self::sessions::{SessionMessage, SessionSummary};
+pub use self::sessions::{HandOver, SessionMessage, SessionSummary, StoredPrefix};
 pub use self::summaries::ThreadSummaryStore;
 pub use self::tenant_resources::{StoredResource, WriteOutcome};
 pub use self::usage::{DailyScope, DailyUsage, UsageStore};

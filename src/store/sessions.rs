@@ -1,14 +1,37 @@
-//! The messages that a run continues: the latest messages of a session, and the summary of the earlier ones.
+//! The messages that a run continues: the latest messages of a session, the summary of the earlier ones, and the beginning of its
+//! requests.
 
 use super::conversation_runs::message_log;
+use super::text::storable;
 use super::{ConversationLogStore, MessageLog, StoreError};
 
 /// The messages of a session up to one of them, in short.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSummary {
     pub text: String,
-    /// The last message that it stands for: the number of its run, and its position there.
+    /// The last message of the session itself that it stands for: the number of its run, and its position there. Before the first
+    /// one for a session that begins with it.
     pub last: (i64, i64),
+    /// The session that this one continues.
+    pub hand_over: Option<HandOver>,
+}
+
+/// The link of a session to the one that it continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOver {
+    /// The id of the earlier session, which stays as it is.
+    pub earlier: String,
+    /// The last messages of the earlier one, JSON: they come after the summary.
+    pub kept: String,
+}
+
+/// The beginning of each request of an agent in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPrefix {
+    /// JSON.
+    pub prefix: String,
+    /// JSON.
+    pub news: String,
 }
 
 /// A message with the number of its run.
@@ -99,8 +122,8 @@ impl ConversationLogStore {
         conversation: &str,
         session_id: &str,
     ) -> Result<Option<SessionSummary>, StoreError> {
-        let row: Option<(String, i64, i64)> = sqlx::query_as(
-            "SELECT summary, last_number, last_position FROM session_summaries
+        let row: Option<(String, i64, i64, Option<String>, Option<String>)> = sqlx::query_as(
+            "SELECT summary, last_number, last_position, earlier, kept FROM session_summaries
              WHERE conversation = $1 AND session_id = $2",
         )
         .bind(conversation)
@@ -108,7 +131,10 @@ impl ConversationLogStore {
         .fetch_optional(&self.0.pool)
         .await
         .map_err(|error| self.0.failed(error))?;
-        Ok(row.map(|(text, number, position)| SessionSummary { text, last: (number, position) }))
+        Ok(row.map(|(text, number, position, earlier, kept)| {
+            let hand_over = earlier.zip(kept).map(|(earlier, kept)| HandOver { earlier, kept });
+            SessionSummary { text, last: (number, position), hand_over }
+        }))
     }
 
     /// Replaces the summary of the older messages of a session.
@@ -122,15 +148,63 @@ impl ConversationLogStore {
         summary: &SessionSummary,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary)
-             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (conversation, session_id) DO UPDATE SET
-                last_number = excluded.last_number, last_position = excluded.last_position, summary = excluded.summary",
+            "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary, earlier, kept)
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (conversation, session_id) DO UPDATE SET
+                last_number = excluded.last_number, last_position = excluded.last_position, summary = excluded.summary,
+                earlier = excluded.earlier, kept = excluded.kept",
         )
         .bind(conversation)
         .bind(session_id)
         .bind(summary.last.0)
         .bind(summary.last.1)
-        .bind(&summary.text)
+        .bind(storable(&summary.text))
+        .bind(summary.hand_over.as_ref().map(|hand_over| &hand_over.earlier))
+        .bind(summary.hand_over.as_ref().map(|hand_over| &hand_over.kept))
+        .execute(&self.0.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.0.failed(error))
+    }
+
+    /// The beginning of an agent's requests in a session; `None` before the first one.
+    pub async fn session_prefix(
+        &self,
+        conversation: &str,
+        session_id: &str,
+        agent: &str,
+    ) -> Result<Option<StoredPrefix>, StoreError> {
+        let row: Option<(String, String)> = sqlx::query_as(
+            "SELECT prefix, news FROM session_prefixes WHERE conversation = $1 AND session_id = $2 AND agent = $3",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .bind(agent)
+        .fetch_optional(&self.0.pool)
+        .await
+        .map_err(|error| self.0.failed(error))?;
+        Ok(row.map(|(prefix, news)| StoredPrefix { prefix, news }))
+    }
+
+    /// Replaces the beginning of an agent's requests in a session.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the earlier one stays then.
+    pub async fn keep_session_prefix(
+        &self,
+        conversation: &str,
+        session_id: &str,
+        agent: &str,
+        stored: &StoredPrefix,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO session_prefixes (conversation, session_id, agent, prefix, news) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (conversation, session_id, agent) DO UPDATE SET prefix = excluded.prefix, news = excluded.news",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .bind(agent)
+        .bind(&stored.prefix)
+        .bind(&stored.news)
         .execute(&self.0.pool)
         .await
         .map(drop)

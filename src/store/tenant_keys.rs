@@ -45,6 +45,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("resources", Rows::AllTenants("the tenants themselves, and models and skills for all of them")),
     ("results", Rows::Tenant("caller_key")),
     ("rule_usage", Rows::AllTenants("sums of the rules of the gateway, which may be of all tenants")),
+    ("session_prefixes", Rows::Of { table: "conversations", by: "conversation" }),
     ("session_summaries", Rows::Of { table: "conversations", by: "conversation" }),
     ("shared_versions", Rows::AllTenants("counters of the tables of all tenants")),
     ("stored_charges", Rows::AllTenants("random ids of charges, and nothing else")),

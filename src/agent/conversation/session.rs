@@ -63,7 +63,8 @@ impl ConversationRuns {
         let history = History::of(said.split_off(first));
         if let (Some(text), Some(last)) = (&text, first.checked_sub(1)) {
             let last = &found.messages[last];
-            let summary = SessionSummary { text: text.clone(), last: (last.run_number, last.log.position) };
+            let last = (last.run_number, last.log.position);
+            let summary = SessionSummary { text: text.clone(), last, hand_over: None };
             store.conversation_logs().keep_session_summary(id, session, &summary).await.map_err(CallError::from)?;
         }
         Ok((history.after(&text.unwrap_or_else(|| without_summary(old, messages))), Some(event)))

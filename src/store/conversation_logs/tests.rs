@@ -2,8 +2,8 @@ use jiff::Timestamp;
 
 use super::super::test_support::{end_leases, fill_the_disk, free_disk, test_store};
 use super::super::{
-    ConversationLock, ConversationRun, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError, ToolOutcome,
-    TurnMessage, Used,
+    ConversationLock, ConversationRun, HandOver, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError,
+    StoredPrefix, ToolOutcome, TurnMessage, Used,
 };
 use super::*;
 use crate::test_support::conversation_created as conversation;
@@ -345,11 +345,15 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
     assert!(store.conversation_runs().end(&end).await.unwrap().is_some());
     let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 200_000_000) };
     let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
-    let summary = SessionSummary { text: "so far".into(), last: (1, 0) };
+    let summary = SessionSummary { text: "so far".into(), last: (1, 0), hand_over: None };
     store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
     assert!(!store.conversations().fork(&fork, std::slice::from_ref(&copied), 1).await.unwrap(), "too many");
     assert_eq!(store.conversations().get("ann", "f").await.unwrap(), None);
+    let prefix = StoredPrefix { prefix: "{}".into(), news: "[]".into() };
+    store.conversation_logs().keep_session_prefix("c", "s", "a", &prefix).await.unwrap();
     assert!(store.conversations().fork(&fork, &[copied], 2).await.unwrap());
+    assert_eq!(store.conversation_logs().session_summary("f", "s").await.unwrap(), None, "of messages it may not have");
+    assert_eq!(store.conversation_logs().session_prefix("f", "s", "a").await.unwrap(), Some(prefix));
     assert_eq!(said(&store, "f").await, ["1"]);
     assert_eq!(said(&store, "c").await, ["1", "2"]);
     assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
@@ -357,6 +361,7 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
     store.conversation_logs().forget_before(at(150)).await.unwrap();
     assert_eq!(said(&store, "c").await, [""; 0]);
     assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
+    assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), None);
     assert_eq!(store.conversation_runs().of_conversation("c", None, 9).await.unwrap().len(), 1);
     assert_eq!(said(&store, "f").await, ["1"]);
 }
@@ -391,13 +396,26 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
         store.conversation_logs().has_message("r", 2).await.unwrap()
             && !store.conversation_logs().has_message("r", 3).await.unwrap()
     );
-    for text in ["one", "two"] {
-        let summary = SessionSummary { text: text.into(), last: (1, 1) };
+    let hand_over = HandOver { earlier: "before".into(), kept: "[]".into() };
+    for hand_over in [None, Some(hand_over)] {
+        let summary = SessionSummary { text: "so far".into(), last: (1, 1), hand_over };
         store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
         assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), Some(summary));
     }
+    for news in ["[]", "[1]"] {
+        let prefix = StoredPrefix { prefix: "{}".into(), news: news.into() };
+        store.conversation_logs().keep_session_prefix("c", "s", "a", &prefix).await.unwrap();
+        assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), Some(prefix));
+        assert_eq!(store.conversation_logs().session_prefix("c", "s", "b").await.unwrap(), None, "another agent's");
+    }
+    let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 1) };
+    let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
+    assert!(store.conversations().fork(&fork, &[copied], 9).await.unwrap());
+    let of_fork = store.conversation_logs().session_summary("f", "s").await.unwrap();
+    assert!(of_fork.is_some_and(|summary| summary.hand_over.is_some()), "the beginning of the session");
     assert!(store.conversations().delete("c").await.unwrap());
     assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
+    assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), None);
 }
 
 #[tokio::test]
