@@ -266,6 +266,7 @@ async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, co
         };
         let Some(event) = event else { return outcome };
         context.show(&event, end.as_mut()).await;
+        context.close_session(&event).await;
         failpoint::reach("run.event");
         outcome.record(event, |event| add(&context.log, &event));
     }

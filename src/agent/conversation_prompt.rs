@@ -30,7 +30,7 @@ pub fn for_conversation(
         (None, own) => own.clone(),
     };
     let workspace_text = workspace.map(about_workspace);
-    let skills = (!skills.is_empty()).then(|| about_skills(skills, workspace.is_some()));
+    let skills = Some(about_skills(skills, workspace.is_some())).filter(|text| !text.is_empty());
     let parts: Vec<_> = [own.append.clone(), workspace_text, skills].into_iter().flatten().collect();
     ProfilePrompt { replace, append: (!parts.is_empty()).then(|| parts.join("\n\n")) }
 }
@@ -56,7 +56,11 @@ fn about_workspace(WorkspaceInfo { path, files }: &WorkspaceInfo) -> String {
     text
 }
 
-fn about_skills(skills: &[(String, Skill)], has_workspace: bool) -> String {
+/// The text about the skills that the user prefers; empty without any.
+pub fn about_skills(skills: &[(String, Skill)], has_workspace: bool) -> String {
+    if skills.is_empty() {
+        return String::new();
+    }
     let mut text = "# Skills\n\nThe user prefers these skills: use them first where they fit the task.".to_owned();
     for (name, skill) in skills {
         let _written = write!(text, "\n\n## {name}\n\n{}\n\n{}", skill.description, skill.instructions);

@@ -23,6 +23,8 @@ mod run;
 mod run_recorder;
 pub mod selection;
 pub mod service;
+mod session_news;
+mod session_prefix;
 mod skill_tool;
 pub mod skills;
 mod subagents;

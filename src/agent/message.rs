@@ -36,6 +36,16 @@ impl Message {
         }
     }
 
+    /// Removes thoughts that a provider takes back only after the messages, the system prompt and the tools with which they were
+    /// made. Plain ones stay: some servers require them back.
+    pub(super) fn forget_bound_thoughts(&mut self) {
+        let Self::Assistant(turn) = self else { return };
+        turn.parts.retain(|part| match part {
+            TurnPart::Thought(thought) => matches!(thought, Thought::Unsigned { .. }),
+            TurnPart::Text(_) | TurnPart::Call(_) => true,
+        });
+    }
+
     /// Leaves the user's documents to the workspace.
     pub(super) fn forget_documents(&mut self) {
         let Self::User(message) = self else { return };

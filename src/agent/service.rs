@@ -1,5 +1,6 @@
 //! The agent service: starts runs, and keeps the state that they share.
 
+mod beginning;
 mod offer;
 mod outcome;
 mod own_requests;
@@ -23,15 +24,17 @@ use super::subagents;
 use super::toolbox::OfTenant;
 use super::usage::UsageByAgent;
 use super::{
-    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, UnreadablePrompt, context, models,
+    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, UnreadablePrompt, context, models,
     prompts,
 };
 use sekisho_config::{AgentConfig, AgentProfile, PlannerConfig};
 use sekisho_core::call::Caller;
+use sekisho_core::database_clock::DatabaseClock;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
-use self::offer::{Offer, offer};
+use self::beginning::{Beginning, conversation};
+use self::offer::{Listed, offer};
 use self::outcome::Outcome;
 
 pub use self::request::{AgentRequest, Pauses};
@@ -59,12 +62,22 @@ pub struct AgentService {
     slots: Arc<Semaphore>,
     summaries: Arc<Semaphore>,
     plans: Plans,
+    /// Of the date in prompts.
+    clock: Arc<DatabaseClock>,
 }
 
 impl AgentService {
     /// # Errors
     /// A configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
     pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, AgentFileError> {
+        Self::by_clock(gateway, Arc::clone(gateway.store().clock()))
+    }
+
+    /// As [`new`](Self::new), with the date of the prompts by another clock than the store's.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn by_clock(gateway: &Arc<Gateway>, clock: Arc<DatabaseClock>) -> Result<Arc<Self>, AgentFileError> {
         let directory = gateway.configuration().current().agent.prompts_directory.clone();
         let agents = Arc::new(Self {
             gateway: Arc::clone(gateway),
@@ -73,6 +86,7 @@ impl AgentService {
             slots: Arc::new(Semaphore::new(MAX_RUNS)),
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
             plans: Plans::default(),
+            clock,
         });
         gateway.background().each_minute(&agents, |agents| agents.plans.logs.remove_expired());
         Ok(agents)
@@ -162,9 +176,10 @@ impl AgentService {
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request).await?;
-        let Offer { toolbox, tools, started } = self.offer(&request, &history).await?;
+        let offer = self.offer(&request, &history).await?;
         let reminder = self.thread_summary(&request).await;
-        let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
+        let Beginning { messages, toolbox, started } =
+            self.beginning(&request, history, offer, reminder.as_deref()).await?;
         let meter = Arc::new(request.meter(gateway));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
         let AgentRequest {
@@ -257,9 +272,10 @@ impl AgentService {
         self.admit(&mut request).await?;
         request.limit_tools();
         let history = self.history(&request).await?;
-        let (_, tools) = offer(&self.gateway, &request, &history, 0).await;
+        let Listed { tools, .. } = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
-        let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
+        let prompt = self.system_prompt(&request.profile, &tools);
+        let messages = conversation(prompt, history, reminder.as_deref());
         let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();
         Ok(context::tokens_of(&messages, &tools))
     }
@@ -292,24 +308,6 @@ impl AgentService {
             history.iter_mut().for_each(Message::forget_documents);
         }
         Ok(history)
-    }
-
-    /// The messages sent to the model (A30): our prompt, the client's own, the thread's summary, the history.
-    fn conversation(
-        &self,
-        profile: &AgentProfile,
-        history: Vec<Message>,
-        tools: &[ToolDescription],
-        reminder: Option<&str>,
-    ) -> Vec<Message> {
-        let prompt = self.prompts.system(jiff::Zoned::now().date(), tools, &profile.prompt);
-        let prompt = (!prompt.is_empty()).then_some(Message::System(prompt));
-        let mut messages: Vec<_> = prompt.into_iter().chain(history).collect();
-        if let Some(summary) = reminder {
-            let after = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
-            messages.insert(after, Message::System(prompts::reminder(summary)));
-        }
-        messages
     }
 
     async fn thread_summary(&self, request: &AgentRequest) -> Option<String> {

@@ -2,6 +2,7 @@
 
 mod code_mode;
 mod filtered;
+mod frozen;
 mod images;
 mod in_process;
 mod layer;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -28,6 +29,8 @@ use sekisho_core::tool_scope::NestedScope;
 
 pub use self::code_mode::CodeMode;
 pub use self::filtered::Filtered;
+pub use self::frozen::Frozen;
+pub(crate) use self::frozen::{call_tool, called};
 pub use self::in_process::InProcess;
 pub use self::layer::ToolboxLayer;
 pub use self::of_tenant::OfTenant;
@@ -44,7 +47,7 @@ pub trait Toolbox: Send + Sync {
 }
 
 /// The description of a tool for a model.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolDescription {
     pub name: String,
     pub description: String,

@@ -49,6 +49,9 @@ enum Command {
         /// Cancel the run that is on, in place of waiting for it.
         #[arg(long)]
         interrupt: bool,
+        /// Let a changed prompt, profile or list of tools count in this session, too.
+        #[arg(long)]
+        refresh: bool,
     },
     /// Create a conversation that begins with the messages of another one.
     Fork {
@@ -73,7 +76,11 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
             created(common, &remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
         }
         Command::Show { id } => show(common, remote, &id),
-        Command::Run { id, input, interrupt } => execute(common, remote, (&id, input.as_deref(), interrupt)),
+        Command::Run { id, input, interrupt, refresh } => {
+            let on_busy = if interrupt { "interrupt" } else { "wait" };
+            let body = json!({"user_input": input, "on_busy": on_busy, "refresh": refresh, "stream": false});
+            execute(common, remote, (&id, &body))
+        }
         Command::Fork { id, at } => {
             let path = ["api", "conversations", &id, "fork"];
             created(common, &remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
@@ -130,14 +137,8 @@ fn text_of(content: &Value) -> String {
     content["parts"].as_array().into_iter().flatten().filter_map(part).collect::<Vec<_>>().join(" ")
 }
 
-fn execute(
-    common: &Common,
-    remote: &Remote,
-    (id, input, interrupt): (&str, Option<&str>, bool),
-) -> Result<Exit, Unanswered> {
-    let on_busy = if interrupt { "interrupt" } else { "wait" };
-    let body = json!({"user_input": input, "on_busy": on_busy, "stream": false});
-    let reply = remote.send(Method::POST, &["api", "conversations", id, "execute"], Some(&body))?;
+fn execute(common: &Common, remote: &Remote, (id, body): (&str, &Value)) -> Result<Exit, Unanswered> {
+    let reply = remote.send(Method::POST, &["api", "conversations", id, "execute"], Some(body))?;
     if common.json {
         present::json(&reply);
     } else {

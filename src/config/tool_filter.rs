@@ -10,6 +10,9 @@ pub const SKILL: &str = "Skill";
 /// The tool of agents that starts a sub-agent.
 pub const TASK: &str = "Task";
 
+/// The tool of agents that calls a tool which came after the session began.
+pub const CALL_TOOL: &str = "CallTool";
+
 /// Names of tools; a final `*` matches any rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -62,6 +62,10 @@ pub(crate) struct ExecuteConversation {
     on_busy: OnBusy,
     #[serde(default)]
     on_unknown: OnUnknown,
+    /// Whether a changed prompt, profile or list of tools counts in this session, too. Its earlier thoughts are no longer sent to
+    /// the model then.
+    #[serde(default)]
+    refresh: bool,
     /// With an `Idempotency-Key` the run goes on always.
     #[serde(default)]
     on_disconnect: OnDisconnect,
@@ -202,6 +206,7 @@ impl ExecuteConversation {
             stream: None,
             on_busy: OnBusy::default(),
             on_unknown: OnUnknown::default(),
+            refresh: false,
             on_disconnect: OnDisconnect::default(),
         }
     }
@@ -246,6 +251,7 @@ impl ExecuteConversation {
             toolbox: Arc::new(toolbox),
             on_busy: self.on_busy,
             on_unknown: self.on_unknown,
+            refresh: self.refresh,
             watcher: None,
         })
     }

@@ -4,20 +4,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::time::Sleep;
-use uuid::Uuid;
 
 use super::history::{History, OpenCall};
 use super::journal::{Journal, Journaled, KeptUsage};
 use super::live::LiveRun;
 use super::lock::HeldLock;
 use super::run_event::SystemSubtype;
+use super::session::Session;
 use super::{ConversationRuns, RunRequest, StopCause, add, additions, check, recovery, system, unknown_conversation};
-use crate::conversation_prompt::WorkspaceInfo;
+use crate::conversation_prompt::{WorkspaceInfo, about_skills};
 use crate::event_log::EventLog;
 use crate::message::{ToolMessage, UserMessage};
+use crate::session_prefix::{KeptPrefix, SessionPrefix};
 use crate::toolbox::ToolboxLayer;
 use crate::usage::UsageByAgent;
-use crate::{AgentRequest, Event, Message, Pauses, Toolbox};
+use crate::{AgentRequest, Event, Pauses, Toolbox};
 use sekisho_calls::budget::DeferredCharges;
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -37,8 +38,10 @@ pub(super) struct Context {
     pub(super) answers: Vec<ToolMessage>,
     /// Calls for which the run before paused: the loop makes those that have no answer in `answers`.
     pub(super) paused: Vec<OpenCall>,
-    /// The input of the model.
-    pub(super) messages: Vec<Message>,
+    /// The messages of the session.
+    history: History,
+    /// The beginning of its requests to the model.
+    pub(super) prefix: Arc<SessionPrefix>,
     pub(super) title: Option<String>,
     pub(super) workspace: Option<WorkspaceInfo>,
     /// By agent and model, with the usage of sub-agents.
@@ -64,10 +67,11 @@ impl ConversationRuns {
         check(&conversation)?;
         let charges = DeferredCharges::new(budgets, store, &live.id);
         let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
-        let (history, compacted) = self.history(&request, &conversation, &usage).await?;
+        let session = self.session(&request, &conversation, &usage).await?;
+        let Session { id: session_id, mut history, kept, compacted } = session;
         self.check_resumes(&request, &history.open).await?;
         let begun = store.now();
-        let mut run = new_run(&request, &live, conversation.session_id, begun);
+        let mut run = new_run(&request, &live, session_id, begun);
         if !store.conversation_runs().begin(&lock.lock, &mut run).await.map_err(CallError::from)? {
             return Err(lock_lost());
         }
@@ -79,7 +83,17 @@ impl ConversationRuns {
         let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), charges), max_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
-        let History { messages, open } = history;
+        let prefix = Arc::new(SessionPrefix {
+            store: store.clone(),
+            conversation: run.conversation.clone(),
+            session: run.session_id.clone(),
+            agent: run.agent.clone(),
+            run: run.number,
+            kept: if request.refresh { KeptPrefix::default() } else { kept },
+            files: workspace.as_ref().map(|workspace| workspace.files.clone()),
+            skills: about_skills(&request.skills, workspace.is_some()),
+        });
+        let open = std::mem::take(&mut history.open);
         let (title, answers, log, kept_usage) =
             (conversation.title, Vec::new(), log.clone(), journal.keep_storing_usage());
         Ok(Context {
@@ -92,7 +106,8 @@ impl ConversationRuns {
             open,
             answers,
             paused: Vec::new(),
-            messages,
+            history,
+            prefix,
             title,
             workspace,
             usage,
@@ -107,10 +122,10 @@ impl Context {
         let profile = additions::profile(request, self.workspace.as_ref());
         let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
         let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
-        let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
-        let messages = history.with(self.answers.clone(), request.user_input.clone().map(UserMessage::from));
+        let history = std::mem::take(&mut self.history);
+        let input = history.with(self.answers.clone(), request.user_input.clone().map(UserMessage::from));
         // Without the names of files in the workspace, which others may have chosen.
-        request.toolbox.begin(&request.profile.prompt, &messages);
+        request.toolbox.begin(&request.profile.prompt, &input.messages);
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),
@@ -120,7 +135,18 @@ impl Context {
             usage: self.usage.clone(),
             pauses: Pauses::InConversation,
             session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
-            ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
+            prefix: Some(Arc::clone(&self.prefix)),
+            ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, input.with_news())
+        }
+    }
+
+    /// After an event of the agent: a session that is too long for its model is continued by another one.
+    pub(super) async fn close_session(&self, event: &Event) {
+        if !matches!(event, Event::Compacted { .. }) {
+            return;
+        }
+        if let Err(error) = self.prefix.close().await {
+            tracing::warn!(cause = error.cause(), run = self.run.id, "the next run does not begin another session");
         }
     }
 
@@ -137,12 +163,12 @@ impl Context {
     }
 }
 
-fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, begun: DatabaseTime) -> ConversationRun {
+fn new_run(request: &RunRequest, live: &LiveRun, session_id: String, begun: DatabaseTime) -> ConversationRun {
     ConversationRun {
         id: live.id.to_string(),
         conversation: live.conversation.clone(),
         number: 0,
-        session_id: session_id.unwrap_or_else(|| Uuid::now_v7().to_string()),
+        session_id,
         agent: request.agent.clone(),
         claimed_executor: request.executor.clone(),
         user_input: request.user_input.clone().unwrap_or_default(),

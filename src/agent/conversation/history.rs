@@ -1,11 +1,13 @@
 //! The beginning of a run: the messages of the session, and the treatment of calls whose answers are not known.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::journal::message_of;
 use super::stored;
 use crate::Message;
 use crate::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use crate::session_prefix;
 use sekisho_store::{ToolExecution, TurnMessage};
 
 /// The model reads this in place of an answer that is not known.
@@ -23,8 +25,46 @@ pub(crate) const SUMMARY: &str = "[Summary of the earlier conversation]";
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct History {
     pub(super) messages: Vec<Message>,
+    /// The news that the model got with each of them.
+    news: Vec<Option<Arc<str>>>,
     /// The calls of the last turn that have no answer.
     pub(super) open: Vec<OpenCall>,
+}
+
+/// The messages for the model.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ModelInput {
+    /// As the user and the model wrote them.
+    pub(super) messages: Vec<Message>,
+    /// News, each with its message and its place among the parts of that.
+    news: Vec<(usize, usize, Arc<str>)>,
+}
+
+impl ModelInput {
+    /// Two messages of the user in a row become one.
+    fn add(&mut self, mut message: Message, news: Option<Arc<str>>) {
+        if let Message::User(next) = &mut message
+            && let Some(Message::User(before)) = self.messages.last_mut()
+        {
+            before.parts.push(UserPart::Text("\n\n".into()));
+            before.parts.append(&mut next.parts);
+        } else {
+            self.messages.push(message);
+        }
+        if let (Some(news), Some(Message::User(last))) = (news, self.messages.last()) {
+            self.news.push((self.messages.len() - 1, last.parts.len(), news));
+        }
+    }
+
+    /// With the news, as the model got them.
+    pub(super) fn with_news(mut self) -> Vec<Message> {
+        for (message, place, text) in self.news.into_iter().rev() {
+            if let Some(Message::User(user)) = self.messages.get_mut(message) {
+                user.parts.insert(place, session_prefix::as_part(&text));
+            }
+        }
+        self.messages
+    }
 }
 
 /// A call that was sent and has no answer.
@@ -38,10 +78,16 @@ pub(super) struct OpenCall {
 impl History {
     /// The messages, each with its run.
     pub(super) fn of(said: Vec<(String, Message)>) -> Self {
+        let news = vec![None; said.len()];
+        Self::with_news_of(said, news)
+    }
+
+    /// As [`of`](Self::of), with the news of each message.
+    pub(super) fn with_news_of(said: Vec<(String, Message)>, news: Vec<Option<Arc<str>>>) -> Self {
         let last_turn = said.iter().rev().find(|(_, message)| matches!(message, Message::Assistant(_)));
         let last_turn = last_turn.map(|(run, _)| run.clone()).unwrap_or_default();
         let messages = said.into_iter().map(|(_, message)| message).collect();
-        let mut history = Self { messages, open: Vec::new() };
+        let mut history = Self { news, messages, open: Vec::new() };
         history.find_open_calls(&last_turn);
         history
     }
@@ -51,7 +97,10 @@ impl History {
         let text = format!("{SUMMARY}\n{summary}");
         match self.messages.first_mut() {
             Some(Message::User(first)) => first.parts.insert(0, UserPart::Text(format!("{text}\n\n").into())),
-            _ => self.messages.insert(0, Message::User(text.as_str().into())),
+            _ => {
+                self.messages.insert(0, Message::User(text.as_str().into()));
+                self.news.insert(0, None);
+            }
         }
         self
     }
@@ -74,22 +123,19 @@ impl History {
             }
             start = next;
         }
-        self.messages.retain(|message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty()));
+        let is_left = |message: &Message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty());
+        let said = std::mem::take(&mut self.messages).into_iter().zip(std::mem::take(&mut self.news));
+        (self.messages, self.news) = said.filter(|(message, _)| is_left(message)).unzip();
     }
 
     /// The messages for the model, which end with the user's current message, if there is one. Templates of some models
     /// refuse two messages of the user in a row.
-    pub(super) fn with(mut self, answers: Vec<ToolMessage>, input: Option<UserMessage>) -> Vec<Message> {
-        self.messages.extend(answers.into_iter().map(Message::Tool));
-        let Some(input) = input else { return self.messages };
-        match self.messages.last_mut() {
-            Some(Message::User(before)) => {
-                before.parts.push(UserPart::Text("\n\n".into()));
-                before.parts.extend(input.parts);
-            }
-            _ => self.messages.push(Message::User(input)),
-        }
-        self.messages
+    pub(super) fn with(self, answers: Vec<ToolMessage>, input: Option<UserMessage>) -> ModelInput {
+        let mut whole = ModelInput::default();
+        self.messages.into_iter().zip(self.news).for_each(|(message, news)| whole.add(message, news));
+        let later = answers.into_iter().map(Message::Tool).chain(input.map(Message::User));
+        later.for_each(|message| whole.add(message, None));
+        whole
     }
 }
 
@@ -189,7 +235,7 @@ mod tests {
         assert_eq!(open, [("r", "4")]);
         assert_eq!(found.messages[1], turn("so", &["1"]), "an earlier one is forgotten");
         assert_eq!(found.messages[4], turn("", &["3", "4"]));
-        let closed = found.with(vec![as_tool(&answer("4")).unwrap().clone()], Some("c".into()));
+        let closed = found.with(vec![as_tool(&answer("4")).unwrap().clone()], Some("c".into())).with_news();
         assert_eq!(closed[5..], [answer("3"), answer("4"), user("c")]);
     }
 
@@ -202,10 +248,30 @@ mod tests {
     }
 
     #[test]
-    fn two_messages_of_the_user_become_one() {
-        let messages = history(&[user("a")]).with(Vec::new(), Some("b".into()));
+    fn messages_of_the_user_in_a_row_become_one() {
+        let messages = history(&[user("a"), user("b")]).with(Vec::new(), Some("c".into())).with_news();
         let [Message::User(only)] = &messages[..] else { panic!("{messages:?}") };
-        assert_eq!(only.text(), "a\n\nb");
+        assert_eq!(only.text(), "a\n\nb\n\nc");
+    }
+
+    /// The model of a later run gets each message as the model of its own run got it.
+    #[test]
+    fn news_stay_at_the_end_of_their_messages() {
+        let said = [user("a"), user("b"), turn("so", &[]), user("c")];
+        let said = said.into_iter().map(|message| ("r".to_owned(), message)).collect();
+        let news = vec![Some("1".into()), Some("2".into()), None, None];
+        let input = History::with_news_of(said, news).with(Vec::new(), Some("d".into()));
+        let Message::User(plain) = &input.messages[0] else { panic!("{input:?}") };
+        assert_eq!(plain.text(), "a\n\nb", "the user did not write the news");
+        let texts: Vec<_> = input.with_news().iter().filter_map(text_of).collect();
+        assert_eq!(texts, ["a\n\n1\n\nb\n\n2", "c\n\nd"]);
+    }
+
+    fn text_of(message: &Message) -> Option<String> {
+        match message {
+            Message::User(message) => Some(message.text()),
+            Message::System(_) | Message::Assistant(_) | Message::Tool(_) => None,
+        }
     }
 
     fn execution(id: &str, turn: i64, output: Option<&str>) -> ToolExecution {

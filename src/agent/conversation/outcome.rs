@@ -72,7 +72,8 @@ impl Outcome {
                 show(paused.into());
             }
             Event::Compacted { results, messages, tokens_before, tokens_after } => {
-                show(RunEvent::Compacted { results, messages, tokens_before, tokens_after });
+                let earlier_session_id = None;
+                show(RunEvent::Compacted { results, messages, tokens_before, tokens_after, earlier_session_id });
             }
             Event::Plan { plan_id, steps, success_criteria } => {
                 let plan = json!({"plan_id": plan_id, "steps": steps, "success_criteria": success_criteria});

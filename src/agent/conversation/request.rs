@@ -37,6 +37,8 @@ pub struct RunRequest {
     pub trace: Option<TraceParent>,
     pub on_busy: OnBusy,
     pub on_unknown: OnUnknown,
+    /// Whether the session's prompt and tools begin anew, as they are now.
+    pub refresh: bool,
     /// Gets the events of the agent as they are; the run waits while it is full.
     pub watcher: Option<mpsc::Sender<Event>>,
 }

@@ -93,6 +93,10 @@ pub enum RunEvent {
         /// Estimated tokens of the request.
         tokens_before: u64,
         tokens_after: u64,
+        /// The session that the session of the run continues; it stays as it is. Missing where the messages are only shorter in
+        /// this run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        earlier_session_id: Option<String>,
     },
     /// A sub-agent begins, for the `Task` call of that id.
     SubagentBegin {

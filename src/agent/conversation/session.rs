@@ -1,13 +1,16 @@
-//! The session that a run continues (C30): its latest messages that the run's model can read, after a summary of the
-//! older ones.
+//! The session that a run continues (C30): its messages, or another session that begins with a summary of the older ones where they
+//! are too many for the run's model.
+
+use uuid::Uuid;
 
 use super::history::History;
 use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
 use crate::Message;
 use crate::context::{self, CHARACTERS_OF_A_TOKEN};
+use crate::session_prefix::KeptPrefix;
 use crate::usage::UsageByAgent;
 use sekisho_core::error::CallError;
-use sekisho_store::{Conversation, SessionMessage, SessionSummary};
+use sekisho_store::{Conversation, HandOver, SessionMessage, SessionSummary};
 
 /// The window of a model that the list does not have.
 const USUAL_WINDOW: u64 = 128_000;
@@ -19,60 +22,157 @@ const SESSION_PERCENT: u64 = 75;
 /// Characters of stored messages that are read, also where a window is small: images are large, and count little.
 const MIN_READ_CHARACTERS: u64 = 4 << 20;
 
+/// The place of a summary that a session begins with: before its first message, the one of run 1 at position 0.
+const BEFORE_FIRST: (i64, i64) = (0, -1);
+
+/// The session of a run.
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) history: History,
+    /// The beginning of the agent's requests.
+    pub(super) kept: KeptPrefix,
+    /// Where older messages are summarized now.
+    pub(super) compacted: Option<RunEvent>,
+}
+
+/// A message of a session.
+struct Said {
+    /// The number of its run; 0 for one of an earlier session.
+    run_number: i64,
+    run: String,
+    message: Message,
+}
+
+impl Session {
+    fn new() -> Self {
+        let id = Uuid::now_v7().to_string();
+        Self { id, history: History::default(), kept: KeptPrefix::default(), compacted: None }
+    }
+}
+
 impl ConversationRuns {
-    /// The messages of the conversation's session; none for a new one. The event, if the older ones are summarized now.
+    /// The conversation's session; a new one where there is none. Where the model can no longer read it, another session continues
+    /// it: with a summary, and the last exchanges as they are. The earlier one stays as it is.
     ///
     /// # Errors
-    /// `unknown_session` if they are no longer stored; `internal` if they are of a newer program.
-    pub(super) async fn history(
+    /// `unknown_session` if its messages are no longer stored; `internal` if they are of a newer program.
+    pub(super) async fn session(
         &self,
         request: &RunRequest,
         conversation: &Conversation,
         usage: &UsageByAgent,
-    ) -> Result<(History, Option<RunEvent>), CallError> {
-        let Some(session) = &conversation.session_id else { return Ok((History::default(), None)) };
+    ) -> Result<Session, CallError> {
+        let Some(session) = &conversation.session_id else { return Ok(Session::new()) };
         let (store, id) = (self.store(), &conversation.id);
-        let old = store.conversation_logs().session_summary(id, session).await.map_err(CallError::from)?;
+        let logs = store.conversation_logs();
+        let old = logs.session_summary(id, session).await.map_err(CallError::from)?;
         let weight = context::window_of(&request.profile).unwrap_or(USUAL_WINDOW) * CHARACTERS_OF_A_TOKEN;
         let (after, read) = (old.as_ref().map(|old| old.last), MIN_READ_CHARACTERS.max(weight * 2));
-        let found =
-            store.conversation_logs().session_messages(id, session, after, read).await.map_err(CallError::from)?;
-        if found.messages.is_empty() {
+        let found = logs.session_messages(id, session, after, read).await.map_err(CallError::from)?;
+        let (old, hand_over) = old.map_or((None, None), |old| (Some(old.text), old.hand_over));
+        if found.messages.is_empty() && hand_over.is_none() {
             return Err(unknown_session(session));
         }
-        let mut said = said(&found.messages)?;
-        let first = first_kept(&said, weight * SESSION_PERCENT / 100);
-        let before = said[..first].iter().map(|(_, message)| message).collect::<Vec<_>>();
-        if first == 0 && found.left_out == 0 {
-            let history = History::of(said);
-            return Ok((
-                match old {
-                    Some(old) => history.after(&old.text),
-                    None => history,
-                },
-                None,
-            ));
+        let mut kept = KeptPrefix::load(store, [id, session, &request.agent]).await?;
+        kept.forget_after(found.messages.last().map_or(0, |last| last.run_number));
+        let mut all = handed_over(hand_over.as_ref())?;
+        all.extend(numbered(found.messages)?);
+        let limit = weight * SESSION_PERCENT / 100;
+        let first = match kept.is_closed() && !request.refresh {
+            // A run has found the messages to be too many.
+            true => first_kept(&all, limit.min(total_weight(&all).saturating_sub(1))),
+            false => first_kept(&all, limit),
+        };
+        // The answers of open calls belong to this session.
+        let stays = first == 0 || has_open_calls(&all);
+        if stays && found.left_out == 0 {
+            let history = with_news(all, &kept);
+            let history = match old {
+                Some(old) => history.after(&old),
+                None => history,
+            };
+            return Ok(Session { id: session.clone(), history, kept, compacted: None });
         }
-        let old = old.as_ref().map(|old| &*old.text);
+        let before: Vec<_> = all[..first].iter().map(|said| &said.message).collect();
         let agent = request.agent.as_str().into();
         let payer = (&request.caller, &request.scopes);
-        let text = self.agents.summarize_older(payer, &request.profile, (&agent, usage), (old, &before)).await;
+        let text =
+            self.agents.summarize_older(payer, &request.profile, (&agent, usage), (old.as_deref(), &before)).await;
         let messages = usize::try_from(found.left_out).unwrap_or(usize::MAX).saturating_add(first);
-        let (tokens_before, tokens_after) = (tokens(&said), tokens(&said[first..]));
-        let event = RunEvent::Compacted { results: 0, messages, tokens_before, tokens_after };
-        let history = History::of(said.split_off(first));
-        if let (Some(text), Some(last)) = (&text, first.checked_sub(1)) {
-            let last = &found.messages[last];
-            let last = (last.run_number, last.log.position);
-            let summary = SessionSummary { text: text.clone(), last, hand_over: None };
-            store.conversation_logs().keep_session_summary(id, session, &summary).await.map_err(CallError::from)?;
-        }
-        Ok((history.after(&text.unwrap_or_else(|| without_summary(old, messages))), Some(event)))
+        let tokens = |said: &[Said]| total_weight(said) / CHARACTERS_OF_A_TOKEN;
+        let (tokens_before, tokens_after) = (tokens(&all), tokens(&all[first..]));
+        let mut last: Vec<_> = all.split_off(first);
+        // They are bound to the messages before.
+        last.iter_mut().for_each(|said| said.message.forget_bound_thoughts());
+        let history = History::of(pairs(&last));
+        let compacted = |earlier_session_id| {
+            Some(RunEvent::Compacted { results: 0, messages, tokens_before, tokens_after, earlier_session_id })
+        };
+        // Without a summary the messages of this run are shorter, and nothing is settled by that.
+        let Some(text) = text else {
+            let history = history.after(&without_summary(old.as_deref(), messages));
+            let id = session.clone();
+            return Ok(Session { id, history, kept: KeptPrefix::default(), compacted: compacted(None) });
+        };
+        let next = Session::new();
+        let hand_over = HandOver { earlier: session.clone(), kept: written(&last)? };
+        let summary = SessionSummary { text: text.clone(), last: BEFORE_FIRST, hand_over: Some(hand_over) };
+        logs.keep_session_summary(id, &next.id, &summary).await.map_err(CallError::from)?;
+        Ok(Session { history: history.after(&text), compacted: compacted(Some(session.clone())), ..next })
     }
 }
 
-fn tokens(said: &[(String, Message)]) -> u64 {
-    said.iter().map(|(_, message)| context::weight(message)).sum::<u64>() / CHARACTERS_OF_A_TOKEN
+/// The messages that a session has of the one before.
+fn handed_over(hand_over: Option<&HandOver>) -> Result<Vec<Said>, CallError> {
+    let Some(hand_over) = hand_over else { return Ok(Vec::new()) };
+    let texts: Vec<String> = serde_json::from_str(&hand_over.kept).map_err(CallError::internal)?;
+    let read = |text: &String| {
+        let message = stored::read(text).map_err(CallError::internal)?;
+        Ok(Said { run_number: 0, run: String::new(), message })
+    };
+    texts.iter().map(read).collect()
+}
+
+fn written(last: &[Said]) -> Result<String, CallError> {
+    let texts: Vec<_> = last.iter().map(|said| stored::write(&said.message)).collect();
+    serde_json::to_string(&texts).map_err(CallError::internal)
+}
+
+fn numbered(logs: Vec<SessionMessage>) -> Result<Vec<Said>, CallError> {
+    let read = |SessionMessage { run_number, log }: SessionMessage| {
+        let message = stored::read(&log.message).map_err(CallError::internal)?;
+        Ok(Said { run_number, run: log.run, message })
+    };
+    logs.into_iter().map(read).collect()
+}
+
+/// The messages as the agent's model got them: with the news of their runs, and without thoughts that are bound to another beginning.
+fn with_news(all: Vec<Said>, kept: &KeptPrefix) -> History {
+    let (mut said, mut news) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+    let mut last_run = None;
+    for Said { run_number, run, mut message } in all {
+        if !kept.binds(run_number) {
+            message.forget_bound_thoughts();
+        }
+        // A run has one message of the user.
+        let is_first = matches!(message, Message::User(_)) && last_run.replace(run_number) != Some(run_number);
+        news.push(kept.news_of(run_number).filter(|_| is_first));
+        said.push((run, message));
+    }
+    History::with_news_of(said, news)
+}
+
+fn has_open_calls(all: &[Said]) -> bool {
+    let last_turn = all.iter().rposition(|said| said.message.as_assistant().is_some()).unwrap_or_default();
+    !History::of(pairs(&all[last_turn..])).open.is_empty()
+}
+
+fn pairs(said: &[Said]) -> Vec<(String, Message)> {
+    said.iter().map(|said| (said.run.clone(), said.message.clone())).collect()
+}
+
+fn total_weight(said: &[Said]) -> u64 {
+    said.iter().map(|said| context::weight(&said.message)).sum()
 }
 
 fn without_summary(old: Option<&str>, count: usize) -> String {
@@ -91,10 +191,10 @@ pub(super) fn said(logs: &[SessionMessage]) -> Result<Vec<(String, Message)>, Ca
 
 /// The first message that stays: the first of all if they weigh at most `max`; otherwise one of the user, from which on they
 /// weigh half of that, or the last one of the user.
-fn first_kept(said: &[(String, Message)], max: u64) -> usize {
+fn first_kept(said: &[Said], max: u64) -> usize {
     let mut weight = 0_u64;
     let mut first = None;
-    for (index, (_, message)) in said.iter().enumerate().rev() {
+    for (index, Said { message, .. }) in said.iter().enumerate().rev() {
         weight = weight.saturating_add(context::weight(message));
         if matches!(message, Message::User(_)) && (first.is_none() || weight <= max / 2) {
             first = Some(index);
@@ -110,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_latest_messages_stay_from_one_of_the_user_on() {
-        let of = |message: Message| ("r".to_owned(), message);
+        let of = |message: Message| Said { run_number: 1, run: "r".to_owned(), message };
         let user = |length: usize| of(Message::User("x".repeat(length).as_str().into()));
         let answer = |length: usize| of(Message::Assistant(AssistantTurn::new("x".repeat(length), [])));
         let said = [user(10), answer(10), user(10), answer(10), user(10), answer(10)];

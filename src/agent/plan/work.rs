@@ -294,7 +294,7 @@ impl Work {
         let tools = self.toolbox.list().await.unwrap_or_default();
         let tools = shortlist(tools, self.profile.max_tools, &[Message::User(state.goal().into())]);
         let prompt = ProfilePrompt { replace: Some(prompt), append: None };
-        self.prompts().system(jiff::Zoned::now().date(), &tools, &prompt)
+        self.prompts().system(self.agents.today(), &tools, &prompt)
     }
 
     /// Keeps a whole page in the workspace, by a call of `file_write` that is checked like any other; its path.

@@ -10,9 +10,9 @@ use super::{AgentRequest, AgentService};
 use crate::catalog::Tenant;
 use crate::skill_tool::{SkillWorkspace, WithSkills};
 use crate::subagents::{self, SubAgents};
-use crate::toolbox::{CodeMode, Shortlist, shortlist};
+use crate::toolbox::{CodeMode, Shortlist, call_tool, shortlist};
 use crate::{Event, Message, ToolDescription, Toolbox};
-use sekisho_config::SKILL;
+use sekisho_config::{CALL_TOOL, SKILL};
 use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 
@@ -20,13 +20,15 @@ use sekisho_gateway::Gateway;
 pub(super) struct Offer {
     pub(super) toolbox: Arc<dyn Toolbox>,
     pub(super) tools: Vec<ToolDescription>,
+    /// All that a call can reach, and not only those that the model accepts; `None`: they could not be listed.
+    pub(super) all: Option<Vec<ToolDescription>>,
     /// The events of its sub-agents.
     pub(super) started: Option<UnboundedReceiver<Event>>,
 }
 
 impl AgentService {
     /// The tools of the run: the tools of the request, as many as the model accepts, `Skill` where the tenant has
-    /// skills, and `Task` where the agent may start sub-agents.
+    /// skills, `Task` where the agent may start sub-agents, and in a session `CallTool`.
     pub(super) async fn offer(
         self: &Arc<Self>,
         request: &AgentRequest,
@@ -42,18 +44,24 @@ impl AgentService {
             true => self.catalog.skills_of(&tenant).await?,
             false => BTreeMap::new(),
         };
-        let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty());
-        let (mut toolbox, mut tools) = match request.profile.code_mode {
+        let has_call_tool =
+            request.prefix.is_some() && !request.profile.code_mode && request.profile.tools.admits(CALL_TOOL);
+        let others: usize = [!types.is_empty(), !skills.is_empty(), has_call_tool].into_iter().map(usize::from).sum();
+        let Listed { mut toolbox, mut tools, mut all } = match request.profile.code_mode {
             true => {
                 let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
                 let tools = code_mode.tools().await;
-                (Arc::new(code_mode) as Arc<dyn Toolbox>, tools)
+                Listed { toolbox: Arc::new(code_mode), all: Some(tools.clone()), tools }
             }
             false => offer(&self.gateway, request, history, others).await,
         };
+        if has_call_tool && !tools.is_empty() {
+            tools.push(call_tool());
+        }
         if !skills.is_empty() {
             let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
             tools.insert(0, with_skills.description());
+            all.iter_mut().for_each(|all| all.push(with_skills.description()));
             toolbox = Arc::new(with_skills);
         }
         let (toolbox, tools, started) = if types.is_empty() {
@@ -63,6 +71,7 @@ impl AgentService {
             #[expect(clippy::disallowed_methods, reason = "one task sends and receives, and receives first")]
             let (events, started) = mpsc::unbounded_channel();
             let with_task = SubAgents::new(self, request, types, models, toolbox, events);
+            all.iter_mut().for_each(|all| all.push(with_task.description()));
             let tools = iter::once(with_task.description()).chain(tools).collect();
             (Arc::new(with_task) as Arc<dyn Toolbox>, tools, Some(started))
         };
@@ -70,7 +79,7 @@ impl AgentService {
             Some(layer) => layer.over(toolbox),
             None => toolbox,
         };
-        Ok(Offer { toolbox, tools, started })
+        Ok(Offer { toolbox, tools, all, started })
     }
 
     fn workspace_of(&self, request: &AgentRequest) -> Option<SkillWorkspace> {
@@ -81,19 +90,26 @@ impl AgentService {
     }
 }
 
+/// The tools of a request before those of the agent itself.
+pub(super) struct Listed {
+    toolbox: Arc<dyn Toolbox>,
+    pub(super) tools: Vec<ToolDescription>,
+    all: Option<Vec<ToolDescription>>,
+}
+
 /// The toolbox and its tools, as many as the model accepts beside `others`. If the tools cannot be listed, the run logs it and
 /// continues without them (A68).
-pub(super) async fn offer(
-    gateway: &Gateway,
-    request: &AgentRequest,
-    history: &[Message],
-    others: usize,
-) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
-    let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
+pub(super) async fn offer(gateway: &Gateway, request: &AgentRequest, history: &[Message], others: usize) -> Listed {
+    let Ok(listed) = request.toolbox.list().await else {
+        return Listed { toolbox: Arc::clone(&request.toolbox), tools: Vec::new(), all: None };
+    };
     let others = request.client_tools.len() + others;
-    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(others));
-    let tools = shortlist(all, remaining, history);
+    let (count, remaining) = (listed.len(), request.profile.max_tools.saturating_sub(others));
+    // Only a session compares them with those of later runs.
+    let all = Some(request.prefix.as_ref().map_or_else(Vec::new, |_| listed.clone()));
+    let tools = shortlist(listed, remaining, history);
     let left_out = count.saturating_sub(tools.len());
     gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
-    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
+    let toolbox = Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) });
+    Listed { toolbox, tools, all }
 }

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::own_requests::meter_of;
 use crate::meter::Meter;
+use crate::session_prefix::SessionPrefix;
 use crate::toolbox::{Filtered, ToolboxLayer};
 use crate::usage::UsageByAgent;
 use crate::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
@@ -60,6 +61,8 @@ pub struct AgentRequest {
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,
     pub pauses: Pauses,
+    /// The beginning of its requests, where it is a run of a stored session.
+    pub prefix: Option<Arc<SessionPrefix>>,
 }
 
 impl AgentRequest {
@@ -88,6 +91,7 @@ impl AgentRequest {
             depth: 0,
             observer: None,
             pauses: Pauses::default(),
+            prefix: None,
         }
     }
 

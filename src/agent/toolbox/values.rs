@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::InProcess;
+use super::{InProcess, called};
 use crate::conversation::SUMMARY;
 use crate::message::{AssistantTurn, Message, ToolMessage, TurnPart, UserPart};
 use sekisho_calls::flow::{RUN, Said};
-use sekisho_config::{FlowMode, ProfilePrompt};
+use sekisho_config::{CALL_TOOL, FlowMode, ProfilePrompt};
 
 /// In place of the results of an earlier run.
 const LOST: &str = "The results of an earlier run are not kept.";
@@ -57,7 +57,13 @@ fn said<'a>(message: &'a Message, arguments: &'a HashMap<&str, Value>, is_alone:
         Message::Assistant(turn) if is_alone => answered(turn),
         Message::Assistant(_) => Vec::new(),
         Message::Tool(ToolMessage { call_id, tool, text, .. }) => {
-            vec![Said::Result { call: call_id, tool, arguments: arguments.get(&**call_id), text }]
+            let arguments = arguments.get(&**call_id);
+            // The result is of the tool that was called by the other one.
+            let (tool, arguments) = match arguments.filter(|_| tool == CALL_TOOL).and_then(called) {
+                Some(called) => called,
+                None => (&**tool, arguments),
+            };
+            vec![Said::Result { call: call_id, tool, arguments, text }]
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{NameKind, NameReference};
 use crate::{
-    CollectionSettings, Config, LimitsConfig, McpConfig, OpenApiConfig, SKILL, TASK, TenantConfig, ToolFilter,
+    CALL_TOOL, CollectionSettings, Config, LimitsConfig, McpConfig, OpenApiConfig, SKILL, TASK, TenantConfig,
+    ToolFilter,
 };
 
 /// The names found so far.
@@ -152,7 +153,7 @@ impl References {
 
     /// Agents have tools beside the tools of the gateway.
     fn of_filter(&mut self, setting: &str, filter: &ToolFilter) {
-        let is_of_gateway = |name: &&String| ![SKILL, TASK].contains(&name.as_str());
+        let is_of_gateway = |name: &&String| ![SKILL, TASK, CALL_TOOL].contains(&name.as_str());
         for (key, names) in [("include", &filter.include), ("exclude", &filter.exclude)] {
             for (index, name) in names.iter().enumerate().filter(|(_, name)| is_of_gateway(name)) {
                 self.add(format!("{setting}.{key}[{index}]"), NameKind::Tool, "", name);
