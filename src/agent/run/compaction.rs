@@ -2,7 +2,7 @@
 //!
 //! First old results of tools become one line each, oldest first; if that is not enough, the older part becomes a
 //! summary. System prompts, the goal (the user's first message), the user's last message and the last turns with their
-//! thoughts, calls and results stay as they are.
+//! calls and results stay as they are, but for thoughts that a provider takes back only after the same messages.
 
 use crate::context::{self, CHARACTERS_OF_A_TOKEN};
 use crate::message::{AssistantTurn, Message, ToolMessage, UserMessage, UserPart};
@@ -24,6 +24,8 @@ pub(super) struct Compaction {
     /// Results before this message are one line each.
     lines_before: usize,
     summary: Option<Summary>,
+    /// Messages before this one are without thoughts that are bound to the longer form.
+    unbound_before: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +52,14 @@ impl Compaction {
             if self.is_summarized(index, message, frame) {
                 continue;
             }
-            view.push(match message {
+            let mut shown = match message {
                 Message::Tool(result) if index < self.lines_before => Message::Tool(as_line(result)),
                 other => other.clone(),
-            });
+            };
+            if index < self.unbound_before {
+                shown.forget_bound_thoughts();
+            }
+            view.push(shown);
             if let (Some(summary), Some(frame)) = (&self.summary, frame)
                 && index == frame.goal
             {
@@ -114,6 +120,11 @@ impl Compaction {
         };
         let text = text.unwrap_or_else(note);
         self.summary = Some(Summary { text, before: task.before });
+    }
+
+    /// The messages so far have a shorter form from now on: a provider refuses their thoughts that are bound to the longer one.
+    pub(super) fn unbind_thoughts(&mut self, conversation: &[Message]) {
+        self.unbound_before = conversation.len();
     }
 
     fn is_summarized(&self, index: usize, message: &Message, frame: Option<Frame>) -> bool {

@@ -59,6 +59,7 @@ async fn compact(
     if results == 0 && messages == 0 {
         return None;
     }
+    progress.unbind_thoughts();
     let tokens_after = progress.next_tokens();
     tracing::info!(
         results,

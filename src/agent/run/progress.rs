@@ -156,6 +156,11 @@ impl Progress {
         self.compaction.shorten_results(&self.conversation, self.given, excess)
     }
 
+    /// The conversation so far has a shorter form from now on.
+    pub(super) fn unbind_thoughts(&mut self) {
+        self.compaction.unbind_thoughts(&self.conversation);
+    }
+
     pub(super) fn next_to_summarize(&self) -> Option<SummaryTask> {
         self.compaction.next_to_summarize(&self.conversation, self.given)
     }

@@ -27,10 +27,29 @@ async fn a_long_session_is_read_from_a_summary_on_and_stays_in_the_log() {
         (&json!(6), &json!("3")),
         "the model is sent the last two runs: {sent:?}"
     );
+    let (earlier, next) = (sent[1].data["earlier_session_id"].clone(), sent[0].data["session_id"].clone());
+    assert_ne!(earlier, next, "another session continues the first one");
     let sent = events(streamed(&app, &id, &input)).await;
     assert_eq!(names(&sent), ["system", "text_delta", "result", "system"], "the summary is stored");
-    assert_eq!(sent[2].data["result"], "4");
+    assert_eq!((&sent[2].data["result"], &sent[0].data["session_id"]), (&json!("4"), &next));
     assert_eq!(said(&app, &id).await.len(), 14);
+
+    let fork = answer(app.post(&format!("/api/conversations/{id}/fork")).json(&json!({}))).await.1;
+    let fork = fork["id"].as_str().unwrap();
+    assert_eq!(
+        ran(&app, fork, json!({"user_input": "And here?"})).await["result"],
+        "5",
+        "it begins with the last two runs, too"
+    );
+
+    // The earlier one is there as it was: its own messages, of which the older ones are summarized once more.
+    let path = format!("/api/conversations/{id}");
+    let change = app.client.patch(format!("{}{path}", app.url)).json(&json!({"session_id": earlier}));
+    assert_eq!(answer(change).await.0, StatusCode::OK);
+    let sent = events(streamed(&app, &id, &json!({"user_input": "Back?"}))).await;
+    assert_eq!(names(&sent)[..2], ["system", "compacted"], "{sent:?}");
+    assert_eq!(sent[1].data["earlier_session_id"], earlier);
+    assert_eq!(get(&app, &path).await["session_id"], sent[0].data["session_id"]);
 }
 
 #[tokio::test]

@@ -75,6 +75,23 @@ fn the_oldest_results_become_lines_until_enough_is_saved_and_the_last_turns_stay
     assert_eq!((line.text.as_str(), line.call_id.as_str()), (expected, "a"));
 }
 
+/// A provider refuses a thought after messages that are not those with which it was made.
+#[test]
+fn thoughts_of_a_shorter_form_are_left_out_and_later_ones_stay() {
+    let mut conversation = long_run();
+    let mut compaction = Compaction::default();
+    compaction.shorten_results(&conversation, 2, 1);
+    compaction.unbind_thoughts(&conversation);
+    conversation.extend(call("f", 10));
+    let with_thoughts: Vec<_> = compaction
+        .view(&conversation, 2)
+        .iter()
+        .filter_map(Message::as_assistant)
+        .map(|turn| turn.thoughts().count())
+        .collect();
+    assert_eq!(with_thoughts, [0, 0, 0, 0, 0, 1]);
+}
+
 #[test]
 fn short_results_stay_and_images_go() {
     let mut conversation = vec![user("goal")];
