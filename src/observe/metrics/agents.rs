@@ -50,14 +50,33 @@ impl Metrics {
         families.agent_cost.with_label_values(&[agent]).observe(used.cost_usd.to_f64().unwrap_or_default());
         families.agent_tokens.with_label_values(&[agent, "input"]).inc_by(used.prompt_tokens);
         families.agent_tokens.with_label_values(&[agent, "output"]).inc_by(used.completion_tokens);
+        if let Some(ratio) = cache_read_ratio(used) {
+            families.agent_cache_read_ratio.with_label_values(&[agent]).observe(ratio);
+        }
         families.agent_turns.with_label_values(&[agent]).inc_by(used.turns.into());
         families.agent_tool_calls.with_label_values(&[agent]).inc_by(used.tool_calls.into());
     }
 }
 
+/// `None` for a run without input.
+fn cache_read_ratio(used: &RunUsage) -> Option<f64> {
+    // Exact: numbers of tokens are far below 2^52.
+    (used.prompt_tokens > 0).then(|| used.cached_tokens.min(used.prompt_tokens) as f64 / used.prompt_tokens as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ratio_is_of_runs_with_input() {
+        for (prompt_tokens, cached_tokens, expected) in
+            [(0, 0, None), (100, 0, Some(0.0)), (100, 90, Some(0.9)), (10, 20, Some(1.0))]
+        {
+            let used = RunUsage { prompt_tokens, cached_tokens, ..RunUsage::default() };
+            assert_eq!(cache_read_ratio(&used), expected, "{prompt_tokens} {cached_tokens}");
+        }
+    }
 
     #[test]
     fn agents_that_come_and_go_make_no_labels_without_end() {

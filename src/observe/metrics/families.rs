@@ -126,6 +126,8 @@ families! {
     agent_cost: HistogramVec = "agent_run_cost_usd" { agent } in DOLLARS,
     /// Tokens of the models of runs, by direction: input or output.
     agent_tokens: IntCounterVec = "agent_tokens_total" { agent, direction },
+    /// The share of a run's input tokens that the provider read from its cache, of each run with a model.
+    agent_cache_read_ratio: HistogramVec = "agent_cache_read_ratio" { agent } in RATIOS,
     /// Turns of runs.
     agent_turns: IntCounterVec = "agent_turns_total" { agent },
     /// Tool calls that agents made.
@@ -164,6 +166,9 @@ const STAGE_SECONDS: [f64; 12] =
 
 /// Up to the default budget of a request (E60) and twice that.
 const DOLLARS: [f64; 9] = [0.0, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
+
+/// Tenths, finer above nine of them: a conversation that keeps its beginning is there.
+const RATIOS: [f64; 12] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
 
 /// A family that has no samples.
 #[derive(Debug)]

@@ -178,6 +178,7 @@ const MOVES: &[Move] = &[
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_run_duration_seconds_count{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_run_cost_usd_count{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tokens_total{agent=\"a\",direction=\"input\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_cache_read_ratio_count{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_turns_total{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tool_calls_total{agent=\"a\"}"),
     (|m, _| m.record_tools_left_out("a", 1), "agent_tools_left_out_total{agent=\"a\"}"),
