@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
+use super::context::{self, CHARACTERS_OF_A_TOKEN};
 use super::message::{Message, UserPart};
 use super::session_news;
 use super::toolbox::ToolDescription;
@@ -90,6 +91,13 @@ impl KeptPrefix {
     /// Whether thoughts of a run are bound to this prefix.
     pub(super) fn binds(&self, run: i64) -> bool {
         self.prefix.as_ref().is_some_and(|prefix| run >= prefix.first_run)
+    }
+
+    /// How much of each request it takes, in characters.
+    pub(super) fn weight(&self) -> u64 {
+        self.prefix.as_ref().map_or(0, |prefix| {
+            context::tokens_of(&[Message::System(prefix.system.clone())], &prefix.tools) * CHARACTERS_OF_A_TOKEN
+        })
     }
 
     /// Whether the next run is to begin another session.

@@ -10,6 +10,7 @@ use sekisho::{
     AgentService, Arguments, Attempt, Blame, BoundListeners, CallError, Config, Environment, ErrorCode, Execution,
     Executor, Gateway, Metadata, Source, SourceTools, ToolDefinition, ToolOutput, Upstream, serve,
 };
+use sekisho_core::database_clock::DatabaseClock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -43,20 +44,33 @@ impl TestApp {
 
     pub(crate) async fn with_tools_of(directory: TempDir, yaml: &str, sources: Vec<Box<dyn Source>>) -> Self {
         let config = config(&directory, yaml);
-        Self::serving(directory, config, sources).await
+        Self::serving(directory, config, sources, None).await
+    }
+
+    /// With the date of prompts by a clock of the test.
+    pub(crate) async fn by_clock(yaml: &str, clock: Arc<DatabaseClock>) -> Self {
+        let directory = TempDir::new().unwrap();
+        let config = config(&directory, yaml);
+        Self::serving(directory, config, vec![Box::new(TestTools)], Some(clock)).await
     }
 
     pub(crate) async fn with_config(directory: TempDir, config: Config) -> Self {
-        Self::serving(directory, config, vec![Box::new(TestTools)]).await
+        Self::serving(directory, config, vec![Box::new(TestTools)], None).await
     }
 
-    async fn serving(directory: TempDir, config: Config, sources: Vec<Box<dyn Source>>) -> Self {
+    async fn serving(
+        directory: TempDir,
+        config: Config,
+        sources: Vec<Box<dyn Source>>,
+        clock: Option<Arc<DatabaseClock>>,
+    ) -> Self {
         let listening = BoundListeners::bind(&config).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({
-            let agents = AgentService::new(&gateway).unwrap();
+            let clock = clock.unwrap_or_else(|| Arc::clone(gateway.store().clock()));
+            let agents = AgentService::by_clock(&gateway, clock).unwrap();
             async move { serve(listening, &agents, async { _ = stopped.await }).await }
         });
         let client = Client::builder().no_proxy().build().unwrap();

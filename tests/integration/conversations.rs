@@ -8,6 +8,7 @@ mod isolation;
 mod keys;
 mod kills;
 mod logs;
+mod prefixes;
 mod runs;
 
 use reqwest::{RequestBuilder, Response, StatusCode};

@@ -83,6 +83,7 @@ mod mcp_sessions;
 mod mistakes;
 mod model_apis;
 mod model_requests;
+mod model_server;
 mod oauth;
 mod object_storage;
 mod observability;

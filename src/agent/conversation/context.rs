@@ -15,7 +15,7 @@ use super::{ConversationRuns, RunRequest, StopCause, add, additions, check, reco
 use crate::conversation_prompt::{WorkspaceInfo, about_skills};
 use crate::event_log::EventLog;
 use crate::message::{ToolMessage, UserMessage};
-use crate::session_prefix::{KeptPrefix, SessionPrefix};
+use crate::session_prefix::SessionPrefix;
 use crate::toolbox::ToolboxLayer;
 use crate::usage::UsageByAgent;
 use crate::{AgentRequest, Event, Pauses, Toolbox};
@@ -89,7 +89,7 @@ impl ConversationRuns {
             session: run.session_id.clone(),
             agent: run.agent.clone(),
             run: run.number,
-            kept: if request.refresh { KeptPrefix::default() } else { kept },
+            kept,
             files: workspace.as_ref().map(|workspace| workspace.files.clone()),
             skills: about_skills(&request.skills, workspace.is_some()),
         });

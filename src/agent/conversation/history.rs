@@ -46,7 +46,10 @@ impl ModelInput {
         if let Message::User(next) = &mut message
             && let Some(Message::User(before)) = self.messages.last_mut()
         {
-            before.parts.push(UserPart::Text("\n\n".into()));
+            // Within a text: providers refuse one that is blank.
+            if let Some(UserPart::Text(first)) = next.parts.first_mut() {
+                *first = format!("\n\n{first}").into();
+            }
             before.parts.append(&mut next.parts);
         } else {
             self.messages.push(message);

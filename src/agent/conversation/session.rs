@@ -15,8 +15,8 @@ use sekisho_store::{Conversation, HandOver, SessionMessage, SessionSummary};
 /// The window of a model that the list does not have.
 const USUAL_WINDOW: u64 = 128_000;
 
-/// The share of the window that a session may have before its older part is summarized: a percentage. The rest is for tools
-/// and answers.
+/// The share of the window that a session may have with its prompt and its tools before its older part is summarized: a
+/// percentage. The rest is for the message of the run and the answers.
 const SESSION_PERCENT: u64 = 75;
 
 /// Characters of stored messages that are read, also where a window is small: images are large, and count little.
@@ -73,12 +73,15 @@ impl ConversationRuns {
         if found.messages.is_empty() && hand_over.is_none() {
             return Err(unknown_session(session));
         }
-        let mut kept = KeptPrefix::load(store, [id, session, &request.agent]).await?;
+        let mut kept = match request.refresh {
+            true => KeptPrefix::default(),
+            false => KeptPrefix::load(store, [id, session, &request.agent]).await?,
+        };
         kept.forget_after(found.messages.last().map_or(0, |last| last.run_number));
         let mut all = handed_over(hand_over.as_ref())?;
         all.extend(numbered(found.messages)?);
-        let limit = weight * SESSION_PERCENT / 100;
-        let first = match kept.is_closed() && !request.refresh {
+        let limit = (weight * SESSION_PERCENT / 100).saturating_sub(kept.weight());
+        let first = match kept.is_closed() {
             // A run has found the messages to be too many.
             true => first_kept(&all, limit.min(total_weight(&all).saturating_sub(1))),
             false => first_kept(&all, limit),
@@ -105,20 +108,14 @@ impl ConversationRuns {
         // They are bound to the messages before.
         last.iter_mut().for_each(|said| said.message.forget_bound_thoughts());
         let history = History::of(pairs(&last));
-        let compacted = |earlier_session_id| {
-            Some(RunEvent::Compacted { results: 0, messages, tokens_before, tokens_after, earlier_session_id })
-        };
-        // Without a summary the messages of this run are shorter, and nothing is settled by that.
-        let Some(text) = text else {
-            let history = history.after(&without_summary(old.as_deref(), messages));
-            let id = session.clone();
-            return Ok(Session { id, history, kept: KeptPrefix::default(), compacted: compacted(None) });
-        };
+        let earlier_session_id = Some(session.clone());
+        let compacted = RunEvent::Compacted { results: 0, messages, tokens_before, tokens_after, earlier_session_id };
+        let text = text.unwrap_or_else(|| without_summary(old.as_deref(), messages));
         let next = Session::new();
         let hand_over = HandOver { earlier: session.clone(), kept: written(&last)? };
         let summary = SessionSummary { text: text.clone(), last: BEFORE_FIRST, hand_over: Some(hand_over) };
         logs.keep_session_summary(id, &next.id, &summary).await.map_err(CallError::from)?;
-        Ok(Session { history: history.after(&text), compacted: compacted(Some(session.clone())), ..next })
+        Ok(Session { history: history.after(&text), compacted: Some(compacted), ..next })
     }
 }
 

@@ -8,13 +8,16 @@ use super::{create, ended, events, get, names, ran, said, streamed};
 use crate::agents::with_scripts;
 use crate::app::{answer, code};
 
-/// The model's window has room for 120 000 characters of a session. Its script counts the turns that it is sent.
+/// The model's window has room for 120 000 characters of a session, without tools. Its script counts the turns that it is sent.
 #[tokio::test]
 async fn a_long_session_is_read_from_a_summary_on_and_stays_in_the_log() {
     let turns: Vec<_> = (1..=9).map(|number| json!({"text": [number.to_string()]})).collect();
     let main = json!({"turns": turns, "context_summary": "Much was said.", "title": "Long"});
-    let app =
-        with_agents(&[("main", main, "context_tokens: 40000"), ("calculating", json!({"turns": []}), "")], "").await;
+    let app = with_agents(
+        &[("main", main, "context_tokens: 40000, tools: {exclude: ['*']}"), ("calculating", json!({"turns": []}), "")],
+        "",
+    )
+    .await;
     let id = create(&app, json!({})).await;
     let input = json!({"user_input": "word ".repeat(5_000)});
     for number in 1..=5 {
