@@ -17,8 +17,9 @@ use super::message::{AssistantTurn, RequestedCall, ToolMessage, UserPart};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::Store;
 
-/// How long a client may take to run its calls.
-const RUN_TTL: SignedDuration = SignedDuration::from_hours(1);
+/// How long a run is kept that its client continues. A client sends its calls again with each later message, and the thoughts of the
+/// run belong to them: sessions of a client last for days.
+const RUN_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// How long a run is kept that waits for an approver: longer than any approval waits and can be used.
 const APPROVAL_TTL: SignedDuration = SignedDuration::from_hours(24);

@@ -82,6 +82,11 @@ impl Memory {
         true
     }
 
+    /// A step has passed: the same action is no circle from here on.
+    pub(super) fn progress_was_made(&mut self) {
+        self.seen.clear();
+    }
+
     /// The part that fits `tokens`, in the order of time: the latest entries whole, with up to half of the tokens, then
     /// older ones that fit `query` best, shortened. `closest`: positions of the [`older`](Self::older) ones by their
     /// meaning, best first, where that is known.

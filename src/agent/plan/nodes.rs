@@ -90,22 +90,36 @@ async fn executor_dispatch(work: &Work, state: &mut PlanState) -> Result<(), Run
     Ok(())
 }
 
-/// Records action and observation. The same ones three times are a circle: the plan is changed for that, and the second
-/// time it is impossible (B16).
+/// Records action and observation.
 fn memory_update(state: &mut PlanState) {
-    let calls: String = state.run.calls.iter().map(|call| format!("{} {}\n", call.tool, call.arguments)).collect();
     let step = instructions(state.current());
-    let action = if calls.is_empty() { step.clone() } else { calls };
-    let observation = state.last_observation.clone();
+    let (action, observation) = (action(state), state.last_observation.clone());
     state.memory.add(EntryKind::Action, &format!("{step}: {action}"));
     state.memory.add(EntryKind::Observation, &observation);
-    if state.memory.is_circle(&action, &observation) {
-        state.need_replan = true;
-        state.impossible = state.memory.circles > 1;
-        state.replan_reason = "The same action gave the same observation three times: the plan goes in circles.".into();
-        state.memory.add(EntryKind::Thought, &state.replan_reason.clone());
-    }
     state.node = Node::PlannerEvaluate;
+}
+
+/// The calls of the current step, or the step where it made none.
+fn action(state: &PlanState) -> String {
+    let calls: String = state.run.calls.iter().map(|call| format!("{} {}\n", call.tool, call.arguments)).collect();
+    if calls.is_empty() { instructions(state.current()) } else { calls }
+}
+
+/// Whether the plan goes in circles: the same action gave the same observation three times, and no step has passed since the first
+/// of them. The plan is changed for that, and the second time it is impossible (B16).
+fn is_in_circles(state: &mut PlanState, passed: bool) -> bool {
+    if passed {
+        state.memory.progress_was_made();
+        return false;
+    }
+    let (action, observation) = (action(state), state.last_observation.clone());
+    if !state.memory.is_circle(&action, &observation) {
+        return false;
+    }
+    state.impossible = state.memory.circles > 1;
+    state.replan_reason = "The same action gave the same observation three times: the plan goes in circles.".into();
+    state.memory.add(EntryKind::Thought, &state.replan_reason.clone());
+    true
 }
 
 /// Evaluates the step by rules or by the model (A23–A25, B4), and takes the branch.
@@ -114,7 +128,8 @@ async fn planner_evaluate(work: &Work, state: &mut PlanState) -> Result<(), RunE
         Some(verdict) => verdict,
         None => evaluation(work, state).await?,
     };
-    let in_circles = std::mem::take(&mut state.need_replan);
+    // A program of the version before has counted a circle in the node before.
+    let in_circles = std::mem::take(&mut state.need_replan) | is_in_circles(state, verdict.passed);
     let used_up = !verdict.passed && state.attempts >= state.planner.max_attempts();
     let need_replan = verdict.need_replan || used_up || in_circles;
     let reason = if in_circles { state.replan_reason.clone() } else { verdict.reason.clone() };

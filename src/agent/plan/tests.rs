@@ -289,6 +289,23 @@ async fn a_plan_in_circles_is_changed_and_the_second_time_impossible() {
     assert_eq!(reasons.count(), 2);
 }
 
+/// Each of them passes, by the same answer of its executor.
+#[tokio::test]
+async fn steps_that_pass_in_the_same_way_are_no_circle() {
+    let steps = ["one", "two", "three", "four", "five"];
+    let script = json!({
+        "planner": [plan_of(&steps)],
+        "attempts": (0..5).map(|_| json!([
+            {"calls": [{"id": "c", "tool": "calculator", "arguments": "{\"expression\": \"6*7\"}"}]},
+            {"text": [LONG]},
+        ])).collect::<Vec<_>>(),
+        "answer": text("done"),
+    });
+    let (events, plan) = play(of(PlanPreset::Steps), script).await;
+    assert_eq!((plan.status, plan.state.total_attempts), (PlanStatus::Finished, 5), "{}", plan.state.reason);
+    assert!(!nodes(&events).contains(&"replan"), "{:?}", nodes(&events));
+}
+
 #[tokio::test]
 async fn several_steps_are_run_together() {
     let planner = PlannerConfig { steps_per_dispatch: 2, ..of(PlanPreset::Steps) };
