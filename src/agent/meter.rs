@@ -10,6 +10,7 @@ use tracing::Span;
 use super::context;
 use super::event::RunUsage;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest};
+use super::think_tag::ThinkTag;
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
@@ -151,11 +152,14 @@ impl Model for MeteredModel<'_> {
             }
             let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.options.temperature);
             let mut pieces = self.model.stream(request);
+            let mut tag = ThinkTag::default();
             while let Some(piece) = pieces.next().await {
                 failpoint::reach("turn.piece");
                 trace(&span, &piece);
                 bill.record(&piece);
-                yield piece;
+                for piece in tag.split(piece) {
+                    yield piece;
+                }
             }
         }
         .boxed()

@@ -91,11 +91,22 @@ pub async fn title(
 ) -> Result<Option<String>, ModelError> {
     let input = title_input(user, reply);
     let text = ask(model, profile, (Purpose::Title, MAX_TOKENS), prompts.title(), input).await?;
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    // A fence of Markdown is no title, and characters that change the order of a line would show another one.
+    let text = text.replace(is_hidden, "");
+    let line =
+        text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default();
     // Models put titles into quotes, or mark them as headings.
     let line = line.trim_start_matches('#').trim_matches(['"', '\'', '*', '「', '」', '“', '”', ' ']);
     let title = beginning(line, MAX_TITLE).trim_end();
     Ok((!title.is_empty()).then(|| title.to_owned()))
+}
+
+/// Control characters, and those that change the direction of a text
+/// (<https://www.unicode.org/reports/tr9/#Directional_Formatting_Characters>).
+fn is_hidden(character: char) -> bool {
+    let is_directional =
+        matches!(character, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    is_directional || character.is_control() && character != '\n'
 }
 
 async fn ask(
@@ -211,9 +222,13 @@ mod tests {
     #[tokio::test]
     async fn a_title_is_one_line_of_at_most_fifty_characters() {
         let profile = AgentProfile::default();
-        for (answer, expected) in
-            [("\n\"Warm weather\"\nMore.", Some("Warm weather")), ("# 「天気」", Some("天気")), (" \n", None)]
-        {
+        for (answer, expected) in [
+            ("\n\"Warm weather\"\nMore.", Some("Warm weather")),
+            ("# 「天気」", Some("天気")),
+            (" \n", None),
+            ("```\nWarm\n```", Some("Warm")),
+            ("Wa\u{202E}rm\u{1B}", Some("Warm")),
+        ] {
             let model = ScriptedModel(answer, Mutex::default());
             let found = title(&model, &profile, &Prompts::default(), ["Is it warm?", "Yes."]).await.unwrap();
             assert_eq!(found.as_deref(), expected, "{answer:?}");
