@@ -110,7 +110,8 @@ impl Meter {
                         },
                         ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                     };
-                    let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
+                    let reserved =
+                        account.budgets.reserve_cost_in_turn(&call, profile.model(), prices.cost(max_usage)).await;
                     Some(reserved.map_err(|error| ModelError::NotSent {
                         code: error.code(),
                         message: error.message().to_owned(),

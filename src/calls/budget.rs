@@ -23,6 +23,7 @@ mod write_behind;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use jiff::civil::Date;
 use jiff::tz::Offset;
 use jiff::{Timestamp, ToSpan};
 use rust_decimal::{Decimal, RoundingStrategy};
+use tokio::sync::Notify;
 
 pub use self::account::Amount;
 pub use self::deferred::{ChargesOfCall, DeferredCharges, TakenCharges};
@@ -45,12 +47,12 @@ use self::accounts::AccountStore;
 use self::deferred::UnstoredCharges;
 use self::leases::{LeasedReserve, Leasing, NoLease};
 use self::rules::RuleBudgets;
-use self::scope::{Limits, MaxUsage, Scope};
+use self::scope::{Limits, MaxUsage, PerScope, Scope};
 use crate::tool::{Metadata, Tool};
 use sekisho_config::{BudgetConfig, LimitRule};
 use sekisho_core::amount::PRICE_DECIMALS;
 use sekisho_core::call::{CallContext, Caller, Via};
-use sekisho_core::error::CallError;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_observe::metrics::DayBudget;
 use sekisho_store::DailyScope;
 
@@ -68,6 +70,8 @@ pub struct Budgets {
     leasing: Option<Leasing>,
     unstored: UnstoredCharges,
     rules: RuleBudgets,
+    /// Says whenever a hold was charged or refunded.
+    freed: Arc<Notify>,
 }
 
 /// A tenant's own limits of one day, in place of the limits for all tenants.
@@ -95,6 +99,7 @@ impl Budgets {
             leasing: None,
             unstored: UnstoredCharges::default(),
             rules: RuleBudgets::default(),
+            freed: Arc::default(),
         }
     }
 
@@ -160,6 +165,48 @@ impl Budgets {
     pub async fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
         self.reserve_most(call, MaxUsage { tool: what, most }, None).await
+    }
+
+    /// As [`reserve_cost`](Self::reserve_cost). Where the money fits, but for holds of the same request, it waits until these are
+    /// charged or refunded: most of them cost less in the end.
+    ///
+    /// # Errors
+    /// As `reserve_cost`.
+    pub async fn reserve_cost_in_turn(
+        &self,
+        call: &CallContext,
+        what: &str,
+        cost_usd: Decimal,
+    ) -> Result<Hold, CallError> {
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            // From here on none is missed.
+            freed.as_mut().enable();
+            match self.reserve_cost(call, what, cost_usd).await {
+                Err(error) if error.code() == ErrorCode::BudgetExceeded && self.fits_later(call, cost_usd) => {
+                    freed.await
+                }
+                reserved => return reserved,
+            }
+        }
+    }
+
+    /// Whether a price fits once the holds of the request are refunded. All other scopes have that much now.
+    fn fits_later(&self, call: &CallContext, cost_usd: Decimal) -> bool {
+        let Ok(accounts) = self.accounts.find(call, self.today()) else { return false };
+        let (mut balances, limits) = (accounts.balances(), self.limits_for(call));
+        let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
+        let fits = |balances: &PerScope<Balance>| limits.check(balances, &MaxUsage { tool: "", most }).is_ok();
+        if fits(&balances) {
+            // It does by now, unless a rule has refused it.
+            return self.rules.is_empty();
+        }
+        let request = &mut balances[Scope::Request as usize];
+        if request.held.cost_usd.is_zero() {
+            return false;
+        }
+        request.held = Amount::ZERO;
+        fits(&balances)
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.
@@ -278,7 +325,8 @@ impl Budgets {
         let accounts = self.accounts.open(call, day).map_err(NoLease::Refused)?;
         let limits = self.limits_for(call);
         let held = accounts.reserve_leased(&limits, max_usage, how)?;
-        Ok(held.map(|(reserved, before)| Hold::new(accounts, limits, (reserved, before), (call, day))))
+        let freed = &self.freed;
+        Ok(held.map(|(reserved, before)| Hold::new((accounts, freed), limits, (reserved, before), (call, day))))
     }
 
     fn leasing(&self) -> Option<&Leasing> {
@@ -299,7 +347,7 @@ impl Budgets {
         let accounts = self.accounts.open(call, day)?;
         let limits = self.limits_for(call);
         let (reserved, before) = accounts.reserve(&limits, max_usage)?;
-        Ok(Hold::new(accounts, limits, (reserved, before), (call, day)))
+        Ok(Hold::new((accounts, &self.freed), limits, (reserved, before), (call, day)))
     }
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {

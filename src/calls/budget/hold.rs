@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
+use tokio::sync::Notify;
 
 use super::Left;
 use super::account::{Amount, Balance};
@@ -27,6 +28,8 @@ pub struct Hold {
     deferral: Option<Deferral>,
     /// The same amounts in the accounts of rules, if any matches the call.
     rules: Option<Box<RuleHold>>,
+    /// Says that it was charged or refunded.
+    freed: Arc<Notify>,
 }
 
 /// The final cost of a call.
@@ -50,14 +53,14 @@ struct Deferral {
 
 impl Hold {
     pub(super) fn new(
-        accounts: Accounts,
+        (accounts, freed): (Accounts, &Arc<Notify>),
         limits: Arc<Limits>,
         (reserved, before): (Amount, Left),
         (call, day): (&CallContext, Date),
     ) -> Self {
         let sink = call.charging.sink.clone();
         let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
-        Self { accounts, limits, reserved, before, deferral, rules: None }
+        Self { accounts, limits, reserved, before, deferral, rules: None, freed: Arc::clone(freed) }
     }
 
     /// Holds the reservation by these rules too.
@@ -120,6 +123,7 @@ impl Hold {
             let Amount { cost_usd, tokens } = spent;
             sink.charged(ChargedCall { id: reservation.as_ref(), caller: &caller, day, cost_usd, tokens });
         }
+        self.freed.notify_waiters();
         balances
     }
 }

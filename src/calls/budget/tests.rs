@@ -49,6 +49,22 @@ pub(super) fn left(cost_cents: u64, tokens: u64) -> Left {
     Left { cost_usd: cents(cost_cents), tokens }
 }
 
+/// Eight sub-agents at once hold more than they spend.
+#[tokio::test]
+async fn a_turn_waits_for_money_that_others_of_its_request_hold() {
+    let budgets = Budgets::new(&BudgetConfig::default());
+    let call = call(request("r"));
+    let first = budgets.reserve_cost(&call, "m", cents(40)).await.unwrap();
+    let mut second = std::pin::pin!(budgets.reserve_cost_in_turn(&call, "m", cents(40)));
+    assert!(second.as_mut().now_or_never().is_none());
+    first.charge_cost(cents(5));
+    let second = second.await.unwrap();
+    let more = budgets.reserve_cost_in_turn(&call, "m", cents(46)).await.unwrap_err();
+    assert_eq!(more.code(), ErrorCode::BudgetExceeded, "it never fits");
+    drop(second);
+    assert!(budgets.reserve_cost_in_turn(&call, "m", cents(45)).await.is_ok());
+}
+
 #[test]
 fn a_reservation_is_charged_or_refunded() {
     let budgets = Budgets::new(&BudgetConfig::default());
