@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use async_stream::{stream, try_stream};
 use futures_util::stream::{self, Stream, StreamExt};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument, Span};
 
 use super::event::{Event, FinishReason, RunError};
@@ -228,8 +228,9 @@ fn answer_calls<'a>(
                 yield event;
             }
         }
-        let answers = stream::iter(calls)
-            .map(|checked| answer(&*agent.toolbox, checked, max_result_bytes, end).instrument(span.clone()));
+        let waits: Vec<_> = calls.iter().map(|checked| progress.wait_before(&checked.call)).collect();
+        let answers = stream::iter(calls.into_iter().zip(waits))
+            .map(|waiting| answer(&*agent.toolbox, waiting, max_result_bytes, end).instrument(span.clone()));
         let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
         while let Some(made) = answers.next().await {
             for event in progress.answered(made, profile) {
@@ -239,13 +240,17 @@ fn answer_calls<'a>(
     }
 }
 
+/// Makes a call after its wait.
 async fn answer(
     toolbox: &dyn Toolbox,
-    checked: CheckedCall,
+    (checked, wait): (CheckedCall, Duration),
     max_result_bytes: usize,
     end: Option<Instant>,
 ) -> MadeCall {
     let CheckedCall { call, arguments, corrections, on_approval } = checked;
+    if !wait.is_zero() {
+        sleep(wait).await;
+    }
     let answer = match arguments {
         Ok(arguments) => {
             let (tool, on_approval) = (call.tool.clone(), on_approval.clone());

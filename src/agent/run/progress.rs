@@ -4,6 +4,7 @@ mod pause;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -170,6 +171,11 @@ impl Progress {
         &self.conversation
     }
 
+    /// How long a call waits before it is made.
+    pub(super) fn wait_before(&self, call: &RequestedCall) -> Duration {
+        self.watch.wait_before(call)
+    }
+
     /// Whether the model has said nothing in this turn.
     pub(super) fn is_silent(&self) -> bool {
         self.turn.parts.is_empty()
@@ -297,7 +303,7 @@ impl Progress {
     /// Keeps the result for the model, and returns its event.
     fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
-        self.watch.observe(call, &answer);
+        self.watch.observe(call, &answer, profile.same_answer());
         let ToolAnswer { success, text, error_info, images } = answer;
         let text = match &error_info {
             Some(info) if !success => format!("{text}\n{info}"),

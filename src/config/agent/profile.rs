@@ -70,6 +70,9 @@ pub struct AgentProfile {
     pub max_tool_calls: u32,
     /// Maximum duration of a run, in seconds.
     pub max_run_seconds: f64,
+    /// A run ends when the same call of a tool has given the same answer for so many seconds, three times at least. The third such
+    /// call waits a second, each later one twice as long as the one before, up to 30 s.
+    pub same_answer_seconds: f64,
     /// The model's context window in tokens. Default: that of the shipped list (`src/agent/context_windows.yaml`); a model
     /// that is not in it has no known window. A conversation that does not fit is compacted.
     pub context_tokens: Option<u64>,
@@ -136,6 +139,7 @@ impl Default for AgentProfile {
             max_turns: 50,
             max_tool_calls: 200,
             max_run_seconds: 600.0,
+            same_answer_seconds: 60.0,
             context_tokens: None,
             run_tokens: 1_000_000,
             parallel_tool_calls: 8,
@@ -198,6 +202,10 @@ impl AgentProfile {
         seconds(self.max_run_seconds)
     }
 
+    pub fn same_answer(&self) -> Duration {
+        seconds(self.same_answer_seconds)
+    }
+
     pub(super) fn check(&self, at: &str, findings: &mut Findings) {
         if self.provider.is_none() {
             findings.add(format!("{at}.provider"), "is missing", "set anthropic, openai, bedrock or replay");
@@ -240,6 +248,7 @@ impl AgentProfile {
         findings.above_zero(&format!("{at}.max_result_bytes"), self.max_result_bytes);
         findings.duration(&format!("{at}.timeout_seconds"), self.timeout_seconds);
         findings.duration(&format!("{at}.max_run_seconds"), self.max_run_seconds);
+        findings.duration(&format!("{at}.same_answer_seconds"), self.same_answer_seconds);
         if self.end_words.iter().any(|word| word.trim().is_empty()) {
             findings.add(format!("{at}.end_words"), "contains an empty word, which would end every run", "remove it");
         }

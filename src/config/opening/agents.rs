@@ -66,6 +66,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         max_turns,
         max_tool_calls,
         max_run_seconds,
+        same_answer_seconds: _,
         context_tokens: _,
         run_tokens,
         parallel_tool_calls,
