@@ -301,7 +301,7 @@ impl ConversationStore {
     }
 }
 
-/// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as those of the original. The
+/// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as in the original. The
 /// summary of a session's own messages is not copied, since it may be of later ones than the fork has.
 async fn copy_session(
     connection: &mut AnyConnection,

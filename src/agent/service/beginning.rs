@@ -23,7 +23,7 @@ pub(super) struct Beginning {
 }
 
 impl AgentService {
-    /// The messages and the tools of the first request. In a session they begin as those of its first run.
+    /// The messages and the tools of the first request. In a session they begin as in its first run.
     pub(super) async fn beginning(
         &self,
         request: &AgentRequest,

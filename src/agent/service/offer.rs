@@ -90,7 +90,7 @@ impl AgentService {
     }
 }
 
-/// The tools of a request before those of the agent itself.
+/// The tools of a request, without the tools that the agent adds itself.
 pub(super) struct Listed {
     toolbox: Arc<dyn Toolbox>,
     pub(super) tools: Vec<ToolDescription>,
@@ -105,7 +105,7 @@ pub(super) async fn offer(gateway: &Gateway, request: &AgentRequest, history: &[
     };
     let others = request.client_tools.len() + others;
     let (count, remaining) = (listed.len(), request.profile.max_tools.saturating_sub(others));
-    // Only a session compares them with those of later runs.
+    // Only a session compares them with the tools of later runs.
     let all = Some(request.prefix.as_ref().map_or_else(Vec::new, |_| listed.clone()));
     let tools = shortlist(listed, remaining, history);
     let left_out = count.saturating_sub(tools.len());

@@ -37,7 +37,7 @@ async fn of_run(store: &Store, run: i64, files: &[&str]) -> SessionPrefix {
     }
 }
 
-/// What a run sends on a day of December 2026, with the message of the user.
+/// The prefix and the text of the user's message that a run sends on a day of December 2026.
 async fn settled(prefix: &SessionPrefix, day: i8, tools: &[ToolDescription], said: &str) -> (Frozen, String) {
     let mut messages = [user(said)];
     let now = ToolsNow { offered: tools, all: Some(tools) };
