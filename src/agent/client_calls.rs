@@ -35,6 +35,25 @@ struct PausedRun {
     expected_calls: Vec<String>,
     /// The messages that the run added, in the store's form.
     messages: Vec<String>,
+    /// Missing in a run of an earlier version.
+    #[serde(default)]
+    prefix: Option<SentPrefix>,
+}
+
+/// The gateway's own beginning of a run's requests, before the client's messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SentPrefix {
+    pub(super) system: String,
+    /// A digest of the tools.
+    pub(super) tools: String,
+}
+
+/// A client's messages with the messages of its kept runs.
+#[derive(Debug, Default)]
+pub(super) struct Restored {
+    pub(super) messages: Vec<Message>,
+    /// With which the runs began: the next one begins with the same.
+    pub(super) prefix: Option<SentPrefix>,
 }
 
 /// Stores the messages that a run added to its client's transcript, if its last turn has calls without an answer: calls
@@ -46,7 +65,7 @@ pub(super) async fn keep(
     store: &Store,
     caller_key: &str,
     transcript: &[Message],
-    added: &[Message],
+    (added, prefix): (&[Message], &SentPrefix),
 ) -> Result<(), CallError> {
     let open = open_calls(added);
     if open.is_empty() {
@@ -54,7 +73,8 @@ pub(super) async fn keep(
     }
     let expected_calls = open.iter().filter(|call| call.approval.is_none()).map(|call| call.id.clone()).collect();
     let messages = added.iter().map(stored::write).collect();
-    let run = PausedRun { transcript: transcript_of(transcript), expected_calls, messages };
+    let prefix = Some(prefix.clone());
+    let run = PausedRun { transcript: transcript_of(transcript), expected_calls, messages, prefix };
     run.store(store, caller_key, added).await
 }
 
@@ -86,17 +106,14 @@ pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMe
 /// # Errors
 /// The store cannot be used: without the messages of the run, the model would do its work again. `unknown_session`: the
 /// client continues a run that is not kept.
-pub(super) async fn restore(
-    store: &Store,
-    caller_key: &str,
-    messages: Vec<Message>,
-) -> Result<Vec<Message>, CallError> {
+pub(super) async fn restore(store: &Store, caller_key: &str, messages: Vec<Message>) -> Result<Restored, CallError> {
     let runs = runs_of(store, caller_key, &messages).await?;
     if runs.is_empty() && !messages.iter().any(has_paused_calls_of_client) {
-        return Ok(messages);
+        return Ok(Restored { messages, prefix: None });
     }
     let last = messages.iter().rposition(|message| message.as_assistant().is_some());
     let mut restored = Vec::with_capacity(messages.len());
+    let mut prefixes = Vec::new();
     let mut hasher = TranscriptHasher::default();
     for (index, message) in messages.into_iter().enumerate() {
         let turn = message.as_assistant().filter(|turn| is_of_client(turn));
@@ -104,14 +121,28 @@ pub(super) async fn restore(
         let run = run.filter(|run| run.awaits(&message) && run.transcript == hasher.digest());
         hasher.add(&message);
         match run {
-            Some(run) => restored.extend(run.read()?),
+            Some(run) => {
+                restored.extend(run.read()?);
+                prefixes.extend(&run.prefix);
+            }
             None => {
                 let others = without_paused_calls(message, &restored, Some(index) == last)?;
                 restored.extend(others);
             }
         }
     }
-    Ok(restored)
+    // Thoughts of some of them are bound to another beginning.
+    if prefixes.iter().any(|prefix| *prefix != prefixes[0]) {
+        forget_bound_thoughts(&mut restored);
+    }
+    let prefix = prefixes.first().copied().cloned();
+    Ok(Restored { messages: restored, prefix })
+}
+
+/// Removes the thoughts of kept runs that a provider takes back only after the beginning with which they were made.
+pub(super) fn forget_bound_thoughts(messages: &mut [Message]) {
+    let is_kept = |message: &&mut Message| message.as_assistant().is_some_and(|turn| !is_of_client(turn));
+    messages.iter_mut().filter(is_kept).for_each(Message::forget_bound_thoughts);
 }
 
 /// Removes calls for which a run paused, where they cannot be made: providers refuse a call without a result.

@@ -16,17 +16,14 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::catalog::{Catalog, Tenant};
-use super::client_calls;
+use super::client_calls::{self, Restored, SentPrefix};
 use super::front_matter::UnusableFile;
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
 use super::subagents;
 use super::toolbox::OfTenant;
 use super::usage::UsageByAgent;
-use super::{
-    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, UnreadablePrompt, context, models,
-    prompts,
-};
+use super::{Agent, Event, Message, Model, Prompts, RunInput, RunUsage, UnreadablePrompt, context, models, prompts};
 use sekisho_config::{AgentConfig, AgentProfile, PlannerConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::database_clock::DatabaseClock;
@@ -139,9 +136,10 @@ impl AgentService {
             thread: request.thread.clone(),
             old: reminder,
             pauses: request.pauses,
+            sent: SentPrefix::default(),
         };
         let reminder = outcome.old.as_deref().map(prompts::reminder).map(Message::System);
-        let mut history = self.history(&request).await?;
+        let Restored { messages: mut history, .. } = self.history(&request).await?;
         client_calls::forget_paused(&mut history);
         let messages = reminder.into_iter().chain(history).collect();
         let request = AgentRequest { messages, ..request };
@@ -176,9 +174,9 @@ impl AgentService {
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request).await?;
-        let offer = self.offer(&request, &history).await?;
+        let offer = self.offer(&request, &history.messages).await?;
         let reminder = self.thread_summary(&request).await;
-        let Beginning { messages, toolbox, started } =
+        let Beginning { messages, toolbox, started, sent } =
             self.beginning(&request, history, offer, reminder.as_deref()).await?;
         let meter = Arc::new(request.meter(gateway));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
@@ -208,7 +206,8 @@ impl AgentService {
             pauses: pauses != Pauses::Never,
         });
         let service = Arc::clone(self);
-        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, thread, old: reminder, pauses });
+        let mut outcome =
+            Some(Outcome { service, profile, caller, scopes, input, thread, old: reminder, pauses, sent });
         Ok(async_stream::stream! {
             let _taken = slot;
             let mut events = pin!(subagents::merged(events, started));
@@ -271,10 +270,10 @@ impl AgentService {
     pub async fn count_prompt(&self, mut request: AgentRequest) -> Result<u64, CallError> {
         self.admit(&mut request).await?;
         request.limit_tools();
-        let history = self.history(&request).await?;
+        let Restored { messages: history, prefix } = self.history(&request).await?;
         let Listed { tools, .. } = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
-        let prompt = self.system_prompt(&request.profile, &tools);
+        let prompt = prefix.map_or_else(|| self.system_prompt(&request.profile, &tools), |prefix| prefix.system);
         let messages = conversation(prompt, history, reminder.as_deref());
         let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();
         Ok(context::tokens_of(&messages, &tools))
@@ -301,11 +300,11 @@ impl AgentService {
 
     /// The conversation so far: the client's messages, and the messages of its paused runs; documents as far as the
     /// model reads them.
-    async fn history(&self, request: &AgentRequest) -> Result<Vec<Message>, CallError> {
+    async fn history(&self, request: &AgentRequest) -> Result<Restored, CallError> {
         let (store, messages) = (self.gateway.store(), request.messages.clone());
         let mut history = client_calls::restore(store, &request.caller.key, messages).await?;
         if !models::reads_documents(&request.profile) {
-            history.iter_mut().for_each(Message::forget_documents);
+            history.messages.iter_mut().for_each(Message::forget_documents);
         }
         Ok(history)
     }

@@ -32,6 +32,13 @@ pub(super) fn digests(tools: &[ToolDescription]) -> BTreeMap<String, String> {
     tools.iter().map(|tool| (tool.name.clone(), digest(tool))).collect()
 }
 
+/// A digest of all of them, in their order.
+pub(super) fn digest(tools: &[ToolDescription]) -> String {
+    let each = tools.iter().map(|tool| digests(std::slice::from_ref(tool)));
+    let digest = each.flatten().fold(Sha256::new(), |all, (name, digest)| all.chain_update(name).chain_update(digest));
+    hex::encode(digest.finalize())
+}
+
 /// The news, and the state as far as it changed; `None` if nothing did. `frozen`: the tools of the session; `all`: those that a call
 /// can reach now.
 pub(super) fn between(

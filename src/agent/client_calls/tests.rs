@@ -1,6 +1,14 @@
 use super::*;
 use crate::message::{AssistantTurn, RequestedCall, ToolMessage};
 
+async fn keep(store: &Store, caller: &str, transcript: &[Message], added: &[Message]) -> Result<(), CallError> {
+    super::keep(store, caller, transcript, (added, &SentPrefix::default())).await
+}
+
+async fn restore(store: &Store, caller: &str, messages: Vec<Message>) -> Result<Vec<Message>, CallError> {
+    Ok(super::restore(store, caller, messages).await?.messages)
+}
+
 async fn store() -> Store {
     Store::in_memory().await.unwrap()
 }
@@ -81,6 +89,32 @@ async fn every_paused_turn_of_a_conversation_is_restored() {
     let shown = [&later[..], &[turn("", &["d"]), result("d", "4")]].concat();
     let whole = ["go", "(a)", "a=1", "(b)", "b=2", "(c)", "c=3", "(d)", "d=4"];
     assert_eq!(outline(&restore(&store, "ann", shown).await.unwrap()), whole);
+}
+
+/// A turn of a run with a thought that its provider has signed.
+fn thoughtful(id: &str) -> Message {
+    let Message::Assistant(mut turn) = turn("", &[id]) else { panic!() };
+    turn.api = Some("api".into());
+    let thought = crate::message::Thought::Signed { text: "hm".into(), signature: "s".into() };
+    turn.parts.insert(0, crate::message::TurnPart::Thought(thought));
+    Message::Assistant(turn)
+}
+
+#[tokio::test]
+async fn a_session_of_a_client_goes_on_with_the_beginning_of_its_runs() {
+    let prefix = |system: &str| SentPrefix { system: system.into(), tools: "t".into() };
+    for (second, thoughts) in [("Today is the 1st.", 2), ("Today is the 2nd.", 0)] {
+        let store = store().await;
+        let first = prefix("Today is the 1st.");
+        super::keep(&store, "ann", &[user("go")], (&[thoughtful("a")], &first)).await.unwrap();
+        let shown = vec![user("go"), turn("", &["a"]), result("a", "1")];
+        super::keep(&store, "ann", &shown, (&[thoughtful("b")], &prefix(second))).await.unwrap();
+        let whole = [&shown[..], &[turn("", &["b"]), result("b", "2")]].concat();
+        let restored = super::restore(&store, "ann", whole).await.unwrap();
+        assert_eq!(restored.prefix, Some(first));
+        let turns = restored.messages.iter().filter_map(Message::as_assistant);
+        assert_eq!(turns.map(|turn| turn.thoughts().count()).sum::<usize>(), thoughts, "{second}");
+    }
 }
 
 #[test]

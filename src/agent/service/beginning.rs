@@ -8,6 +8,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::offer::Offer;
 use super::{AgentRequest, AgentService};
+use crate::client_calls::{self, Restored, SentPrefix};
+use crate::session_news;
 use crate::session_prefix::ToolsNow;
 use crate::toolbox::Frozen;
 use crate::{Event, Message, ToolDescription, Toolbox, prompts};
@@ -20,28 +22,38 @@ pub(super) struct Beginning {
     pub(super) toolbox: Arc<dyn Toolbox>,
     /// The events of its sub-agents.
     pub(super) started: Option<UnboundedReceiver<Event>>,
+    /// The gateway's part of it.
+    pub(super) sent: SentPrefix,
 }
 
 impl AgentService {
-    /// The messages and the tools of the first request. In a session they begin as in its first run.
+    /// The messages and the tools of the first request. In a session they begin as in its first run, and where a client continues
+    /// its runs with their system prompt.
     pub(super) async fn beginning(
         &self,
         request: &AgentRequest,
-        mut history: Vec<Message>,
+        history: Restored,
         offer: Offer,
         reminder: Option<&str>,
     ) -> Result<Beginning, CallError> {
         let Offer { toolbox, tools, all, started } = offer;
+        let Restored { messages: mut history, prefix: of_client } = history;
         let fresh = || self.system_prompt(&request.profile, &tools);
         // Without a list of tools nothing is settled for the whole session.
         let Some(prefix) = request.prefix.as_ref().filter(|prefix| all.is_some() || prefix.is_kept()) else {
-            let messages = conversation(fresh(), history, reminder);
-            return Ok(Beginning { messages, toolbox, started });
+            let digest = session_news::digest(&tools);
+            if of_client.as_ref().is_some_and(|prefix| prefix.tools != digest) {
+                client_calls::forget_bound_thoughts(&mut history);
+            }
+            let system = of_client.map_or_else(fresh, |prefix| prefix.system);
+            let messages = conversation(system.clone(), history, reminder);
+            return Ok(Beginning { messages, toolbox, started, sent: SentPrefix { system, tools: digest } });
         };
         let now = ToolsNow { offered: &tools, all: all.as_deref() };
         let frozen = prefix.settle(self.today(), fresh, now, &mut history).await?;
         let messages = conversation(frozen.system, history, reminder);
-        Ok(Beginning { messages, toolbox: Arc::new(Frozen { tools: frozen.tools, toolbox }), started })
+        let toolbox = Arc::new(Frozen { tools: frozen.tools, toolbox });
+        Ok(Beginning { messages, toolbox, started, sent: SentPrefix::default() })
     }
 
     pub(super) fn system_prompt(&self, profile: &AgentProfile, tools: &[ToolDescription]) -> String {

@@ -6,6 +6,7 @@ use tracing::Span;
 
 use super::own_requests::meter_of;
 use super::{AgentService, open};
+use crate::client_calls::SentPrefix;
 use crate::message::{AssistantTurn, ToolMessage};
 use crate::meter::MeteredModel;
 use crate::{FinishReason, Message, Pauses, client_calls, summary};
@@ -24,6 +25,8 @@ pub(super) struct Outcome {
     /// The thread's previous summary.
     pub(super) old: Option<String>,
     pub(super) pauses: Pauses,
+    /// The beginning of its requests.
+    pub(super) sent: SentPrefix,
 }
 
 impl Outcome {
@@ -33,7 +36,7 @@ impl Outcome {
             return;
         }
         let store = self.service.gateway.store();
-        if let Err(error) = client_calls::keep(store, &self.caller.key, &self.input, added).await {
+        if let Err(error) = client_calls::keep(store, &self.caller.key, &self.input, (added, &self.sent)).await {
             tracing::error!(cause = error.cause(), "a run goes on without the results that the gateway had for it");
         }
     }
