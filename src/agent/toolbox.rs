@@ -30,7 +30,7 @@ use sekisho_core::tool_scope::NestedScope;
 pub use self::code_mode::CodeMode;
 pub use self::filtered::Filtered;
 pub use self::frozen::Frozen;
-pub(crate) use self::frozen::{call_tool, called};
+pub(crate) use self::frozen::{call_tool, called, wait};
 pub use self::in_process::InProcess;
 pub use self::layer::ToolboxLayer;
 pub use self::of_tenant::OfTenant;

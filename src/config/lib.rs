@@ -118,7 +118,7 @@ pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tenants::{ResourceStatus, TenantConfig};
 pub use self::thinking::{Effort, Thinking};
-pub use self::tool_filter::{CALL_TOOL, SKILL, TASK, ToolFilter};
+pub use self::tool_filter::{CALL_TOOL, SKILL, TASK, ToolFilter, WAIT};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };

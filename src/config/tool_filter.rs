@@ -13,6 +13,9 @@ pub const TASK: &str = "Task";
 /// The tool of agents that calls a tool which came after the session began.
 pub const CALL_TOOL: &str = "CallTool";
 
+/// The tool of agents that waits, between two questions about a job.
+pub const WAIT: &str = "Wait";
+
 /// Names of tools; a final `*` matches any rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -52,7 +52,7 @@ impl AgentService {
         let now = ToolsNow { offered: &tools, all: all.as_deref() };
         let frozen = prefix.settle(self.today(), fresh, now, &mut history).await?;
         let messages = conversation(frozen.system, history, reminder);
-        let toolbox = Arc::new(Frozen { tools: frozen.tools, toolbox });
+        let toolbox = Arc::new(Frozen::new(frozen.tools, toolbox));
         Ok(Beginning { messages, toolbox, started, sent: SentPrefix::default() })
     }
 

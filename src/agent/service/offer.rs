@@ -10,9 +10,9 @@ use super::{AgentRequest, AgentService};
 use crate::catalog::Tenant;
 use crate::skill_tool::{SkillWorkspace, WithSkills};
 use crate::subagents::{self, SubAgents};
-use crate::toolbox::{CodeMode, Shortlist, call_tool, shortlist};
+use crate::toolbox::{CodeMode, Shortlist, call_tool, shortlist, wait};
 use crate::{Event, Message, ToolDescription, Toolbox};
-use sekisho_config::{CALL_TOOL, SKILL};
+use sekisho_config::SKILL;
 use sekisho_core::error::CallError;
 use sekisho_gateway::Gateway;
 
@@ -28,7 +28,7 @@ pub(super) struct Offer {
 
 impl AgentService {
     /// The tools of the run: the tools of the request, as many as the model accepts, `Skill` where the tenant has
-    /// skills, `Task` where the agent may start sub-agents, and in a session `CallTool`.
+    /// skills, `Task` where the agent may start sub-agents, and in a session `CallTool` and `Wait`.
     pub(super) async fn offer(
         self: &Arc<Self>,
         request: &AgentRequest,
@@ -44,9 +44,8 @@ impl AgentService {
             true => self.catalog.skills_of(&tenant).await?,
             false => BTreeMap::new(),
         };
-        let has_call_tool =
-            request.prefix.is_some() && !request.profile.code_mode && request.profile.tools.admits(CALL_TOOL);
-        let others: usize = [!types.is_empty(), !skills.is_empty(), has_call_tool].into_iter().map(usize::from).sum();
+        let of_session = of_session(request);
+        let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty()) + of_session.len();
         let Listed { mut toolbox, mut tools, mut all } = match request.profile.code_mode {
             true => {
                 let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
@@ -55,8 +54,8 @@ impl AgentService {
             }
             false => offer(&self.gateway, request, history, others).await,
         };
-        if has_call_tool && !tools.is_empty() {
-            tools.push(call_tool());
+        if !tools.is_empty() {
+            tools.extend(of_session);
         }
         if !skills.is_empty() {
             let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
@@ -88,6 +87,14 @@ impl AgentService {
         let name = session.workspace_name().to_owned();
         Some(SkillWorkspace { workspaces: self.gateway.workspaces().clone(), name })
     }
+}
+
+/// The tools that a run of a session has beside others.
+fn of_session(request: &AgentRequest) -> Vec<ToolDescription> {
+    if request.prefix.is_none() || request.profile.code_mode {
+        return Vec::new();
+    }
+    [call_tool(), wait()].into_iter().filter(|tool| request.profile.tools.admits(&tool.name)).collect()
 }
 
 /// The tools of a request, without the tools that the agent adds itself.

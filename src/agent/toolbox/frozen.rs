@@ -1,20 +1,63 @@
-//! The tools of a session: the model is offered the same ones in each run, and reaches those that came since by one of them.
+//! The tools of a session: the model is offered the same ones in each run. By one of them it reaches those that came since, and by
+//! another one it waits.
 
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_config::CALL_TOOL;
+use sekisho_config::{CALL_TOOL, WAIT};
+use sekisho_core::call::Arguments;
 
 /// A toolbox that lists the tools of the session, whatever there is now. A call of a tool that is gone fails as any call of an
 /// unknown tool.
 pub struct Frozen {
-    pub tools: Vec<ToolDescription>,
-    pub toolbox: Arc<dyn Toolbox>,
+    tools: Vec<ToolDescription>,
+    toolbox: Arc<dyn Toolbox>,
+    /// The beginning of the run.
+    begun: Instant,
+}
+
+/// The longest wait of one call, in seconds; the run's own limit may be shorter.
+const MAX_WAIT: f64 = 300.0;
+
+impl Frozen {
+    pub fn new(tools: Vec<ToolDescription>, toolbox: Arc<dyn Toolbox>) -> Self {
+        Self { tools, toolbox, begun: Instant::now() }
+    }
+
+    /// Waits as long as the arguments say. The answers of two such calls differ, so that they are no repetition.
+    async fn wait(&self, arguments: &Arguments) -> ToolAnswer {
+        let wait = arguments.get("seconds").and_then(Value::as_f64).filter(|wait| *wait > 0.0 && *wait <= MAX_WAIT);
+        let (success, text) = match wait {
+            Some(wait) => {
+                sleep(Duration::from_secs_f64(wait)).await;
+                (true, format!("Waited {wait} s; the run has taken {} s.", self.begun.elapsed().as_secs()))
+            }
+            None => (false, format!("`seconds` of `{WAIT}` must be above 0 and at most {MAX_WAIT}")),
+        };
+        ToolAnswer { success, text, error_info: None, images: Vec::new() }
+    }
+}
+
+/// The description of `Wait` for the model.
+pub(crate) fn wait() -> ToolDescription {
+    let description =
+        "Waits, for example until a job has gone on. Ask for its state again after it, with longer waits each time.";
+    let parameters = Arc::new(json!({
+        "type": "object",
+        "properties": {
+            "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT},
+        },
+        "required": ["seconds"],
+        "additionalProperties": false,
+    }));
+    ToolDescription { name: WAIT.to_owned(), description: description.to_owned(), parameters }
 }
 
 /// The description of `CallTool` for the model.
@@ -63,6 +106,9 @@ impl Toolbox for Frozen {
     }
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        if call.tool == WAIT {
+            return Box::pin(async move { self.wait(&call.arguments).await });
+        }
         if call.tool != CALL_TOOL {
             return self.toolbox.call(call);
         }
@@ -82,7 +128,6 @@ impl fmt::Debug for Frozen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sekisho_core::call::Arguments;
 
     /// Answers each call with its tool and its arguments.
     struct Echo;
@@ -98,9 +143,23 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_takes_its_time_and_no_two_answers_are_the_same() {
+        let toolbox = Frozen::new(vec![wait()], Arc::new(Echo));
+        let mut texts = Vec::new();
+        for seconds in [json!(2), json!(2), json!(0), json!(301), json!("2")] {
+            let arguments = Arguments::from_iter([("seconds".to_owned(), seconds)]);
+            texts.push(toolbox.call(ToolboxCall::new("id", WAIT, arguments)).await.text);
+        }
+        let refused = "`seconds` of `Wait` must be above 0 and at most 300";
+        let expected =
+            ["Waited 2 s; the run has taken 2 s.", "Waited 2 s; the run has taken 4 s.", refused, refused, refused];
+        assert_eq!(texts, expected);
+    }
+
     #[tokio::test]
     async fn the_list_stays_and_a_tool_that_came_is_called_by_another() {
-        let toolbox = Frozen { tools: vec![call_tool()], toolbox: Arc::new(Echo) };
+        let toolbox = Frozen::new(vec![call_tool()], Arc::new(Echo));
         assert_eq!(toolbox.list().await.unwrap(), [call_tool()]);
         for (tool, arguments, expected) in [
             ("add", json!({"a": 1}), Ok(r#"add {"a":1}"#)),

@@ -3,7 +3,7 @@
 use super::{NameKind, NameReference};
 use crate::{
     CALL_TOOL, CollectionSettings, Config, LimitsConfig, McpConfig, OpenApiConfig, SKILL, TASK, TenantConfig,
-    ToolFilter,
+    ToolFilter, WAIT,
 };
 
 /// The names found so far.
@@ -153,7 +153,7 @@ impl References {
 
     /// Agents have tools beside the tools of the gateway.
     fn of_filter(&mut self, setting: &str, filter: &ToolFilter) {
-        let is_of_gateway = |name: &&String| ![SKILL, TASK, CALL_TOOL].contains(&name.as_str());
+        let is_of_gateway = |name: &&String| ![SKILL, TASK, CALL_TOOL, WAIT].contains(&name.as_str());
         for (key, names) in [("include", &filter.include), ("exclude", &filter.exclude)] {
             for (index, name) in names.iter().enumerate().filter(|(_, name)| is_of_gateway(name)) {
                 self.add(format!("{setting}.{key}[{index}]"), NameKind::Tool, "", name);
