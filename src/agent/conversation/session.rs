@@ -19,6 +19,9 @@ const USUAL_WINDOW: u64 = 128_000;
 /// percentage. The rest is for the message of the run and the answers.
 const SESSION_PERCENT: u64 = 75;
 
+/// The share that its messages may have in any case, where the tools take most of the window: a percentage.
+const MIN_PERCENT: u64 = 10;
+
 /// Characters of stored messages that are read, also where a window is small: images are large, and count little.
 const MIN_READ_CHARACTERS: u64 = 4 << 20;
 
@@ -80,7 +83,7 @@ impl ConversationRuns {
         kept.forget_after(found.messages.last().map_or(0, |last| last.run_number));
         let mut all = handed_over(hand_over.as_ref())?;
         all.extend(numbered(found.messages)?);
-        let limit = (weight * SESSION_PERCENT / 100).saturating_sub(kept.weight());
+        let limit = (weight * SESSION_PERCENT / 100).saturating_sub(kept.weight()).max(weight * MIN_PERCENT / 100);
         let first = match kept.is_closed() {
             // A run has found the messages to be too many.
             true => first_kept(&all, limit.min(total_weight(&all).saturating_sub(1))),
@@ -89,6 +92,8 @@ impl ConversationRuns {
         // The answers of open calls belong to this session.
         let stays = first == 0 || has_open_calls(&all);
         if stays && found.left_out == 0 {
+            // The thoughts since are bound to a shorter form, which is not sent again.
+            let kept = if kept.is_closed() { KeptPrefix::default() } else { kept };
             let history = with_news(all, &kept);
             let history = match old {
                 Some(old) => history.after(&old),
