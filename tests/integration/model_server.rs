@@ -3,7 +3,7 @@
 //! has seen is billed as read from its cache.
 //!
 //! Conversations are told apart by a word of their messages that begins with `talk-`. Where a message of the user has
-//! `call TOOL {…}`, the tool is called. Requests without tools are for titles and summaries, and have no conversation.
+//! `call TOOL {…}`, the tool is called; where it ends with `please fail`, the request fails. Requests without tools are for titles and summaries, and have no conversation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -105,8 +105,12 @@ impl State {
         let tokens = |pieces: &[String]| pieces.iter().map(String::len).sum::<usize>() / BYTES_OF_A_TOKEN;
         let bill = Bill { all: tokens(&pieces), cached: tokens(&pieces[..same]) };
         (self.bill.all, self.bill.cached) = (self.bill.all + bill.all, self.bill.cached + bill.cached);
-        let blocks = blocks(&pieces);
+        let (blocks, fails) = (blocks(&pieces), is_to_fail(&pieces));
         self.seen.insert(key, pieces);
+        if fails {
+            let error = json!({"type": "error", "error": {"type": "invalid_request_error", "message": "as asked"}});
+            return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+        }
         answer(&blocks, bill)
     }
 }
@@ -165,6 +169,12 @@ fn unbound_thought(pieces: &[String]) -> Option<String> {
     });
     let mut unbound = thoughts.filter(|(place, block)| block["signature"] != signature(&pieces[..*place]));
     unbound.next().map(|(place, _)| format!("the thought at {place} is bound to another beginning"))
+}
+
+/// Whether the last text that is no news asks for a failure.
+fn is_to_fail(pieces: &[String]) -> bool {
+    let said = pieces.iter().rev().find(|piece| !piece.contains("[Information of the gateway"));
+    said.is_some_and(|piece| piece.ends_with("please fail\"}") || piece.contains("please fail\",\"type\""))
 }
 
 fn signature(pieces: &[String]) -> String {

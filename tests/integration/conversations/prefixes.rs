@@ -22,23 +22,37 @@ struct Talk {
     model: ModelServer,
     clock: Arc<DatabaseClock>,
     id: String,
+    yaml: String,
 }
 
 impl Talk {
+    /// `keys`: of the agent's profile.
     async fn begin(keys: &str) -> Self {
+        Self::with_agents(keys, "").await
+    }
+
+    /// With more agents than `main`.
+    async fn with_agents(keys: &str, others: &str) -> Self {
         let model = ModelServer::start().await;
         let clock = Arc::new(DatabaseClock::new());
         clock.set(FIRST_DAY.parse().unwrap());
-        let agent = format!("agent: {{default_profile: main, profiles: {{main: {{{}{keys}}}}}}}", model.profile);
+        let profiles = format!("main: {{{}{keys}}}{others}", model.profile);
         let yaml = format!(
-            "{AUTH}\noutbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n{agent}"
+            "{AUTH}\noutbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n\
+             agent: {{default_profile: main, profiles: {{{profiles}}}}}"
         );
         let app = TestApp::by_clock(&yaml, Arc::clone(&clock)).await;
         let created = app.post("/api/conversations").bearer_auth("key-of-ada").json(&json!({"workspace": true}));
         let (status, created) = answer(created).await;
         assert_eq!(status, StatusCode::CREATED, "{created}");
         let id = created["id"].as_str().unwrap().to_owned();
-        Self { app, model, clock, id }
+        Self { app, model, clock, id, yaml }
+    }
+
+    /// The same conversation in another process, by the clock of the machine.
+    async fn restarted(self) -> Self {
+        let app = TestApp::in_directory(self.app.stop().await, &self.yaml).await;
+        Self { app, ..self }
     }
 
     async fn ran(&self, body: Value) -> Value {
@@ -151,4 +165,38 @@ async fn a_fork_begins_with_the_bytes_of_the_original() {
     let first = &talk.model.requests()[0];
     let last = talk.model.requests().last().unwrap().clone();
     assert_eq!((&last["tools"], &last["system"]), (&first["tools"], &first["system"]));
+}
+
+#[tokio::test]
+async fn a_restart_and_a_run_that_failed_change_nothing_before() {
+    let talk = Talk::begin("").await;
+    let arguments = json!({"expression": "6*7"});
+    talk.say(&format!("talk-e 1: call calculator {arguments}")).await;
+    let path = format!("/api/conversations/{}/execute", talk.id);
+    for number in [2, 3] {
+        let body = json!({"user_input": format!("talk-e {number}: please fail")});
+        let (status, reply) = answer(talk.app.post(&path).bearer_auth("key-of-ada").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{reply}");
+    }
+    let talk = talk.restarted().await;
+    talk.say("talk-e 4: and now?").await;
+    assert!(talk.last_text().starts_with("talk-e 2: please fail\n\n"), "{}", talk.last_text());
+    talk.say("talk-e 5: thanks").await;
+}
+
+/// The other agent has a model, a prompt and thoughts of its own.
+#[tokio::test]
+async fn another_agent_in_between_changes_nothing_for_the_first() {
+    let second = ModelServer::start().await;
+    let talk = Talk::with_agents("", &format!(", other: {{{}, prompt: {{append: Be brief.}}}}", second.profile)).await;
+    talk.say("talk-f 1").await;
+    talk.ran(json!({"user_input": "talk-f 2", "model": "other"})).await;
+    talk.clock.set(SECOND_DAY.parse().unwrap());
+    talk.say("talk-f 3").await;
+    talk.ran(json!({"user_input": "talk-f 4", "model": "other"})).await;
+    let systems =
+        |model: &ModelServer| model.requests().iter().map(|request| request["system"].to_string()).collect::<Vec<_>>();
+    let (first, other) = (systems(&talk.model), systems(&second));
+    assert_eq!((first.len(), other.len()), (2, 2));
+    assert!(other[0].contains("Be brief.") && !first[1].contains("Be brief."));
 }
