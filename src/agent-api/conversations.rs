@@ -94,8 +94,13 @@ pub(super) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let conversation = find(&gateway, &meta, &id).await?;
-    Ok(reply::json(StatusCode::OK, &ConversationBody::from(conversation)))
+    let mut shown = ConversationBody::from(find(&gateway, &meta, &id).await?);
+    if let Some(session) = &shown.session_id {
+        let summary = gateway.store().conversation_logs().session_summary(&id, session).await;
+        let hand_over = summary.map_err(CallError::from)?.and_then(|summary| summary.hand_over);
+        shown.earlier_session_id = hand_over.map(|hand_over| hand_over.earlier);
+    }
+    Ok(reply::json(StatusCode::OK, &shown))
 }
 
 /// Changes a conversation. `session_id` may be null, or a session of the conversation's earlier runs.

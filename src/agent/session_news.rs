@@ -70,11 +70,15 @@ pub(super) fn between(
 
 /// Names of files come from tools and users: quoted, so that none passes for a line of the news.
 fn about_files(text: &mut String, before: &[String], now: &[String]) {
-    let quoted = |file: &String| serde_json::Value::from(file.as_str()).to_string();
-    let came: Vec<_> = now.iter().filter(|file| !before.contains(file)).map(quoted).collect();
-    let gone: Vec<_> = before.iter().filter(|file| !now.contains(file)).map(quoted).collect();
+    let came: Vec<_> = now.iter().filter(|file| !before.contains(file)).map(|file| quoted(file)).collect();
+    let gone: Vec<_> = before.iter().filter(|file| !now.contains(file)).map(|file| quoted(file)).collect();
     names(text, "New files in the workspace", &came);
     names(text, "Files that the workspace has no more", &gone);
+}
+
+/// On one line, without an end of its own.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 fn about_tools(
@@ -100,13 +104,14 @@ fn about_tools(
     names(text, "Tools that are gone, and fail when they are called", &gone);
 }
 
+/// Descriptions come from servers: quoted, too.
 fn described(text: &mut String, title: &str, tools: &[&ToolDescription]) {
     if tools.is_empty() {
         return;
     }
     line(text, &format!("{title}:"));
     for tool in tools.iter().take(MAX_DESCRIBED) {
-        let whole = format!("  - {}: {} Parameters: {}", tool.name, tool.description, tool.parameters);
+        let whole = format!("  - {}: {} Parameters: {}", tool.name, quoted(&tool.description), tool.parameters);
         let shown = if whole.len() <= MAX_DESCRIPTION { whole } else { format!("  - {}", tool.name) };
         // Writing to a text never fails.
         let _written = write!(text, "\n{shown}");
@@ -179,8 +184,8 @@ mod tests {
             |frozen: &[ToolDescription]| between(&known, &state("2026-11-30", &[], &now), frozen, &now).unwrap().0;
         let text = news(&[before.as_slice(), &[tool(CALL_TOOL, "")]].concat());
         for part in [
-            "- New tools, which are called by `CallTool`:\n  - c: Counts. Parameters: {}",
-            "- Tools that changed, as they are now:\n  - a: Adds two.",
+            "- New tools, which are called by `CallTool`:\n  - c: \"Counts.\" Parameters: {}",
+            "- Tools that changed, as they are now:\n  - a: \"Adds two.\"",
             "- Tools that are gone, and fail when they are called: b.",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -70,6 +70,9 @@ pub struct ConversationBody {
     /// The profile of its runs.
     pub agent: String,
     pub session_id: Option<String>,
+    /// The session that this one continues with a summary. Only where one conversation is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier_session_id: Option<String>,
     pub workspace: bool,
     pub labels: BTreeMap<String, String>,
     pub created_at: String,
@@ -216,6 +219,7 @@ impl From<Conversation> for ConversationBody {
             },
             agent: conversation.agent,
             session_id: conversation.session_id,
+            earlier_session_id: None,
             workspace: conversation.workspace,
             labels: conversation.labels,
             created_at: conversation.created.to_string(),

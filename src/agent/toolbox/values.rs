@@ -93,7 +93,27 @@ fn of_part(part: &UserPart) -> Option<Said<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_result_is_of_the_tool_that_was_called_by_another() {
+        let result = |tool: &str| {
+            let (call_id, tool, text) = ("1".into(), tool.into(), "a page".into());
+            Message::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() })
+        };
+        let (called, own) = (json!({"tool": "web_fetch", "arguments": {"url": "x"}}), json!({"tool": "a"}));
+        for (message, arguments, expected) in [
+            (result(CALL_TOOL), &called, ("web_fetch", called.get("arguments"))),
+            (result("echo"), &own, ("echo", Some(&own))),
+        ] {
+            let arguments = HashMap::from([("1", arguments.clone())]);
+            let found = said(&message, &arguments, false);
+            let [Said::Result { tool, arguments, .. }] = &found[..] else { panic!() };
+            assert_eq!((*tool, *arguments), expected);
+        }
+    }
 
     fn described(message: &Message, is_alone: bool) -> Vec<String> {
         let describe = |said: Said<'_>| match said {
