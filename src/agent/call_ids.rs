@@ -16,6 +16,9 @@ use sekisho_config::AgentProfile;
 /// (<https://docs.mistral.ai/capabilities/function_calling>). All other providers accept them too.
 const SHORT_ID: usize = 9;
 
+/// Begins the name of each place of Anthropic's API.
+const ANTHROPIC: &str = "anthropic ";
+
 const LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The provider's own id of a call.
@@ -48,8 +51,11 @@ pub(super) fn for_provider(mut messages: Vec<Message>, api: &str) -> Vec<Message
     for (index, message) in messages.iter_mut().enumerate() {
         match message {
             Message::Assistant(turn) => {
-                if turn.api.as_deref() != Some(api) {
-                    turn.remove_foreign();
+                match &turn.api {
+                    Some(own) if **own == *api => {}
+                    // A client got its signed thoughts from that provider, by the same API.
+                    None if api.starts_with(ANTHROPIC) => {}
+                    Some(_) | None => turn.remove_foreign(),
                 }
                 for (place, call) in turn.calls_mut().enumerate() {
                     let sent = free_id(call, api, &used).unwrap_or_else(|| other_id(index, place, &used));
@@ -156,6 +162,16 @@ mod tests {
         let conversation = [Message::Assistant(own), answer("1")];
         assert_eq!(thoughts_and_extras(&for_provider(conversation.to_vec(), "a")[0]), (1, 1));
         assert_eq!(thoughts_and_extras(&for_provider(conversation.to_vec(), "b")[0]), (0, 0));
+    }
+
+    #[test]
+    fn signed_thoughts_of_a_client_go_to_anthropic_and_nowhere_else() {
+        let thought = TurnPart::Thought(Thought::Signed { text: "hm".into(), signature: "c2ln".into() });
+        let turn = Message::Assistant(AssistantTurn { parts: vec![thought], api: None });
+        for (api, expected) in [("anthropic ", 1), ("anthropic http://a/v1", 1), ("openai ", 0), ("bedrock ", 0)] {
+            let sent = for_provider(vec![turn.clone()], api);
+            assert_eq!(thoughts_and_extras(&sent[0]).0, expected, "{api}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use utoipa::ToSchema;
 
 use crate::model_api::{client_tools, content};
 use sekisho_agent::Message;
-use sekisho_agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
+use sekisho_agent::message::{
+    AssistantTurn, Image, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart,
+};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MessagesMessage)]
@@ -53,6 +55,11 @@ pub(super) struct Block {
     #[schema(value_type = Option<Content>, no_recursion)]
     content: Option<Value>,
     is_error: Option<bool>,
+    /// Of `thinking`, with its `signature`.
+    thinking: Option<String>,
+    signature: Option<String>,
+    /// Of `redacted_thinking`.
+    data: Option<String>,
 }
 
 /// The gateway fetches no addresses for callers, and keeps no uploaded files.
@@ -123,6 +130,9 @@ impl Block {
             tool_use_id: None,
             content: None,
             is_error: None,
+            thinking: None,
+            signature: None,
+            data: None,
         }
     }
 
@@ -157,10 +167,17 @@ impl Block {
         }
     }
 
-    /// `None` for a thought of a model: it goes back to the model from the runs that the gateway keeps.
+    /// `None` for a thought without the provider's signature, as the gateway shows it: it goes back to the model from the runs that
+    /// the gateway keeps. One with a signature goes back as it is.
     fn into_turn_part(self) -> Result<Option<TurnPart>, String> {
         match self.r#type.as_str() {
-            "thinking" | "redacted_thinking" => Ok(None),
+            "thinking" => {
+                let signature = self.signature.filter(|signature| !signature.is_empty());
+                let text = self.thinking.unwrap_or_default();
+                let signed = signature.map(|signature| Thought::Signed { text, signature });
+                Ok(signed.map(TurnPart::Thought))
+            }
+            "redacted_thinking" => Ok(self.data.map(Thought::Redacted).map(TurnPart::Thought)),
             "tool_use" => {
                 let (Some(id), Some(name), Some(input)) = (self.id, self.name, self.input) else {
                     return Err("a `tool_use` needs `id`, `name` and `input`".into());
@@ -255,6 +272,21 @@ mod tests {
             Message::User("And?".into()),
         ];
         assert_eq!(messages, expected);
+    }
+
+    #[test]
+    fn thoughts_with_a_signature_are_kept_as_they_are() {
+        let messages = read(json!([{"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+            {"type": "redacted_thinking", "data": "ZGF0YQ=="},
+            {"type": "thinking", "thinking": "Shown by the gateway.", "signature": ""},
+            {"type": "text", "text": "Yes."},
+        ]}]))
+        .unwrap();
+        let thoughts =
+            [Thought::Signed { text: "Hm.".into(), signature: "c2ln".into() }, Thought::Redacted("ZGF0YQ==".into())];
+        let parts = thoughts.into_iter().map(TurnPart::Thought).chain([TurnPart::Text("Yes.".into())]).collect();
+        assert_eq!(messages, [Message::Assistant(AssistantTurn { parts, api: None })]);
     }
 
     #[test]
