@@ -43,6 +43,8 @@ struct PausedRun {
 /// The gateway's own beginning of a run's requests, before the client's messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SentPrefix {
+    /// The agent, which has a prompt of its own.
+    pub(super) agent: String,
     pub(super) system: String,
     /// A digest of the tools.
     pub(super) tools: String,

@@ -273,6 +273,7 @@ impl AgentService {
         let Restored { messages: history, prefix } = self.history(&request).await?;
         let Listed { tools, .. } = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
+        let prefix = prefix.filter(|prefix| *prefix.agent == *request.agent);
         let prompt = prefix.map_or_else(|| self.system_prompt(&request.profile, &tools), |prefix| prefix.system);
         let messages = conversation(prompt, history, reminder.as_deref());
         let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();

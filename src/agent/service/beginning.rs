@@ -42,12 +42,14 @@ impl AgentService {
         // Without a list of tools nothing is settled for the whole session.
         let Some(prefix) = request.prefix.as_ref().filter(|prefix| all.is_some() || prefix.is_kept()) else {
             let digest = session_news::digest(&tools);
-            if of_client.as_ref().is_some_and(|prefix| prefix.tools != digest) {
+            let agent = request.agent.to_string();
+            if of_client.as_ref().is_some_and(|prefix| prefix.tools != digest || prefix.agent != agent) {
                 client_calls::forget_bound_thoughts(&mut history);
             }
-            let system = of_client.map_or_else(fresh, |prefix| prefix.system);
+            let of_agent = of_client.filter(|prefix| prefix.agent == agent);
+            let system = of_agent.map_or_else(fresh, |prefix| prefix.system);
             let messages = conversation(system.clone(), history, reminder);
-            return Ok(Beginning { messages, toolbox, started, sent: SentPrefix { system, tools: digest } });
+            return Ok(Beginning { messages, toolbox, started, sent: SentPrefix { agent, system, tools: digest } });
         };
         let now = ToolsNow { offered: &tools, all: all.as_deref() };
         let frozen = prefix.settle(self.today(), fresh, now, &mut history).await?;
