@@ -44,7 +44,7 @@ const FILES: &[(&str, &str)] = &[
     ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
     ("work", include_str!("migrations/0032_work.sql")),
     ("flow of values", include_str!("migrations/0033_flow_destinations.sql")),
-    ("session prefixes", include_str!("migrations/0034_session_prefixes.sql")),
+    ("session prefixes", include_str!("migrations/0036_session_prefixes.sql")),
 ];
 
 /// The version that this program knows.
