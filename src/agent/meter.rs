@@ -13,7 +13,7 @@ use super::models::{Model, ModelChunk, ModelError, ModelRequest};
 use super::think_tag::ThinkTag;
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
-use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
+use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
 use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ReservedTurn, Via};
 use sekisho_core::error::ErrorCode;
@@ -30,7 +30,8 @@ pub struct Meter {
     by_agent: UsageByAgent,
 }
 
-/// The account that pays for a run's model. Only money is charged: the budget's tokens count the output of tools.
+/// The account that pays for a run's model. Its tokens count in the budgets of a day; the budget of a request counts the
+/// text of tools.
 #[derive(Debug)]
 pub struct Account {
     pub budgets: Arc<Budgets>,
@@ -102,7 +103,7 @@ impl Meter {
         let max_usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
         let hold =
             match &self.account {
-                Some(account) if !prices.is_free() => {
+                Some(account) => {
                     let call = CallContext {
                         charging: CallCharging {
                             scopes: account.scopes.clone(),
@@ -110,14 +111,14 @@ impl Meter {
                         },
                         ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                     };
-                    let reserved =
-                        account.budgets.reserve_cost_in_turn(&call, profile.model(), prices.cost(max_usage)).await;
+                    let most = amount(&prices, max_usage);
+                    let reserved = account.budgets.reserve_turn_or_wait(&call, profile.model(), most).await;
                     Some(reserved.map_err(|error| ModelError::NotSent {
                         code: error.code(),
                         message: error.message().to_owned(),
                     })?)
                 }
-                _ => None,
+                None => None,
             };
         let model = profile.model().to_owned();
         let max_tokens = completion_tokens;
@@ -204,21 +205,20 @@ impl TurnCharge<'_> {
 
     fn settle(&mut self, used: ModelUsage) {
         self.settled = true;
-        // As it is charged.
-        let cost = budget::rounded(self.prices.cost(used));
+        let charged = amount(&self.prices, used);
         let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = used;
         let added = RunUsage {
             prompt_tokens,
             completion_tokens,
             cached_tokens,
             cache_write_tokens,
-            cost_usd: cost,
+            cost_usd: charged.cost_usd,
             ..RunUsage::default()
         };
         let hold = self.hold.take();
         self.meter.by_agent.add_charged(&self.meter.agent, &self.model, &added, || {
             if let Some(hold) = hold {
-                hold.charge_cost(cost);
+                hold.charge_turn(charged);
             }
         });
         self.meter.count(|sum| sum.add(&added));
@@ -233,6 +233,12 @@ impl Drop for TurnCharge<'_> {
             self.settle(ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() });
         }
     }
+}
+
+/// The cost and the tokens of a turn, as they are charged.
+fn amount(prices: &Prices, used: ModelUsage) -> Amount {
+    let tokens = used.prompt_tokens.saturating_add(used.completion_tokens);
+    Amount { cost_usd: budget::rounded(prices.cost(used)), tokens }
 }
 
 fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
@@ -366,6 +372,23 @@ mod tests {
             "{refused:?}"
         );
         assert_eq!(cost(&meter), "0.4");
+    }
+
+    #[tokio::test]
+    async fn the_tokens_of_a_free_model_count_in_the_budget_of_a_day() {
+        let (meter, budgets) =
+            meter_with(&BudgetConfig { max_tokens_per_caller_per_day: Some(10_000), ..BudgetConfig::default() });
+        let free = AgentProfile::replay("script.yaml");
+        for _ in 0..2 {
+            assert!(turn_of(&meter, &free, vec![end(4_950, 10)], 1).await[0].is_ok());
+        }
+        // 80 are left, and its answer may have 100.
+        let refused = turn_of(&meter, &free, vec![end(1, 1)], 1).await;
+        assert!(
+            matches!(&refused[..], [Err(ModelError::NotSent { code: ErrorCode::TokenLimitExceeded, .. })]),
+            "{refused:?}"
+        );
+        assert_eq!(budgets.held().tokens, 0);
     }
 
     #[tokio::test]

@@ -158,32 +158,29 @@ impl Budgets {
         self.reserve_most(call, asked_by(call, tool), Some(tool.name())).await
     }
 
-    /// Reserves only money, for a call that is not for a tool: a model's turn.
+    /// Reserves the maximum cost and tokens of a model's turn. The tokens count only in the days of the caller and the tenant
+    /// and by `limits.rules`; the other limits are of the text of tools.
     ///
     /// # Errors
-    /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
-    pub async fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
-        let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
-        self.reserve_most(call, MaxUsage { tool: what, most }, None).await
+    /// `budget_exceeded` or `token_limit_exceeded` when it does not fit, `invalid_request` for an id that is empty or too
+    /// long.
+    pub async fn reserve_turn(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
+        let cost = Amount { cost_usd: rounded(most.cost_usd), tokens: 0 };
+        self.reserve_most(call, MaxUsage { tool: model, most: cost, day_tokens: most.tokens }, None).await
     }
 
-    /// As [`reserve_cost`](Self::reserve_cost). Where the money fits, but for holds of the same request, it waits until these are
+    /// As [`reserve_turn`](Self::reserve_turn). Where the money fits, but for holds of the same request, it waits until these are
     /// charged or refunded: most of them cost less in the end.
     ///
     /// # Errors
-    /// As `reserve_cost`.
-    pub async fn reserve_cost_in_turn(
-        &self,
-        call: &CallContext,
-        what: &str,
-        cost_usd: Decimal,
-    ) -> Result<Hold, CallError> {
+    /// As `reserve_turn`.
+    pub async fn reserve_turn_or_wait(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
         loop {
             let mut freed = pin!(self.freed.notified());
             // From here on none is missed.
             freed.as_mut().enable();
-            match self.reserve_cost(call, what, cost_usd).await {
-                Err(error) if error.code() == ErrorCode::BudgetExceeded && self.fits_later(call, cost_usd) => {
+            match self.reserve_turn(call, model, most).await {
+                Err(error) if error.code() == ErrorCode::BudgetExceeded && self.fits_later(call, most.cost_usd) => {
                     freed.await
                 }
                 reserved => return reserved,
@@ -196,7 +193,8 @@ impl Budgets {
         let Ok(accounts) = self.accounts.find(call, self.today()) else { return false };
         let (mut balances, limits) = (accounts.balances(), self.limits_for(call));
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
-        let fits = |balances: &PerScope<Balance>| limits.check(balances, &MaxUsage { tool: "", most }).is_ok();
+        let fits =
+            |balances: &PerScope<Balance>| limits.check(balances, &MaxUsage { tool: "", most, day_tokens: 0 }).is_ok();
         if fits(&balances) {
             // It does by now, unless a rule has refused it.
             return self.rules.is_empty();
@@ -387,7 +385,7 @@ impl From<&BudgetConfig> for Settings {
 /// A call of a program has no text: its results stay in the sandbox.
 fn asked_by<'t>(call: &CallContext, tool: &'t Tool) -> MaxUsage<'t> {
     let tokens = if call.via == Via::Sandbox { 0 } else { tool.metadata.max_text_tokens };
-    MaxUsage { tool: tool.name(), most: Amount { cost_usd: price_of(&tool.metadata), tokens } }
+    MaxUsage { tool: tool.name(), most: Amount { cost_usd: price_of(&tool.metadata), tokens }, day_tokens: 0 }
 }
 
 /// The price of a call of the tool.

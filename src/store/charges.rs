@@ -62,12 +62,14 @@ pub fn sums_of<'a>(usage: impl IntoIterator<Item = &'a DailyUsage>) -> Vec<Daily
 impl ReservedCharge {
     /// The charges of the caller and of the tenant.
     pub fn usage(&self) -> [DailyUsage; 2] {
+        let of_turn = |turn: &ReservedTurn| turn.prompt_tokens.saturating_add(turn.completion_tokens);
+        let tokens = self.turn.as_ref().map_or(0, of_turn);
         let of = |scope, key: &Arc<str>| DailyUsage {
             day: self.day,
             scope,
             key: Arc::clone(key),
             cost_usd: self.cost_usd,
-            tokens: 0,
+            tokens,
         };
         [of(DailyScope::Caller, &self.caller_key), of(DailyScope::Tenant, &self.tenant)]
     }

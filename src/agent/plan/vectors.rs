@@ -12,7 +12,7 @@ use crate::RunUsage;
 use crate::meter::tokens_of;
 use crate::models::ModelError;
 use crate::models::embeddings::{Embedded, embed, similarity};
-use sekisho_calls::budget::rounded;
+use sekisho_calls::budget::{Amount, rounded};
 use sekisho_config::EmbeddingsConfig;
 use sekisho_core::call::ReservedTurn;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -65,15 +65,16 @@ async fn paid(work: &Work, config: &EmbeddingsConfig, texts: &[&str]) -> Result<
         }
     };
     let cost = |tokens: u64| rounded(price * Decimal::from(tokens) / Decimal::from(1_000_000));
+    let amount = |tokens: u64| Amount { cost_usd: cost(tokens), tokens };
     let estimate = texts.iter().map(|text| tokens_of(text.len())).sum();
-    let reserved = budgets.reserve_cost(&work.paid_call(), &config.model, cost(estimate)).await;
+    let reserved = budgets.reserve_turn(&work.paid_call(), &config.model, amount(estimate)).await;
     let mut hold = reserved.map_err(|error| not_sent(&error))?;
     let (agent, model) = (Arc::clone(&work.agent), config.model.clone());
     let turn = ReservedTurn { agent, model, prompt_tokens: estimate, completion_tokens: 0 };
     hold.store(Some(turn)).await.map_err(|error| not_sent(&error))?;
     let embedded = embed(gateway.outbound(), config, texts).await?;
     let used = RunUsage { prompt_tokens: embedded.tokens, cost_usd: cost(embedded.tokens), ..RunUsage::default() };
-    work.usage().add_charged(&work.agent, &config.model, &used, || hold.charge_cost(used.cost_usd));
+    work.usage().add_charged(&work.agent, &config.model, &used, || hold.charge_turn(amount(embedded.tokens)));
     Ok(embedded)
 }
 

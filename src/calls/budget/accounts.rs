@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
 use super::leases::{LeasedReserve, NoLease};
-use super::scope::{Limits, MaxUsage, PerScope, Scope};
+use super::scope::{Limits, MaxUsage, PerScope, Scope, ScopedAmount};
 use sekisho_core::bounded::shrink;
 use sekisho_core::call::{BudgetScopes, CallContext};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -234,14 +234,16 @@ impl NamedScopes {
 
 impl Accounts {
     /// Reserves the request in every account, or nothing in any.
-    pub(super) fn reserve(&self, limits: &Limits, max_usage: &MaxUsage<'_>) -> Result<(Amount, Amount), CallError> {
+    pub(super) fn reserve(
+        &self,
+        limits: &Limits,
+        max_usage: &MaxUsage<'_>,
+    ) -> Result<(ScopedAmount, Amount), CallError> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let balances =
             locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
         let (reserved, before) = limits.fit(&balances, self.0.each_ref().map(Option::is_some), max_usage)?;
-        for account in locked.iter_mut().flatten() {
-            account.hold(reserved);
-        }
+        hold(&mut locked, reserved);
         touch(&mut locked);
         Ok((reserved, before))
     }
@@ -252,7 +254,7 @@ impl Accounts {
         limits: &Limits,
         max_usage: &MaxUsage<'_>,
         LeasedReserve { now, may_spend, is_final }: LeasedReserve,
-    ) -> Result<Option<(Amount, Amount)>, NoLease> {
+    ) -> Result<Option<(ScopedAmount, Amount)>, NoLease> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let mut balances =
             locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
@@ -261,13 +263,14 @@ impl Accounts {
         let (mut is_leased, mut may_come) = (true, !is_final);
         for (scope, of_day) in Scope::DAYS {
             let limit = limits.account_limit(of_day);
-            let Some(account) =
-                locked[scope as usize].as_mut().filter(|account| !account.is_leased(limit, reserved, may_spend))
+            let Some(account) = locked[scope as usize]
+                .as_mut()
+                .filter(|account| !account.is_leased(limit, reserved.of_day(), may_spend))
             else {
                 continue;
             };
             is_leased = false;
-            may_come = may_come && account.await_lease(now, limit, reserved);
+            may_come = may_come && account.await_lease(now, limit, reserved.of_day());
         }
         if !is_leased && may_come {
             return Ok(None);
@@ -280,12 +283,10 @@ impl Accounts {
             }
             (reserved, _) = limits.fit(&balances, is_shared, max_usage).map_err(NoLease::NotLeased)?;
         }
-        for account in locked.iter_mut().flatten() {
-            account.hold(reserved);
-        }
+        hold(&mut locked, reserved);
         for (scope, of_day) in Scope::DAYS {
             if let Some(account) = &mut locked[scope as usize] {
-                account.use_lease(now, limits.account_limit(of_day), reserved);
+                account.use_lease(now, limits.account_limit(of_day), reserved.of_day());
             }
         }
         touch(&mut locked);
@@ -294,23 +295,36 @@ impl Accounts {
 
     /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts. A deferred amount is
     /// not written in the background; spending of named scopes never is.
-    pub(super) fn settle(self, reserved: Amount, spent: Amount, is_deferred: bool) -> PerScope<Balance> {
+    pub(super) fn settle(self, reserved: ScopedAmount, spent: ScopedAmount, is_deferred: bool) -> PerScope<Balance> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         touch(&mut locked);
-        locked.map(|account| match account {
-            None => Balance { spent, ..Balance::default() },
-            Some(mut account) => {
-                account.settle(reserved, spent);
-                if is_deferred {
-                    account.defer(spent);
+        let mut scopes = 0..;
+        locked.map(|account| {
+            let scope = scopes.next().unwrap_or_default();
+            let (reserved, spent) = (reserved.at(scope), spent.at(scope));
+            match account {
+                None => Balance { spent, ..Balance::default() },
+                Some(mut account) => {
+                    account.settle(reserved, spent);
+                    if is_deferred {
+                        account.defer(spent);
+                    }
+                    *account.balance()
                 }
-                *account.balance()
             }
         })
     }
 
     pub(super) fn balances(&self) -> PerScope<Balance> {
         self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| *a.lock().balance()))
+    }
+}
+
+fn hold(locked: &mut PerScope<Option<MutexGuard<'_, Account>>>, reserved: ScopedAmount) {
+    for (scope, account) in locked.iter_mut().enumerate() {
+        if let Some(account) = account {
+            account.hold(reserved.at(scope));
+        }
     }
 }
 

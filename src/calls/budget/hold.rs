@@ -11,7 +11,7 @@ use super::Left;
 use super::account::{Amount, Balance};
 use super::accounts::Accounts;
 use super::rules::{RuleHold, RulesOfCall};
-use super::scope::{Limits, MaxUsage, PerScope};
+use super::scope::{Limits, MaxUsage, PerScope, ScopedAmount};
 use sekisho_core::call::{CallContext, Caller, ChargeSink, ChargedCall, Reservation, ReservedTurn};
 use sekisho_core::error::CallError;
 
@@ -22,7 +22,7 @@ pub struct Hold {
     /// Empty once charged.
     accounts: Accounts,
     limits: Arc<Limits>,
-    reserved: Amount,
+    reserved: ScopedAmount,
     before: Left,
     /// The place where the charge is stored, if it is not written in the background.
     deferral: Option<Deferral>,
@@ -55,7 +55,7 @@ impl Hold {
     pub(super) fn new(
         (accounts, freed): (Accounts, &Arc<Notify>),
         limits: Arc<Limits>,
-        (reserved, before): (Amount, Left),
+        (reserved, before): (ScopedAmount, Left),
         (call, day): (&CallContext, Date),
     ) -> Self {
         let sink = call.charging.sink.clone();
@@ -68,13 +68,13 @@ impl Hold {
     /// # Errors
     /// One of them has too little left; then the hold is to be dropped.
     pub(super) fn hold_by_rules(&mut self, rules: RulesOfCall, max_usage: &MaxUsage<'_>) -> Result<(), CallError> {
-        self.rules = Some(Box::new(rules.hold(max_usage, self.reserved)?));
+        self.rules = Some(Box::new(rules.hold(max_usage, self.reserved.of_day())?));
         Ok(())
     }
 
     /// The output's text is truncated to this many tokens, so that the reservation is an upper bound.
     pub fn max_text_tokens(&self) -> u64 {
-        self.reserved.tokens
+        self.reserved.every.tokens
     }
 
     pub fn before(&self) -> Left {
@@ -87,7 +87,7 @@ impl Hold {
     /// # Errors
     /// The store does not take it; the call must not be sent then.
     pub async fn store(&mut self, turn: Option<ReservedTurn>) -> Result<(), CallError> {
-        let cost_usd = self.reserved.cost_usd;
+        let cost_usd = self.reserved.every.cost_usd;
         let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };
         // Known before: the hold may be dropped while it is stored.
         let id = Arc::clone(deferral.reservation.insert(deferral.sink.open()));
@@ -95,32 +95,34 @@ impl Hold {
         deferral.sink.reserve(Reservation { id, caller, day, cost_usd, turn }).await
     }
 
-    /// Turns the hold into a charge of the real cost, even where that is more than the hold: a model's answer must be
-    /// paid.
-    pub fn charge_cost(mut self, cost_usd: Decimal) {
-        self.spend(Amount { cost_usd: super::rounded(cost_usd), tokens: 0 });
+    /// Turns the hold of a model's turn into a charge of the real usage, even where that is more than the hold: a model's
+    /// answer must be paid.
+    pub fn charge_turn(mut self, used: Amount) {
+        let every = Amount { cost_usd: super::rounded(used.cost_usd), tokens: 0 };
+        self.spend(ScopedAmount { every, day_tokens: used.tokens });
     }
 
     /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than the
     /// reserved ones.
     pub fn charge(mut self, tokens: u64) -> Charge {
-        debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} reserved", self.reserved.tokens);
-        let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };
-        let balances = self.spend(used);
+        let reserved = self.reserved.every;
+        debug_assert!(tokens <= reserved.tokens, "{tokens} tokens charged, {} reserved", reserved.tokens);
+        let used = Amount { tokens: tokens.min(reserved.tokens), ..reserved };
+        let balances = self.spend(ScopedAmount { every: used, day_tokens: 0 });
         let after = self.limits.left(&balances);
         Charge { cost_usd: used.cost_usd, tokens: used.tokens, before: self.before, after }
     }
 
-    fn spend(&mut self, spent: Amount) -> PerScope<Balance> {
+    fn spend(&mut self, spent: ScopedAmount) -> PerScope<Balance> {
         if let Some(mut rules) = self.rules.take() {
-            rules.settle(spent);
+            rules.settle(spent.of_day());
         }
         let deferral = self.deferral.take();
         let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
         if let Some(Deferral { sink, caller, day, reservation }) = deferral
-            && (reservation.is_some() || !spent.is_zero())
+            && (reservation.is_some() || !spent.of_day().is_zero())
         {
-            let Amount { cost_usd, tokens } = spent;
+            let Amount { cost_usd, tokens } = spent.of_day();
             sink.charged(ChargedCall { id: reservation.as_ref(), caller: &caller, day, cost_usd, tokens });
         }
         self.freed.notify_waiters();
@@ -131,6 +133,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // After a charge, neither accounts nor the sink are left.
-        self.spend(Amount::ZERO);
+        self.spend(ScopedAmount::ZERO);
     }
 }

@@ -98,13 +98,6 @@ impl Prices {
         Self(vec![Rates::default()])
     }
 
-    pub fn is_free(&self) -> bool {
-        self.0.iter().all(|rates| {
-            let Rates { above: _, prompt, completion, cached, cache_write } = rates;
-            [*prompt, *completion].into_iter().chain(*cached).chain(*cache_write).all(|price| price.is_zero())
-        })
-    }
-
     pub fn cost(&self, usage: ModelUsage) -> Decimal {
         let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = usage;
         let fits = |rates: &&Rates| rates.above == 0 || prompt_tokens > rates.above;

@@ -185,6 +185,8 @@ impl RulesOfCall {
         for (rule, account) in &self.0 {
             let left = left_of(rule, &account.lock());
             fits(rule, left, &max_usage)?;
+            let turn = Amount { cost_usd: Decimal::ZERO, tokens: max_usage.day_tokens };
+            whole(rule, left, &MaxUsage { most: turn, ..max_usage })?;
             max_usage.most.tokens = max_usage.most.tokens.min(left.tokens);
         }
         Ok(max_usage)
@@ -257,8 +259,8 @@ fn whole(rule: &LimitRule, left: Amount, wanted: &MaxUsage<'_>) -> Result<(), Ca
 
 fn too_few_tokens(rule: &LimitRule, left: Amount, max_usage: &MaxUsage<'_>, needed: u64) -> CallError {
     let most = rule.tokens_per_day.unwrap_or_default();
-    let tool = max_usage.tool;
-    let what = format!("{} of {most} tokens left today, and {tool} needs {needed} for its answer", left.tokens);
+    let (tool, purpose) = (max_usage.tool, max_usage.purpose());
+    let what = format!("{} of {most} tokens left today, and {tool} needs {needed} {purpose}", left.tokens);
     refused(rule, ErrorCode::TokenLimitExceeded, &what)
 }
 

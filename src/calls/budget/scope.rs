@@ -49,11 +49,43 @@ impl Scope {
     }
 }
 
-/// The maximum usage of a tool.
+/// The maximum usage of a tool, or of a model's turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MaxUsage<'a> {
+    /// Or the model.
     pub(super) tool: &'a str,
     pub(super) most: Amount,
+    /// Tokens of a model's turn. Only the scopes of a day count them: the others limit the text of tools.
+    pub(super) day_tokens: u64,
+}
+
+impl MaxUsage<'_> {
+    /// What the tokens are for, in error messages.
+    pub(super) fn purpose(&self) -> &'static str {
+        if self.day_tokens == 0 { "for its answer" } else { "for its request and its answer" }
+    }
+}
+
+/// An amount of each scope, and the tokens of a model's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ScopedAmount {
+    pub(super) every: Amount,
+    /// Only of the scopes of a day.
+    pub(super) day_tokens: u64,
+}
+
+impl ScopedAmount {
+    pub(super) const ZERO: Self = Self { every: Amount::ZERO, day_tokens: 0 };
+
+    /// Of a scope of a day.
+    pub(super) fn of_day(self) -> Amount {
+        Amount { tokens: self.every.tokens.saturating_add(self.day_tokens), ..self.every }
+    }
+
+    /// Of a scope by its index.
+    pub(super) fn at(self, scope: usize) -> Amount {
+        if scope < Scope::NAMED.len() { self.every } else { self.of_day() }
+    }
 }
 
 /// The limit of one scope, and its name in the configuration.
@@ -142,12 +174,13 @@ impl Limits {
         balances: &PerScope<Balance>,
         is_shared: PerScope<bool>,
         max_usage: &MaxUsage<'_>,
-    ) -> Result<(Amount, Amount), CallError> {
+    ) -> Result<(ScopedAmount, Amount), CallError> {
         let left = self.check(balances, max_usage)?;
         let shared = Scope::ALL.map(|scope| scope as usize).into_iter().filter(|at| is_shared[*at]);
         let halves = shared.filter_map(|at| Some(balances[at].left_of_tokens(self.tokens[at]?.most) / 2));
         let fair = halves.min().unwrap_or(u64::MAX).max(FULL_RESERVATION);
-        Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens).min(fair), ..max_usage.most }, left))
+        let every = Amount { tokens: max_usage.most.tokens.min(left.tokens).min(fair), ..max_usage.most };
+        Ok((ScopedAmount { every, day_tokens: max_usage.day_tokens }, left))
     }
 
     /// The rest before the request.
@@ -160,10 +193,24 @@ impl Limits {
         if max_usage.most.cost_usd > left.cost_usd {
             return Err(self.price_does_not_fit(&narrowest, balances, max_usage));
         }
-        if left.tokens < self.needed_tokens(narrowest.by_tokens, max_usage) {
-            return Err(self.too_few_tokens(&narrowest, balances, max_usage));
+        let needed = self.needed_tokens(narrowest.by_tokens, max_usage);
+        if left.tokens < needed {
+            return Err(self.too_few_tokens(narrowest.by_tokens, needed, balances, max_usage));
         }
+        self.check_turn(balances, max_usage)?;
         Ok(left)
+    }
+
+    /// A model's turn is sent only if all its tokens are left of the days.
+    fn check_turn(&self, balances: &PerScope<Balance>, max_usage: &MaxUsage<'_>) -> Result<(), CallError> {
+        let needed = max_usage.day_tokens;
+        let has_too_few = |(scope, _): &(Scope, DailyScope)| {
+            self.most_tokens(*scope).is_some_and(|most| balances[*scope as usize].left_of_tokens(most) < needed)
+        };
+        match Scope::DAYS.into_iter().find(has_too_few) {
+            Some((scope, _)) => Err(self.too_few_tokens(scope, needed, balances, max_usage)),
+            None => Ok(()),
+        }
     }
 
     /// The limit of money of a scope, if it has one.
@@ -244,11 +291,11 @@ impl Limits {
 
     fn too_few_tokens(
         &self,
-        narrowest: &Narrowest,
+        scope: Scope,
+        needed: u64,
         balances: &PerScope<Balance>,
         max_usage: &MaxUsage<'_>,
     ) -> CallError {
-        let scope = narrowest.by_tokens;
         let Balance { spent, held, .. } = balances[scope as usize];
         let by = balances[scope as usize].holders();
         let held = match held.tokens {
@@ -257,12 +304,12 @@ impl Limits {
         };
         let (most, setting) = self.tokens[scope as usize].map_or((0, ""), |limit| (limit.most, limit.setting));
         let message = format!(
-            "{} has {} of {most} tokens left ({} spent{held}), and {} needs {} for its answer",
+            "{} has {} of {most} tokens left ({} spent{held}), and {} needs {needed} {}",
             scope.subject(),
-            narrowest.left.tokens,
+            balances[scope as usize].left_of_tokens(most),
             spent.tokens,
             max_usage.tool,
-            self.needed_tokens(scope, max_usage),
+            max_usage.purpose(),
         );
         self.refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
     }

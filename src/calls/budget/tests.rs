@@ -18,7 +18,7 @@ pub(super) fn cents(cents: u64) -> Decimal {
 }
 
 pub(super) fn max_usage(cost_cents: u64, tokens: u64) -> MaxUsage<'static> {
-    MaxUsage { tool: "calculator", most: Amount { cost_usd: cents(cost_cents), tokens } }
+    MaxUsage { tool: "calculator", most: Amount { cost_usd: cents(cost_cents), tokens }, day_tokens: 0 }
 }
 
 pub(super) fn call_of(caller: &str, tenant: &str, scopes: BudgetScopes) -> CallContext {
@@ -54,15 +54,40 @@ pub(super) fn left(cost_cents: u64, tokens: u64) -> Left {
 async fn a_turn_waits_for_money_that_others_of_its_request_hold() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let call = call(request("r"));
-    let first = budgets.reserve_cost(&call, "m", cents(40)).await.unwrap();
-    let mut second = std::pin::pin!(budgets.reserve_cost_in_turn(&call, "m", cents(40)));
+    let first = budgets.reserve_turn(&call, "m", left(40, 0)).await.unwrap();
+    let mut second = std::pin::pin!(budgets.reserve_turn_or_wait(&call, "m", left(40, 0)));
     assert!(second.as_mut().now_or_never().is_none());
-    first.charge_cost(cents(5));
+    first.charge_turn(left(5, 0));
     let second = second.await.unwrap();
-    let more = budgets.reserve_cost_in_turn(&call, "m", cents(46)).await.unwrap_err();
+    let more = budgets.reserve_turn_or_wait(&call, "m", left(46, 0)).await.unwrap_err();
     assert_eq!(more.code(), ErrorCode::BudgetExceeded, "it never fits");
     drop(second);
-    assert!(budgets.reserve_cost_in_turn(&call, "m", cents(45)).await.is_ok());
+    assert!(budgets.reserve_turn_or_wait(&call, "m", left(45, 0)).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_turn_count_in_the_days_alone() {
+    let budgets = Budgets::new(&BudgetConfig {
+        max_tokens_per_request: 100,
+        max_tokens_per_caller_per_day: Some(10_000),
+        ..BudgetConfig::default()
+    });
+    let call = call(request("r"));
+    let turn = budgets.reserve_turn(&call, "m", left(1, 6_000)).await.unwrap();
+    let refused = budgets.reserve_turn(&call, "m", left(1, 4_001)).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TokenLimitExceeded);
+    let what = "this caller's day has 4000 of 10000 tokens left (0 spent, 6000 held by calls still running), and m needs \
+                4001 for its request and its answer";
+    assert!(refused.message().contains(what), "{refused}");
+    // An answer that has more tokens than were held is counted.
+    turn.charge_turn(left(1, 9_950));
+    assert!(budgets.held().is_zero());
+    let days: Vec<_> = budgets.of_today(9).iter().map(|day| day.tokens).collect();
+    assert_eq!(days, [9_950, 9_950]);
+    let of_tool = budgets.check_on(budgets.today(), &call, &max_usage(0, 1)).unwrap();
+    assert_eq!(of_tool.tokens, 50, "the request has 100 left, the day 50");
+    assert!(budgets.reserve_turn(&call, "m", left(1, 51)).await.is_err());
+    assert!(budgets.reserve_turn(&call, "m", left(1, 50)).await.is_ok());
 }
 
 #[test]
@@ -403,7 +428,7 @@ fn a_tenants_own_limits_take_the_place_of_the_general_ones() {
     budgets.limit_tenants([("acme".into(), own)]);
     let reserve = |tenant: &str| {
         let call = call_of("ann", tenant, BudgetScopes::default());
-        budgets.reserve_cost(&call, "a model", cents(20)).now_or_never().unwrap().map(drop)
+        budgets.reserve_turn(&call, "a model", left(20, 0)).now_or_never().unwrap().map(drop)
     };
     let refused = reserve("acme").unwrap_err();
     assert_eq!(refused.code(), ErrorCode::BudgetExceeded);

@@ -38,7 +38,7 @@ pub struct LimitRule {
     #[serde(default)]
     #[schemars(with = "Option<Money>")]
     pub cost_per_day: Option<Decimal>,
-    /// Tokens of tools' answers on a day (UTC).
+    /// Tokens of tools' answers on a day (UTC). Models' turns of agents count too, where the rule names no tools.
     #[serde(default)]
     pub tokens_per_day: Option<u64>,
 }

@@ -105,8 +105,9 @@ fn the_prices_of_a_profile_take_precedence_over_the_list() {
     ] {
         assert_eq!(priced(&own(model, prompt, completion)).as_deref(), expected, "{model} {prompt:?} {completion:?}");
     }
-    assert!(Prices::of(&own("local", Some(0), Some(0))).unwrap().is_free());
-    assert!(Prices::of(&AgentProfile::replay("script.yaml")).unwrap().is_free());
+    for free in [own("local", Some(0), Some(0)), AgentProfile::replay("script.yaml")] {
+        assert_eq!(Prices::of(&free).unwrap(), Prices::free());
+    }
     let refusal = Prices::of(&own("local", Some(1), None)).unwrap_err().refusal("budget.max_cost_per_caller_per_day");
     assert!(refusal.contains("`price_per_million_completion_tokens`") && !refusal.contains("prompt"), "{refusal}");
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::budget::Budgets;
-use crate::budget::tests::{MONDAY, TUESDAY, call, call_of, cents, max_usage};
+use crate::budget::tests::{MONDAY, TUESDAY, call, call_of, cents, left, max_usage};
 use sekisho_config::{BudgetConfig, RuleSubject};
 use sekisho_core::call::{BudgetScopes, CallContext};
 use sekisho_store::test_support::test_store;
@@ -90,15 +90,32 @@ async fn turns_of_models_count_by_rules_that_name_no_tools() {
             rule.cost_per_day = Some(cents(5));
         }),
     ]);
-    let turn = budgets.reserve_cost(&ann(), "a turn", cents(15)).await.unwrap();
-    turn.charge_cost(cents(15));
-    let refused = budgets.reserve_cost(&ann(), "a turn", cents(15)).await.unwrap_err();
+    let turn = budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap();
+    turn.charge_turn(left(15, 0));
+    let refused = budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap_err();
     assert_eq!(refused.limit_rule(), Some("all"));
     spend(&budgets, &ann(), 5, 0).await.unwrap();
     // A turn that cost more than was expected is paid.
     let budgets = by_rules(&[rule("all", |rule| rule.cost_per_day = Some(cents(20)))]);
-    budgets.reserve_cost(&ann(), "a turn", cents(15)).await.unwrap().charge_cost(cents(30));
+    budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap().charge_turn(left(30, 0));
     assert_eq!(budgets.rules_of_today()[0].used.cost_usd, cents(30));
+}
+
+#[tokio::test]
+async fn tokens_of_models_count_by_rules_that_name_no_tools() {
+    let budgets = by_rules(&[
+        rule("all", |rule| rule.tokens_per_day = Some(1_000)),
+        rule("tools", |rule| {
+            rule.matching.tools = vec!["*".into()];
+            rule.tokens_per_day = Some(1);
+        }),
+    ]);
+    let turn = budgets.reserve_turn(&ann(), "a turn", left(0, 600)).await.unwrap();
+    let refused = budgets.reserve_turn(&ann(), "a turn", left(0, 401)).await.unwrap_err();
+    assert_eq!((refused.code(), refused.limit_rule()), (ErrorCode::TokenLimitExceeded, Some("all")));
+    turn.charge_turn(left(0, 500));
+    assert_eq!(budgets.rules_of_today()[0].used.tokens, 500);
+    assert!(budgets.reserve_turn(&ann(), "a turn", left(0, 500)).await.is_ok());
 }
 
 #[tokio::test]
