@@ -15,7 +15,9 @@ use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
 use sekisho_config::AgentProfile;
-use sekisho_core::call::{BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ReservedTurn, Via};
+use sekisho_core::call::{
+    BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ModelTurns, ReservedTurn, UsedModel, Via,
+};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::failpoint;
 use sekisho_observe::telemetry;
@@ -52,8 +54,7 @@ pub(super) struct MeteredModel<'a> {
 /// client that disconnects early would never pay.
 struct TurnCharge<'a> {
     meter: &'a Meter,
-    /// The provider's id.
-    model: String,
+    model: UsedModel,
     prices: Prices,
     hold: Option<Hold>,
     /// Estimated.
@@ -120,7 +121,8 @@ impl Meter {
                 }
                 None => None,
             };
-        let model = profile.model().to_owned();
+        let (agent, provider) = (Arc::clone(&self.agent), profile.provider().as_str().into());
+        let model = UsedModel { agent, provider, model: profile.model().into() };
         let max_tokens = completion_tokens;
         Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })
     }
@@ -175,12 +177,8 @@ impl TurnCharge<'_> {
     /// The store does not take it.
     async fn store_reservation(&mut self) -> Result<(), ModelError> {
         let Some(hold) = &mut self.hold else { return Ok(()) };
-        let turn = ReservedTurn {
-            agent: Arc::clone(&self.meter.agent),
-            model: self.model.clone(),
-            prompt_tokens: self.prompt_tokens,
-            completion_tokens: self.max_tokens,
-        };
+        let (model, prompt_tokens) = (self.model.clone(), self.prompt_tokens);
+        let turn = ReservedTurn { model, prompt_tokens, completion_tokens: self.max_tokens };
         // Dropped before it is sent, it costs nothing.
         self.settled = true;
         let stored = hold.store(Some(turn)).await;
@@ -205,20 +203,30 @@ impl TurnCharge<'_> {
 
     fn settle(&mut self, used: ModelUsage) {
         self.settled = true;
-        let charged = amount(&self.prices, used);
-        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = used;
+        let cost_usd = amount(&self.prices, used).cost_usd;
+        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens } = used;
         let added = RunUsage {
             prompt_tokens,
             completion_tokens,
             cached_tokens,
             cache_write_tokens,
-            cost_usd: charged.cost_usd,
+            cost_usd,
             ..RunUsage::default()
         };
+        let turns = ModelTurns {
+            turns: 1,
+            prompt_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            completion_tokens,
+            reasoning_tokens,
+            cost_usd,
+        };
         let hold = self.hold.take();
-        self.meter.by_agent.add_charged(&self.meter.agent, &self.model, &added, || {
-            if let Some(hold) = hold {
-                hold.charge_turn(charged);
+        let (meter, model) = (self.meter, &self.model);
+        meter.by_agent.add_charged(&meter.agent, &model.model, &added, || {
+            if let Some((hold, account)) = hold.zip(meter.account.as_ref()) {
+                hold.charge_turn(&account.budgets, &account.caller, model, turns);
             }
         });
         self.meter.count(|sum| sum.add(&added));

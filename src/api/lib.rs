@@ -50,7 +50,7 @@ pub use self::admin::overview::BudgetBody;
 pub use self::admin::servers::ServerBody;
 pub use self::admin::sign_in::begin as begin_sign_in;
 pub use self::admin::sign_in::user_addresses;
-pub use self::admin::usage::UsageOfDay;
+pub use self::admin::usage::{ModelUsageOfDay, UsageOfDay};
 pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
 pub use self::body::{DigestedBody, FromAdministrator, JsonBody};

@@ -17,7 +17,7 @@ use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
-use sekisho_api::UsageOfDay;
+use sekisho_api::{ModelUsageOfDay, UsageOfDay};
 use sekisho_core::error::CallError;
 
 /// The choices of days.
@@ -40,6 +40,7 @@ enum By {
     #[default]
     Caller,
     Tenant,
+    Model,
 }
 
 /// The sum of all days.
@@ -48,6 +49,17 @@ struct Sum {
     cost: Decimal,
     tokens: u64,
     days: u64,
+}
+
+/// What one model used in all days.
+#[derive(Debug, Default, PartialEq)]
+struct ModelSum {
+    cost: Decimal,
+    turns: u64,
+    input: u64,
+    cached: u64,
+    output: u64,
+    reasoning: u64,
 }
 
 /// `GET /console/costs`.
@@ -63,13 +75,17 @@ pub(super) async fn page(
 async fn read(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Vec<UsageOfDay>, CallError> {
     let days = wanted.days().to_string();
     let mut usage = list::fetch_all::<UsageOfDay>(console, visit, Act::SeeCosts, &[("days", &*days)]).await?;
-    usage.retain(|usage| usage.caller.is_some() == (wanted.by == By::Caller));
+    usage.retain(|usage| usage.caller.is_some() == (wanted.by != By::Tenant));
     Ok(usage)
 }
 
 impl Wanted {
     fn address(&self, page: usize) -> String {
-        let by = if self.by == By::Tenant { "tenant" } else { "caller" };
+        let by = match self.by {
+            By::Caller => "caller",
+            By::Tenant => "tenant",
+            By::Model => "model",
+        };
         with_query("/console/costs", [("days", &*self.days().to_string()), ("by", by), ("page", &*page.to_string())])
     }
 
@@ -92,6 +108,24 @@ fn sums(usage: &[UsageOfDay]) -> Vec<((&str, Option<&str>), Sum)> {
     sums
 }
 
+/// The sums by provider and model, the largest first.
+fn model_sums(usage: &[UsageOfDay]) -> Vec<((&str, &str), ModelSum)> {
+    let mut sums = BTreeMap::<_, ModelSum>::new();
+    for used in usage.iter().flat_map(|usage| &usage.models) {
+        let ModelUsageOfDay { provider, model, turns, input_tokens, cached_tokens, output_tokens, .. } = used;
+        let sum = sums.entry((provider.as_str(), model.as_str())).or_default();
+        sum.cost += used.cost_usd;
+        sum.turns += turns;
+        sum.input += input_tokens;
+        sum.cached += cached_tokens;
+        sum.output += output_tokens;
+        sum.reasoning += used.reasoning_tokens;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.cost, sum.input)));
+    sums
+}
+
 fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
     let texts = visit.texts();
     let sums = sums(usage);
@@ -104,7 +138,8 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
         ("days", wanted.days().into()),
     ];
     let head = Head { state: Some(html! { (texts.with("costs-state", variables)) }), ..Head::new(&title) };
-    let shown = Page::of(&sums, wanted.page);
+    let (shown, models) = (Page::of(&sums, wanted.page), model_sums(usage));
+    let shown_models = Page::of(&models, wanted.page);
     frame::page(
         visit,
         Some(Section::Costs),
@@ -112,6 +147,11 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
         &html! {
             (filters(&texts, wanted))
             @if sums.is_empty() { div.empty { p { (texts.get("costs-none")) } p { code { "GET /admin/usage" } } } }
+            @else if wanted.by == By::Model {
+                (table_of_models(&texts, shown_models.entries))
+                (shown_models.links(&texts, |page| wanted.address(page)))
+                (export::links(&texts, &wanted.address(shown_models.at)))
+            }
             @else {
                 (table(&texts, wanted.by, shown.entries, total))
                 (shown.links(&texts, |page| wanted.address(page)))
@@ -135,6 +175,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
                 select #by name="by" {
                     option value="caller" { (texts.get("costs-by-caller")) }
                     option value="tenant" selected[wanted.by == By::Tenant] { (texts.get("call-tenant")) }
+                    option value="model" selected[wanted.by == By::Model] { (texts.get("costs-model")) }
                 }
             }
             button { (texts.get("filter-apply")) }
@@ -169,6 +210,32 @@ fn table(texts: &Texts, by: By, sums: &[((&str, Option<&str>), Sum)], total: Dec
     }
 }
 
+fn table_of_models(texts: &Texts, sums: &[((&str, &str), ModelSum)]) -> Markup {
+    let counts = ["costs-turns", "costs-input", "costs-cached", "costs-output", "costs-reasoning"];
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-costs")) {
+            table.list {
+                thead { tr {
+                    th scope="col" { (texts.get("costs-model")) }
+                    th scope="col" { (texts.get("costs-provider")) }
+                    th.number scope="col" { (texts.get("call-cost")) }
+                    @for count in counts { th.number scope="col" { (texts.get(count)) } }
+                } }
+                tbody { @for ((provider, model), sum) in sums {
+                    tr {
+                        th scope="row" { (format::name(model)) }
+                        td { (format::name(provider)) }
+                        td.number { (format::money(sum.cost)) }
+                        @for count in [sum.turns, sum.input, sum.cached, sum.output, sum.reasoning] {
+                            td.number { (format::count(count)) }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
 fn share(cost: Decimal, total: Decimal) -> String {
     match cost.checked_div(total) {
         Some(share) => format!("{:.1} %", (share * Decimal::ONE_HUNDRED).round_dp(1)),
@@ -188,6 +255,7 @@ mod tests {
             caller: Some(caller.into()),
             cost_usd: cost.parse().unwrap(),
             tokens,
+            models: Vec::new(),
         };
         let all = [
             usage("2026-11-25", "ann", "0.1", 1),
@@ -199,5 +267,34 @@ mod tests {
         assert_eq!(sums[0], (("acme", Some("ann")), ann));
         assert_eq!(share(sums[1].1.cost, "0.55".parse().unwrap()), "45.5 %");
         assert_eq!(share(Decimal::ZERO, Decimal::ZERO), "–");
+    }
+
+    #[test]
+    fn the_days_and_callers_of_a_model_are_summed() {
+        let used = |model: &str, cost: &str| ModelUsageOfDay {
+            agent: "main".into(),
+            provider: "openai".into(),
+            model: model.into(),
+            turns: 1,
+            input_tokens: 10,
+            cached_tokens: 8,
+            cache_write_tokens: 0,
+            output_tokens: 3,
+            reasoning_tokens: 2,
+            cost_usd: cost.parse().unwrap(),
+        };
+        let usage = |caller: &str, models| UsageOfDay {
+            day: "2026-11-25".into(),
+            tenant: "acme".into(),
+            caller: Some(caller.into()),
+            cost_usd: Decimal::ONE,
+            tokens: 13,
+            models,
+        };
+        let all = [usage("ann", vec![used("a", "0.1"), used("b", "0.25")]), usage("bob", vec![used("a", "0.2")])];
+        let cost = "0.3".parse().unwrap();
+        let of_a = ModelSum { cost, turns: 2, input: 20, cached: 16, output: 6, reasoning: 4 };
+        let sums = model_sums(&all);
+        assert_eq!((&sums[0], sums.len(), sums[1].0), (&(("openai", "a"), of_a), 2, ("openai", "b")));
     }
 }

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
+pub use self::charge::{ChargeSink, ChargedCall, ModelTurns, Reservation, ReservedTurn, UsedModel};
 pub use self::context::CallContext;
 pub use self::groups::{CallBody, CallCharging, CallClient, CallNesting, CallOrigin, CallProgress, CallResumption};
 pub use self::interpreter_session::{InterpreterNote, InterpreterSession, NotStored, SessionEnd};

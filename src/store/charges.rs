@@ -9,8 +9,11 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_runs::add_usage;
 use super::usage::{DailyScope, amounts};
-use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried, stays_prepared};
-use sekisho_core::call::{Reservation, ReservedTurn};
+use super::{
+    DailyModelUsage, DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried,
+    stays_prepared,
+};
+use sekisho_core::call::{ModelTurns, Reservation, ReservedTurn, UsedModel};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
 
@@ -22,6 +25,8 @@ pub struct StoredCharge {
     pub is_reserved: bool,
     /// Nothing, to release a reservation.
     pub usage: Vec<DailyUsage>,
+    /// The turns of models among it.
+    pub models: Vec<DailyModelUsage>,
 }
 
 /// The maximum cost of a call whose process ended.
@@ -36,10 +41,11 @@ pub struct ReservedCharge {
     pub turn: Option<ReservedTurn>,
 }
 
-const RESERVED: &str = "id, caller_key, tenant, day, cost_usd, agent, model, prompt_tokens, completion_tokens";
+const RESERVED: &str = "id, caller_key, tenant, day, cost_usd, agent, model, provider, prompt_tokens,
+    completion_tokens";
 
 /// In the order of the columns.
-type ReservedRow = (String, String, String, String, String, Option<String>, Option<String>, i64, i64);
+type ReservedRow = (String, String, String, String, String, Option<String>, Option<String>, Option<String>, i64, i64);
 
 /// The sums by scope, day and key, in the order in which every transaction locks the rows.
 pub fn sums_of<'a>(usage: impl IntoIterator<Item = &'a DailyUsage>) -> Vec<DailyUsage> {
@@ -62,8 +68,7 @@ pub fn sums_of<'a>(usage: impl IntoIterator<Item = &'a DailyUsage>) -> Vec<Daily
 impl ReservedCharge {
     /// The charges of the caller and of the tenant.
     pub fn usage(&self) -> [DailyUsage; 2] {
-        let of_turn = |turn: &ReservedTurn| turn.prompt_tokens.saturating_add(turn.completion_tokens);
-        let tokens = self.turn.as_ref().map_or(0, of_turn);
+        let tokens = self.turns().map_or(0, |turns| turns.tokens());
         let of = |scope, key: &Arc<str>| DailyUsage {
             day: self.day,
             scope,
@@ -76,19 +81,27 @@ impl ReservedCharge {
 
     /// The assumed usage of the model.
     pub fn row(&self) -> Option<ModelUsageRow> {
-        let turn = self.turn.as_ref()?;
-        let used = RunUsage {
-            prompt_tokens: turn.prompt_tokens,
-            completion_tokens: turn.completion_tokens,
-            cost_usd: self.cost_usd,
-            ..RunUsage::default()
-        };
-        Some(ModelUsageRow { agent: turn.agent.to_string(), model: turn.model.clone(), used })
+        let UsedModel { agent, model, .. } = &self.turn.as_ref()?.model;
+        let ModelTurns { prompt_tokens, completion_tokens, cost_usd, .. } = self.turns()?;
+        let used = RunUsage { prompt_tokens, completion_tokens, cost_usd, ..RunUsage::default() };
+        Some(ModelUsageRow { agent: agent.to_string(), model: model.to_string(), used })
+    }
+
+    /// The same for its caller's day.
+    fn model_usage(&self) -> Option<DailyModelUsage> {
+        let (day, caller_key) = (self.day, Arc::clone(&self.caller_key));
+        Some(DailyModelUsage { day, caller_key, model: self.turn.as_ref()?.model.clone(), used: self.turns()? })
+    }
+
+    fn turns(&self) -> Option<ModelTurns> {
+        let &ReservedTurn { prompt_tokens, completion_tokens, .. } = self.turn.as_ref()?;
+        let cost_usd = self.cost_usd;
+        Some(ModelTurns { turns: 1, prompt_tokens, completion_tokens, cost_usd, ..ModelTurns::default() })
     }
 }
 
 /// Charges that are made once: the tables `stored_charges` and `reserved_charges`. The amounts are added to
-/// `daily_usage`, and to `usage_logs` for a run whose process ended.
+/// `daily_usage` and `model_usage`, and to `usage_logs` for a run whose process ended.
 #[derive(Debug, Clone)]
 pub struct ChargeStore(pub(super) Store);
 
@@ -102,9 +115,9 @@ impl ChargeStore {
         let Reservation { id, caller, day, cost_usd, turn } = reservation;
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         sqlx::query(
-            "INSERT INTO reserved_charges (id, owner, caller_key, tenant, day, cost_usd, agent, model, prompt_tokens,
-                completion_tokens, reserved)
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
+            "INSERT INTO reserved_charges (id, owner, caller_key, tenant, day, cost_usd, agent, model, provider,
+                prompt_tokens, completion_tokens, reserved)
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
              WHERE NOT EXISTS (SELECT 1 FROM stored_charges WHERE id = $1) ON CONFLICT (id) DO NOTHING",
         )
         .bind(&**id)
@@ -113,8 +126,9 @@ impl ChargeStore {
         .bind(&*caller.tenant)
         .bind(day.to_string())
         .bind(cost_usd.to_string())
-        .bind(turn.as_ref().map(|turn| &*turn.agent))
-        .bind(turn.as_ref().map(|turn| &*turn.model))
+        .bind(turn.as_ref().map(|turn| &*turn.model.agent))
+        .bind(turn.as_ref().map(|turn| &*turn.model.model))
+        .bind(turn.as_ref().map(|turn| &*turn.model.provider))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.prompt_tokens)))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.completion_tokens)))
         .bind(self.0.now().as_microsecond())
@@ -154,13 +168,14 @@ impl ChargeStore {
         connection: &mut AnyConnection,
         charges: &[StoredCharge],
     ) -> Result<Vec<DailyUsage>, StoreError> {
-        let mut due = Vec::new();
+        let (mut due, mut models) = (Vec::new(), Vec::new());
         for charge in charges {
             let is_new = claim(connection, charge, self.0.now()).await.map_err(|error| self.0.failed(error))?;
             let nothing = |usage: &DailyUsage| DailyUsage { cost_usd: Decimal::ZERO, tokens: 0, ..usage.clone() };
             due.extend(charge.usage.iter().map(|usage| if is_new { usage.clone() } else { nothing(usage) }));
+            models.extend(charge.models.iter().filter(|_| is_new).cloned());
         }
-        self.0.usage().add_within(connection, &sums_of(&due)).await
+        self.add_sums(connection, &due, &models).await
     }
 
     /// Charges all that is reserved for a run whose process ended, with a row of the models' usage, within the transaction of
@@ -236,11 +251,24 @@ impl ChargeStore {
         reserved: &[ReservedCharge],
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let usage: Vec<_> = reserved.iter().flat_map(ReservedCharge::usage).collect();
-        self.0.usage().add_within(connection, &sums_of(&usage)).await
+        let models: Vec<_> = reserved.iter().filter_map(ReservedCharge::model_usage).collect();
+        self.add_sums(connection, &usage, &models).await
+    }
+
+    /// Adds to the tables of days, always in this order, and returns the new totals.
+    async fn add_sums(
+        &self,
+        connection: &mut AnyConnection,
+        usage: &[DailyUsage],
+        models: &[DailyModelUsage],
+    ) -> Result<Vec<DailyUsage>, StoreError> {
+        let totals = self.0.usage().add_within(connection, &sums_of(usage)).await?;
+        self.0.model_usage().add_within(connection, models).await?;
+        Ok(totals)
     }
 
     fn reserved_charge(&self, row: ReservedRow) -> Result<ReservedCharge, StoreError> {
-        let (id, caller_key, tenant, day, cost_usd, agent, model, prompt_tokens, completion_tokens) = row;
+        let (id, caller_key, tenant, day, cost_usd, agent, model, provider, prompt_tokens, completion_tokens) = row;
         let day = day.parse().map_err(|_| self.0.damaged(format!("no day: {day:?}")))?;
         let (cost_usd, prompt_tokens) = amounts(&self.0, &cost_usd, prompt_tokens)?;
         let (_, completion_tokens) = amounts(&self.0, "0", completion_tokens)?;
@@ -251,11 +279,11 @@ impl ChargeStore {
             tenant: tenant.into(),
             day,
             cost_usd,
-            turn: turn.map(|(agent, model)| ReservedTurn {
-                agent: agent.into(),
-                model,
-                prompt_tokens,
-                completion_tokens,
+            turn: turn.map(|(agent, model)| {
+                // An earlier version did not store the provider.
+                let provider = provider.unwrap_or_else(|| "unknown".to_owned()).into();
+                let model = UsedModel { agent: agent.into(), provider, model: model.into() };
+                ReservedTurn { model, prompt_tokens, completion_tokens }
             }),
         })
     }

@@ -21,6 +21,7 @@ mod interpreter_sessions;
 mod location;
 mod managed_keys;
 mod migrations;
+mod model_usage;
 mod paused_runs;
 mod permits;
 mod plan_charges;
@@ -102,6 +103,7 @@ pub use self::interpreter_sessions::{
 };
 pub use self::location::StoreLocation;
 pub use self::managed_keys::{KeyStore, MAX_KEYS, NewManagedKey, StoredKey};
+pub use self::model_usage::{DailyModelUsage, ModelUsageStore};
 pub use self::paused_runs::{PausedRun, PausedRunStore};
 pub use self::permits::{AskedPermits, PermitStore, StoredPermit};
 pub use self::plans::{PlanLease, PlanStore, PlanWish, StoredPlan};

@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = &[
     ("work", include_str!("migrations/0032_work.sql")),
     ("flow of values", include_str!("migrations/0033_flow_destinations.sql")),
     ("session prefixes", include_str!("migrations/0036_session_prefixes.sql")),
+    ("usage of models", include_str!("migrations/0037_model_usage.sql")),
 ];
 
 /// The version that this program knows.

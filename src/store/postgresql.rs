@@ -17,7 +17,8 @@ const CONNECTIONS: u32 = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tables of commands that only look: registrations, replicas, and spending.
-const COPIED: [&str; 5] = ["daily_usage", "openapi_collections", "mcp_servers", "replicas", "tenant_resources"];
+const COPIED: [&str; 6] =
+    ["daily_usage", "model_usage", "openapi_collections", "mcp_servers", "replicas", "tenant_resources"];
 
 pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
     AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT).connect(url).await

@@ -36,10 +36,7 @@ impl RuleUsageStore {
             day,
             rule: rule.into(),
             subject: subject.into(),
-            amount: Amount {
-                cost_usd: Decimal::from_i128_with_scale(cost.into(), PRICE_DECIMALS).normalize(),
-                tokens: tokens.try_into().unwrap_or(0),
-            },
+            amount: Amount { cost_usd: cost_of(cost), tokens: tokens.try_into().unwrap_or(0) },
         });
         Ok(usage.collect())
     }
@@ -70,16 +67,20 @@ impl RuleUsageStore {
         );
         let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(usage.len()));
         for RuleUsage { day, rule, subject, amount } in usage {
-            statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(cost_of(*amount));
+            statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(units_of(amount.cost_usd));
             statement = statement.bind(i64::try_from(amount.tokens).unwrap_or(i64::MAX));
         }
         statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 }
 
+/// USD of units of the smallest price.
+pub(super) fn cost_of(units: i64) -> Decimal {
+    Decimal::from_i128_with_scale(units.into(), PRICE_DECIMALS).normalize()
+}
+
 /// In units of the smallest price.
-fn cost_of(amount: Amount) -> i64 {
-    let mut cost = amount.cost_usd;
+pub(super) fn units_of(mut cost: Decimal) -> i64 {
     cost.rescale(PRICE_DECIMALS);
     cost.mantissa().to_i64().unwrap_or(i64::MAX)
 }

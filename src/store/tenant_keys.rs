@@ -33,6 +33,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("managed_keys", Rows::Tenant("tenant")),
     ("mcp_servers", Rows::AllTenants("registered by administrators of the gateway, for all its tenants")),
     ("message_logs", Rows::Of { table: "conversation_runs", by: "run" }),
+    ("model_usage", Rows::Tenant("caller_key")),
     ("openapi_collections", Rows::AllTenants("registered by administrators of the gateway, for all its tenants")),
     ("paused_runs", Rows::Tenant("caller_key")),
     ("plan_vectors", Rows::Of { table: "plans", by: "plan" }),

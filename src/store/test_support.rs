@@ -61,7 +61,8 @@ fn list_this_test() {
 impl UsageStore {
     /// Adds to the stored usage.
     pub async fn add(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
+        let (id, usage) = (Uuid::new_v4().to_string().into(), usage.to_vec());
+        let charge = StoredCharge { id, is_reserved: false, usage, models: Vec::new() };
         self.0.charges().add(&[charge], &[]).await
     }
 }

@@ -2,9 +2,10 @@
 
 use super::{
     ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
-    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, PausedRunStore,
-    PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore, ResourceStore,
-    ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
+    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, ModelUsageStore,
+    PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore,
+    ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore,
+    WorkspaceStore,
 };
 
 impl Store {
@@ -111,6 +112,10 @@ impl Store {
     /// The spending by the subjects of rules.
     pub fn rule_usage(&self) -> RuleUsageStore {
         RuleUsageStore(self.clone())
+    }
+
+    pub fn model_usage(&self) -> ModelUsageStore {
+        ModelUsageStore(self.clone())
     }
 
     /// Summaries of threads.

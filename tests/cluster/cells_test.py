@@ -70,6 +70,7 @@ def rows_of(tenant):
     ])
     return f"""
 INSERT INTO daily_usage VALUES ('2026-11-25', 'caller', '{caller}', '0.1', 1), ('2026-11-25', 'tenant', '{tenant}', '0.1', 1);
+INSERT INTO model_usage VALUES ('2026-11-25', '{caller}', 'a', 'replay', 'm', 1, 1, 1, 1, 1, 1, 1);
 INSERT INTO tenant_resources VALUES ('{tenant}', 'skill', 'pdf', '{{}}');
 INSERT INTO thread_summaries VALUES ('{caller}', 'thread', 'text', 1);
 INSERT INTO agent_runs VALUES ('2026-11-25T00:00:00Z', '{caller}', 'a', 'm', 'stop', 1, 1, 1, 1, '0.1', 1);

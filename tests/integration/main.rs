@@ -84,6 +84,7 @@ mod mistakes;
 mod model_apis;
 mod model_requests;
 mod model_server;
+mod model_usage;
 mod oauth;
 mod object_storage;
 mod observability;

@@ -13,8 +13,8 @@ use crate::meter::tokens_of;
 use crate::models::ModelError;
 use crate::models::embeddings::{Embedded, embed, similarity};
 use sekisho_calls::budget::{Amount, rounded};
-use sekisho_config::EmbeddingsConfig;
-use sekisho_core::call::ReservedTurn;
+use sekisho_config::{EmbeddingsConfig, Provider};
+use sekisho_core::call::{ModelTurns, ReservedTurn, UsedModel};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::StoreError;
 
@@ -69,12 +69,16 @@ async fn paid(work: &Work, config: &EmbeddingsConfig, texts: &[&str]) -> Result<
     let estimate = texts.iter().map(|text| tokens_of(text.len())).sum();
     let reserved = budgets.reserve_turn(&work.paid_call(), &config.model, amount(estimate)).await;
     let mut hold = reserved.map_err(|error| not_sent(&error))?;
-    let (agent, model) = (Arc::clone(&work.agent), config.model.clone());
-    let turn = ReservedTurn { agent, model, prompt_tokens: estimate, completion_tokens: 0 };
+    let (agent, model) = (Arc::clone(&work.agent), config.model.as_str().into());
+    let model = UsedModel { agent, provider: Provider::Openai.as_str().into(), model };
+    let turn = ReservedTurn { model: model.clone(), prompt_tokens: estimate, completion_tokens: 0 };
     hold.store(Some(turn)).await.map_err(|error| not_sent(&error))?;
     let embedded = embed(gateway.outbound(), config, texts).await?;
     let used = RunUsage { prompt_tokens: embedded.tokens, cost_usd: cost(embedded.tokens), ..RunUsage::default() };
-    work.usage().add_charged(&work.agent, &config.model, &used, || hold.charge_turn(amount(embedded.tokens)));
+    let (prompt_tokens, cost_usd) = (used.prompt_tokens, used.cost_usd);
+    let turns = ModelTurns { turns: 1, prompt_tokens, cost_usd, ..ModelTurns::default() };
+    let charge = || hold.charge_turn(budgets, work.caller(), &model, turns);
+    work.usage().add_charged(&work.agent, &config.model, &used, charge);
     Ok(embedded)
 }
 

@@ -1,10 +1,12 @@
 //! `/admin/usage`: the spending of callers and tenants on each day.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan, tz};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -17,10 +19,10 @@ use crate::parameters::Parameters;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_core::call::Caller;
+use sekisho_core::call::{Caller, ModelTurns, UsedModel};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, Reach};
-use sekisho_store::{DailyScope, DailyUsage};
+use sekisho_store::{DailyModelUsage, DailyScope, DailyUsage};
 
 /// Days that are kept.
 const MAX_DAYS: u32 = 90;
@@ -57,7 +59,36 @@ pub struct UsageOfDay {
     /// USD.
     #[schema(value_type = String)]
     pub cost_usd: Decimal,
+    /// Of the text of tools, and of models.
     pub tokens: u64,
+    /// The part of models, by agent, provider and model.
+    #[serde(default)]
+    pub models: Vec<ModelUsageOfDay>,
+}
+
+/// What an agent used of a model on one day.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ModelUsageOfDay {
+    /// The name of the agent, which is that of its profile, or the type of a sub-agent; empty for `POST /tools/select`.
+    pub agent: String,
+    /// As in profiles.
+    pub provider: String,
+    /// The provider's id.
+    pub model: String,
+    pub turns: u64,
+    /// With those of the next two.
+    pub input_tokens: u64,
+    /// Read from the provider's cache.
+    pub cached_tokens: u64,
+    /// Written to the provider's cache.
+    pub cache_write_tokens: u64,
+    /// With those of the reasoning.
+    pub output_tokens: u64,
+    /// Where the provider counts them.
+    pub reasoning_tokens: u64,
+    /// USD.
+    #[schema(value_type = String)]
+    pub cost_usd: Decimal,
 }
 
 impl Listed for UsageOfDay {
@@ -90,11 +121,13 @@ pub(crate) async fn list(
     let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
     let first = today.saturating_sub(i64::from(days - 1).days());
     let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
+    let models = gateway.store().model_usage().between(first, today).await.map_err(CallError::from)?;
+    let models = ModelsOfDays::of(&models);
     let reach = gateway.configuration().reach(&meta.caller);
     let all = found.into_iter().filter(|usage| is_visible(usage, reach, &meta.caller)).collect();
     let (page, usage) = Page::from_all_with_old_name(all, &query, place)?;
-    let usage = usage.iter().map(UsageOfDay::of).collect();
-    Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage)), usage }))
+    let usage = usage.iter().map(|usage| UsageOfDay::of(usage, &models)).collect();
+    Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage, &models)), usage }))
 }
 
 /// The place of usage in its list: the latest day first, callers before tenants.
@@ -115,8 +148,48 @@ fn is_visible(usage: &DailyUsage, reach: Reach, caller: &Caller) -> bool {
     }
 }
 
+/// The use of models by each caller and tenant on each day.
+#[derive(Debug, Default)]
+struct ModelsOfDays<'a>(HashMap<(Date, DailyScope, &'a str), BTreeMap<&'a UsedModel, ModelTurns>>);
+
+impl<'a> ModelsOfDays<'a> {
+    fn of(usage: &'a [DailyModelUsage]) -> Self {
+        let mut all = Self::default();
+        for DailyModelUsage { day, caller_key, model, used } in usage {
+            let tenant = Caller::parts_of_key(caller_key).0;
+            for (scope, key) in [(DailyScope::Caller, &**caller_key), (DailyScope::Tenant, tenant)] {
+                let sum = all.0.entry((*day, scope, key)).or_default().entry(model).or_default();
+                *sum = sum.plus(*used);
+            }
+        }
+        all
+    }
+
+    fn with(&self, usage: &DailyUsage) -> Vec<ModelUsageOfDay> {
+        let models = self.0.get(&(usage.day, usage.scope, &*usage.key));
+        models.into_iter().flatten().map(|(model, used)| ModelUsageOfDay::of(model, used)).collect()
+    }
+}
+
+impl ModelUsageOfDay {
+    fn of(model: &UsedModel, used: &ModelTurns) -> Self {
+        Self {
+            agent: model.agent.to_string(),
+            provider: model.provider.to_string(),
+            model: model.model.to_string(),
+            turns: used.turns,
+            input_tokens: used.prompt_tokens,
+            cached_tokens: used.cached_tokens,
+            cache_write_tokens: used.cache_write_tokens,
+            output_tokens: used.completion_tokens,
+            reasoning_tokens: used.reasoning_tokens,
+            cost_usd: used.cost_usd.normalize(),
+        }
+    }
+}
+
 impl UsageOfDay {
-    fn of(usage: &DailyUsage) -> Self {
+    fn of(usage: &DailyUsage, models: &ModelsOfDays<'_>) -> Self {
         let (tenant, caller) = match usage.scope {
             DailyScope::Tenant => (usage.key.to_string(), None),
             DailyScope::Caller => {
@@ -124,6 +197,13 @@ impl UsageOfDay {
                 (tenant.to_owned(), Some(caller.to_owned()))
             }
         };
-        Self { day: usage.day.to_string(), tenant, caller, cost_usd: usage.cost_usd.normalize(), tokens: usage.tokens }
+        Self {
+            day: usage.day.to_string(),
+            tenant,
+            caller,
+            cost_usd: usage.cost_usd.normalize(),
+            tokens: usage.tokens,
+            models: models.with(usage),
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! Charges that are stored in one transaction with the work that they pay for, instead of in the background: a process
 //! that is killed leaves both or neither. The maximum cost of a call is stored before the call is sent.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use jiff::civil::Date;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::Budgets;
-use sekisho_core::call::{ChargeSink, ChargedCall, Reservation};
+use sekisho_core::call::{ChargeSink, ChargedCall, ModelTurns, Reservation, UsedModel};
 use sekisho_core::error::CallError;
 use sekisho_core::failpoint;
-use sekisho_store::{DailyScope, DailyUsage, Store, StoredCharge, sums_of};
+use sekisho_store::{DailyModelUsage, DailyScope, DailyUsage, Store, StoredCharge, sums_of};
 
 /// Charges that are stored by the task that takes them. Charges that no task takes are written in the background.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(super) struct UnstoredCharges {
     pending: Mutex<Vec<StoredCharge>>,
     /// Ids that the store need not remember.
     known: Mutex<Vec<Arc<str>>>,
+    /// Turns of models that are to be written in the background, by day, caller's key and model.
+    turns: Mutex<HashMap<(Date, Arc<str>, UsedModel), ModelTurns>>,
 }
 
 impl DeferredCharges {
@@ -91,19 +95,27 @@ impl ChargeSink for DeferredCharges {
     }
 
     fn charged(&self, charged: ChargedCall<'_>) {
-        let ChargedCall { id, caller, day, cost_usd, tokens } = charged;
+        let ChargedCall { id, caller, day, cost_usd, tokens, turn } = charged;
         let of = |scope, key: &Arc<str>| DailyUsage { day, scope, key: Arc::clone(key), cost_usd, tokens };
         let usage = match (cost_usd.is_zero(), tokens) {
             (true, 0) => Vec::new(),
             _ => vec![of(DailyScope::Caller, &caller.key), of(DailyScope::Tenant, &caller.tenant)],
         };
+        let of_turn = |(model, used): (&UsedModel, ModelTurns)| {
+            let (caller_key, model) = (Arc::clone(&caller.key), model.clone());
+            DailyModelUsage { day, caller_key, model, used }
+        };
+        let models = turn.map(of_turn);
         let is_reserved = id.is_some();
         let id = id.map_or_else(new_id, Arc::clone);
         let mut charges = self.charges.lock();
         match charges.iter_mut().find(|known| known.id == id) {
             // A call that was made again, since its tool was not ready.
-            Some(known) => known.usage.extend(usage),
-            None => charges.push(StoredCharge { id, is_reserved, usage }),
+            Some(known) => {
+                known.usage.extend(usage);
+                known.models.extend(models);
+            }
+            None => charges.push(StoredCharge { id, is_reserved, usage, models: models.into_iter().collect() }),
         }
     }
 }
@@ -169,9 +181,19 @@ impl Budgets {
 
     /// The spending that is to be written in the background, as one charge.
     pub(super) fn take_unsaved(self: &Arc<Self>) -> TakenCharges {
-        let usage = self.accounts.defer_unsaved();
-        let charge = (!usage.is_empty()).then(|| StoredCharge { id: new_id(), is_reserved: false, usage });
+        let (usage, turns) = (self.accounts.defer_unsaved(), mem::take(&mut *self.unstored.turns.lock()));
+        let row = |((day, caller_key, model), used)| DailyModelUsage { day, caller_key, model, used };
+        let models: Vec<_> = turns.into_iter().map(row).collect();
+        let is_empty = usage.is_empty() && models.is_empty();
+        let charge = (!is_empty).then(|| StoredCharge { id: new_id(), is_reserved: false, usage, models });
         TakenCharges { budgets: Arc::clone(self), charges: charge.into_iter().collect() }
+    }
+
+    /// Counts turns of a model whose charge is written in the background.
+    pub(super) fn count_turn(&self, day: Date, caller_key: &Arc<str>, model: &UsedModel, used: ModelTurns) {
+        let mut turns = self.unstored.turns.lock();
+        let sum = turns.entry((day, Arc::clone(caller_key), model.clone())).or_default();
+        *sum = sum.plus(used);
     }
 
     /// The ids that the store need not remember.
@@ -203,6 +225,7 @@ mod tests {
     use rust_decimal::Decimal;
 
     use super::*;
+    use crate::budget::Amount;
     use crate::budget::tests::{MONDAY, call, cents, max_usage};
     use sekisho_config::BudgetConfig;
     use sekisho_core::call::{BudgetScopes, CallCharging, CallContext};
@@ -252,6 +275,33 @@ mod tests {
         assert_eq!((spent(&budgets), written(&budgets, &store).await), (cents(36), cents(36)));
         let stored = store.usage().of_day(MONDAY).await.unwrap();
         assert!(stored.iter().all(|usage| (usage.cost_usd, usage.tokens) == (cents(36), 40)), "{stored:?}");
+    }
+
+    #[tokio::test]
+    async fn turns_of_models_are_stored_with_their_charges() {
+        let (store, budgets) = (test_store().await, Arc::new(Budgets::new(&BudgetConfig::default())));
+        let charges = DeferredCharges::new(&budgets, &store, "run");
+        let model = UsedModel { agent: "main".into(), provider: "openai".into(), model: "m".into() };
+        let used =
+            ModelTurns { turns: 1, prompt_tokens: 8, completion_tokens: 2, cost_usd: cents(1), ..Default::default() };
+        for sink in [None, Some(Arc::clone(&charges) as Arc<dyn ChargeSink>)] {
+            let mut call = call(BudgetScopes::default());
+            call.charging.sink = sink;
+            let most = Amount { cost_usd: cents(2), tokens: 50 };
+            let hold = budgets.reserve_turn(&call, "m", most).await.unwrap();
+            hold.charge_turn(&budgets, &call.caller, &model, used);
+        }
+        for taken in [charges.take(), budgets.take_unsaved()] {
+            let totals = store.charges().add(taken.charges(), &[]).await.unwrap();
+            taken.stored(&totals);
+        }
+        let today = budgets.today();
+        let stored = store.model_usage().between(today, today).await.unwrap();
+        let caller_key = Arc::clone(&call(BudgetScopes::default()).caller.key);
+        assert_eq!(stored, [DailyModelUsage { day: today, caller_key, model, used: used.plus(used) }]);
+        let tokens: Vec<_> = store.usage().of_day(today).await.unwrap().iter().map(|usage| usage.tokens).collect();
+        assert_eq!(tokens, [20, 20], "of the caller and of the tenant");
+        assert!(budgets.take_unsaved().charges().is_empty());
     }
 
     #[tokio::test]

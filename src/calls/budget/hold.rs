@@ -7,12 +7,14 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use tokio::sync::Notify;
 
-use super::Left;
 use super::account::{Amount, Balance};
 use super::accounts::Accounts;
 use super::rules::{RuleHold, RulesOfCall};
 use super::scope::{Limits, MaxUsage, PerScope, ScopedAmount};
-use sekisho_core::call::{CallContext, Caller, ChargeSink, ChargedCall, Reservation, ReservedTurn};
+use super::{Budgets, Left};
+use sekisho_core::call::{
+    CallContext, Caller, ChargeSink, ChargedCall, ModelTurns, Reservation, ReservedTurn, UsedModel,
+};
 use sekisho_core::error::CallError;
 
 /// Money and tokens reserved for one call in each of its scopes; refunded on drop.
@@ -30,6 +32,7 @@ pub struct Hold {
     rules: Option<Box<RuleHold>>,
     /// Says that it was charged or refunded.
     freed: Arc<Notify>,
+    day: Date,
 }
 
 /// The final cost of a call.
@@ -46,7 +49,6 @@ pub struct Charge {
 struct Deferral {
     sink: Arc<dyn ChargeSink>,
     caller: Arc<Caller>,
-    day: Date,
     /// The id of the charge, once its reservation is stored.
     reservation: Option<Arc<str>>,
 }
@@ -59,8 +61,8 @@ impl Hold {
         (call, day): (&CallContext, Date),
     ) -> Self {
         let sink = call.charging.sink.clone();
-        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
-        Self { accounts, limits, reserved, before, deferral, rules: None, freed: Arc::clone(freed) }
+        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), reservation: None });
+        Self { accounts, limits, reserved, before, deferral, rules: None, freed: Arc::clone(freed), day }
     }
 
     /// Holds the reservation by these rules too.
@@ -91,15 +93,18 @@ impl Hold {
         let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };
         // Known before: the hold may be dropped while it is stored.
         let id = Arc::clone(deferral.reservation.insert(deferral.sink.open()));
-        let (caller, day) = (Arc::clone(&deferral.caller), deferral.day);
+        let (caller, day) = (Arc::clone(&deferral.caller), self.day);
         deferral.sink.reserve(Reservation { id, caller, day, cost_usd, turn }).await
     }
 
     /// Turns the hold of a model's turn into a charge of the real usage, even where that is more than the hold: a model's
-    /// answer must be paid.
-    pub fn charge_turn(mut self, used: Amount) {
+    /// answer must be paid. `budgets` and `caller`: those by whom it was reserved.
+    pub fn charge_turn(mut self, budgets: &Budgets, caller: &Caller, model: &UsedModel, used: ModelTurns) {
+        if self.deferral.is_none() {
+            budgets.count_turn(self.day, &caller.key, model, used);
+        }
         let every = Amount { cost_usd: super::rounded(used.cost_usd), tokens: 0 };
-        self.spend(ScopedAmount { every, day_tokens: used.tokens });
+        self.spend(ScopedAmount { every, day_tokens: used.tokens() }, Some((model, used)));
     }
 
     /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than the
@@ -108,22 +113,29 @@ impl Hold {
         let reserved = self.reserved.every;
         debug_assert!(tokens <= reserved.tokens, "{tokens} tokens charged, {} reserved", reserved.tokens);
         let used = Amount { tokens: tokens.min(reserved.tokens), ..reserved };
-        let balances = self.spend(ScopedAmount { every: used, day_tokens: 0 });
+        let balances = self.spend(ScopedAmount { every: used, day_tokens: 0 }, None);
         let after = self.limits.left(&balances);
         Charge { cost_usd: used.cost_usd, tokens: used.tokens, before: self.before, after }
     }
 
-    fn spend(&mut self, spent: ScopedAmount) -> PerScope<Balance> {
+    fn spend(&mut self, spent: ScopedAmount, turn: Option<(&UsedModel, ModelTurns)>) -> PerScope<Balance> {
         if let Some(mut rules) = self.rules.take() {
             rules.settle(spent.of_day());
         }
         let deferral = self.deferral.take();
         let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
-        if let Some(Deferral { sink, caller, day, reservation }) = deferral
+        if let Some(Deferral { sink, caller, reservation }) = deferral
             && (reservation.is_some() || !spent.of_day().is_zero())
         {
             let Amount { cost_usd, tokens } = spent.of_day();
-            sink.charged(ChargedCall { id: reservation.as_ref(), caller: &caller, day, cost_usd, tokens });
+            sink.charged(ChargedCall {
+                id: reservation.as_ref(),
+                caller: &caller,
+                day: self.day,
+                cost_usd,
+                tokens,
+                turn,
+            });
         }
         self.freed.notify_waiters();
         balances
@@ -133,6 +145,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // After a charge, neither accounts nor the sink are left.
-        self.spend(ScopedAmount::ZERO);
+        self.spend(ScopedAmount::ZERO, None);
     }
 }

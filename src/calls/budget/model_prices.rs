@@ -30,6 +30,8 @@ pub struct ModelUsage {
     pub cached_tokens: u64,
     /// Tokens of the prompt that are added to the cache.
     pub cache_write_tokens: u64,
+    /// The part of the completion that is reasoning, where the provider counts it.
+    pub reasoning_tokens: u64,
 }
 
 /// The prices of a model, by the length of its prompt: the shortest first, and never empty.
@@ -99,7 +101,8 @@ impl Prices {
     }
 
     pub fn cost(&self, usage: ModelUsage) -> Decimal {
-        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = usage;
+        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens: _ } =
+            usage;
         let fits = |rates: &&Rates| rates.above == 0 || prompt_tokens > rates.above;
         let Some(rates) = self.0.iter().rev().find(fits) else { return Decimal::ZERO };
         let cached = cached_tokens.min(prompt_tokens);

@@ -7,7 +7,7 @@ use jiff::civil::date;
 use parking_lot::{Mutex, RwLock};
 
 use super::*;
-use sekisho_core::call::{BudgetScopes, CallCharging, Caller, Via};
+use sekisho_core::call::{BudgetScopes, CallCharging, Caller, ModelTurns, UsedModel, Via};
 use sekisho_core::error::ErrorCode;
 
 pub(super) const MONDAY: Date = date(2126, 3, 4);
@@ -49,6 +49,13 @@ pub(super) fn left(cost_cents: u64, tokens: u64) -> Left {
     Left { cost_usd: cents(cost_cents), tokens }
 }
 
+/// Charges a turn of a model.
+pub(super) fn charge_turn(budgets: &Budgets, turn: Hold, Amount { cost_usd, tokens }: Left) {
+    let model = UsedModel { agent: "main".into(), provider: "openai".into(), model: "m".into() };
+    let used = ModelTurns { turns: 1, prompt_tokens: tokens, cost_usd, ..ModelTurns::default() };
+    turn.charge_turn(budgets, &call(BudgetScopes::default()).caller, &model, used);
+}
+
 /// Eight sub-agents at once hold more than they spend.
 #[tokio::test]
 async fn a_turn_waits_for_money_that_others_of_its_request_hold() {
@@ -57,7 +64,7 @@ async fn a_turn_waits_for_money_that_others_of_its_request_hold() {
     let first = budgets.reserve_turn(&call, "m", left(40, 0)).await.unwrap();
     let mut second = std::pin::pin!(budgets.reserve_turn_or_wait(&call, "m", left(40, 0)));
     assert!(second.as_mut().now_or_never().is_none());
-    first.charge_turn(left(5, 0));
+    charge_turn(&budgets, first, left(5, 0));
     let second = second.await.unwrap();
     let more = budgets.reserve_turn_or_wait(&call, "m", left(46, 0)).await.unwrap_err();
     assert_eq!(more.code(), ErrorCode::BudgetExceeded, "it never fits");
@@ -80,7 +87,7 @@ async fn the_tokens_of_a_turn_count_in_the_days_alone() {
                 4001 for its request and its answer";
     assert!(refused.message().contains(what), "{refused}");
     // An answer that has more tokens than were held is counted.
-    turn.charge_turn(left(1, 9_950));
+    charge_turn(&budgets, turn, left(1, 9_950));
     assert!(budgets.held().is_zero());
     let days: Vec<_> = budgets.of_today(9).iter().map(|day| day.tokens).collect();
     assert_eq!(days, [9_950, 9_950]);

@@ -92,7 +92,9 @@ impl WriteBehind {
         self.store_charges(self.budgets.take_unsaved()).await?;
         self.budgets.rules.save(&self.store.rule_usage(), day, self.budgets.leasing().is_some()).await?;
         if *pruned != Some(day) {
-            self.store.usage().forget_before(day.saturating_sub(KEPT_DAYS.days())).await?;
+            let first = day.saturating_sub(KEPT_DAYS.days());
+            self.store.usage().forget_before(first).await?;
+            self.store.model_usage().forget_before(first).await?;
             let kept = SignedDuration::from_hours(24 * i64::from(KEPT_DAYS));
             self.store.charges().forget_before(self.store.now().earlier(kept)).await?;
             self.budgets.rules.forget_old(&self.store.rule_usage(), day).await?;

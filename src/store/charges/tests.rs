@@ -22,7 +22,7 @@ fn charge(id: &str, is_reserved: bool, cost_cents: i64) -> StoredCharge {
     let of =
         |scope, key: &str| DailyUsage { day: MONDAY, scope, key: key.into(), cost_usd: cents(cost_cents), tokens: 1 };
     let usage = vec![of(DailyScope::Caller, "acme\u{1f}ann"), of(DailyScope::Tenant, "acme")];
-    StoredCharge { id: id.into(), is_reserved, usage }
+    StoredCharge { id: id.into(), is_reserved, usage, models: Vec::new() }
 }
 
 fn reservation(id: &str, turn: Option<ReservedTurn>, cost_cents: i64) -> Reservation {
@@ -90,7 +90,8 @@ async fn an_interrupted_run_is_charged_what_it_had_reserved_with_the_usage_of_it
         .await
         .unwrap();
     let turn = |agent: &str| {
-        Some(ReservedTurn { agent: agent.into(), model: "m".into(), prompt_tokens: 7, completion_tokens: 9 })
+        let model = UsedModel { agent: agent.into(), provider: "openai".into(), model: "m".into() };
+        Some(ReservedTurn { model, prompt_tokens: 7, completion_tokens: 9 })
     };
     store.charges().reserve("r", &reservation("turn", turn("main"), 2)).await.unwrap();
     store.charges().reserve("r", &reservation("child", turn("child"), 3)).await.unwrap();
@@ -105,6 +106,12 @@ async fn an_interrupted_run_is_charged_what_it_had_reserved_with_the_usage_of_it
         let rows = store.conversation_logs().usage_of_run("r").await.unwrap();
         let rows: Vec<_> = rows.iter().map(|row| (&*row.agent, row.used.cost_usd, row.used.prompt_tokens)).collect();
         assert_eq!(rows, [("main", cents(12), 12), ("child", cents(3), 7)]);
+        let of_days = store.model_usage().between(MONDAY, MONDAY).await.unwrap();
+        let of_days: Vec<_> =
+            of_days.iter().map(|row| (&*row.model.agent, row.used.cost_usd, row.used.tokens())).collect();
+        assert_eq!(of_days, [("child", cents(3), 16), ("main", cents(2), 16)]);
+        let tokens: Vec<_> = store.usage().of_day(MONDAY).await.unwrap().iter().map(|usage| usage.tokens).collect();
+        assert_eq!(tokens, [33, 33], "of two turns, and one of the charge");
     }
     // A call that is sent again has its charge.
     store.charges().reserve("later", &reservation("call", None, 4)).await.unwrap();

@@ -48,6 +48,11 @@ static HISTORIES: [History; 5] = [
         most: Most::InAll(2 * (CALLERS + 2 * LANES + 16)),
     },
     History {
+        table: "model_usage",
+        why: "what models used for each caller on a day is kept; two days, since it may be midnight",
+        most: Most::InAll(2 * (CALLERS + 2 * LANES + 16)),
+    },
+    History {
         table: "interpreter_sessions",
         why: "why a session has ended is known for a day, by its name; each lane has two",
         most: Most::InAll(2 * LANES),

@@ -80,10 +80,16 @@ struct Usage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
     /// DeepSeek's name of the cached tokens (<https://api-docs.deepseek.com/guides/kv_cache>).
     prompt_cache_hit_tokens: Option<u64>,
     /// Kimi's.
     cached_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -114,6 +120,7 @@ pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result
     }
     if let Some(usage) = chunk.usage {
         turn.used(usage.prompt_tokens, usage.completion_tokens);
+        turn.reasoned(usage.completion_tokens_details.and_then(|details| details.reasoning_tokens));
         let details = usage.prompt_tokens_details;
         let cached = details.as_ref().and_then(|details| details.cached_tokens);
         let cached = cached.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);

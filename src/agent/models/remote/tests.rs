@@ -71,7 +71,13 @@ async fn a_turn_is_joined_from_its_fragments_at_any_chunk_size() {
             pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
             // 8 tokens of the prompt were read from the provider's cache; Anthropic wrote 2 to it.
             let cache_write_tokens = if protocol == Protocol::Anthropic { 2 } else { 0 };
-            let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens };
+            let usage = ModelUsage {
+                prompt_tokens: 11,
+                completion_tokens: 7,
+                cached_tokens: 8,
+                cache_write_tokens,
+                ..ModelUsage::default()
+            };
             let expected = [
                 ModelChunk::Text("Adding 足す.".into()),
                 ModelChunk::Call(call("a", "{\"x\":1}")),

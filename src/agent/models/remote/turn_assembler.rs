@@ -231,6 +231,11 @@ impl TurnAssembler {
         self.usage.cache_write_tokens = written.unwrap_or(self.usage.cache_write_tokens);
     }
 
+    /// The part of the completion's tokens that is reasoning; a later report replaces an earlier one.
+    pub(in crate::models) fn reasoned(&mut self, tokens: Option<u64>) {
+        self.usage.reasoning_tokens = tokens.unwrap_or(self.usage.reasoning_tokens);
+    }
+
     /// The end of the stream, by the protocol.
     pub(in crate::models) fn end(&mut self) {
         self.over = true;

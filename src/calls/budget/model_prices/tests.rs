@@ -116,7 +116,8 @@ fn the_prices_of_a_profile_take_precedence_over_the_list() {
 fn long_prompts_and_cached_tokens_have_their_own_prices() {
     let cost = |model: &str, usage: [u64; 4]| {
         let [prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens] = usage;
-        let usage = ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens };
+        let usage =
+            ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, ..ModelUsage::default() };
         Prices::of(&profile(Provider::Anthropic, model)).unwrap().cost(usage).normalize().to_string()
     };
     for (model, usage, expected) in [

@@ -1,6 +1,6 @@
 use super::*;
 use crate::budget::Budgets;
-use crate::budget::tests::{MONDAY, TUESDAY, call, call_of, cents, left, max_usage};
+use crate::budget::tests::{MONDAY, TUESDAY, call, call_of, cents, charge_turn, left, max_usage};
 use sekisho_config::{BudgetConfig, RuleSubject};
 use sekisho_core::call::{BudgetScopes, CallContext};
 use sekisho_store::test_support::test_store;
@@ -91,13 +91,14 @@ async fn turns_of_models_count_by_rules_that_name_no_tools() {
         }),
     ]);
     let turn = budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap();
-    turn.charge_turn(left(15, 0));
+    charge_turn(&budgets, turn, left(15, 0));
     let refused = budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap_err();
     assert_eq!(refused.limit_rule(), Some("all"));
     spend(&budgets, &ann(), 5, 0).await.unwrap();
     // A turn that cost more than was expected is paid.
     let budgets = by_rules(&[rule("all", |rule| rule.cost_per_day = Some(cents(20)))]);
-    budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap().charge_turn(left(30, 0));
+    let turn = budgets.reserve_turn(&ann(), "a turn", left(15, 0)).await.unwrap();
+    charge_turn(&budgets, turn, left(30, 0));
     assert_eq!(budgets.rules_of_today()[0].used.cost_usd, cents(30));
 }
 
@@ -113,7 +114,7 @@ async fn tokens_of_models_count_by_rules_that_name_no_tools() {
     let turn = budgets.reserve_turn(&ann(), "a turn", left(0, 600)).await.unwrap();
     let refused = budgets.reserve_turn(&ann(), "a turn", left(0, 401)).await.unwrap_err();
     assert_eq!((refused.code(), refused.limit_rule()), (ErrorCode::TokenLimitExceeded, Some("all")));
-    turn.charge_turn(left(0, 500));
+    charge_turn(&budgets, turn, left(0, 500));
     assert_eq!(budgets.rules_of_today()[0].used.tokens, 500);
     assert!(budgets.reserve_turn(&ann(), "a turn", left(0, 500)).await.is_ok());
 }
