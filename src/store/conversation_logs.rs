@@ -29,8 +29,13 @@ pub struct LogRow<T> {
     pub conversation: String,
     pub run: String,
     pub position: i64,
+    /// When the run began.
+    pub begun: DatabaseTime,
     pub row: T,
 }
+
+/// A row, and the model of its run's agent.
+pub type WithModel<T> = (T, String);
 
 /// A run to copy for a fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +53,11 @@ const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs"
 /// The tables with rows of sessions.
 const SESSION_TABLES: [&str; 2] = ["session_summaries", "session_prefixes"];
 
-type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
+type UsageRow = (String, String, i64, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
+
+/// The first model that the agent of a run used; empty if it used none.
+const MODEL: &str = "COALESCE((SELECT u.model FROM usage_logs u WHERE u.run = r.id AND u.agent = r.agent
+             ORDER BY u.position LIMIT 1), '')";
 
 /// The logs of conversations, and the session that a run continues. It reads `message_logs`, `usage_logs` and
 /// `tool_execution_logs`, removes old rows of these and of `turn_journal`, and reads and writes `session_summaries` and
@@ -66,24 +75,28 @@ impl ConversationLogStore {
     }
 
     /// The messages of runs.
-    pub async fn messages(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<MessageLog>>, StoreError> {
-        let rows: Vec<(String, String, i64, String, i64)> =
-            self.log("message_logs", "t.message, t.incomplete", filter).await?;
-        let row = |(conversation, run, position, message, incomplete): (String, String, i64, String, i64)| LogRow {
-            row: message_log((run.clone(), position, message, incomplete)),
-            conversation,
-            run,
-            position,
+    pub async fn messages(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<WithModel<MessageLog>>>, StoreError> {
+        type Row = (String, String, i64, i64, String, i64, String);
+        let columns = format!("t.message, t.incomplete, {MODEL}");
+        let rows: Vec<Row> = self.log("message_logs", &columns, filter).await?;
+        let row = |(conversation, run, position, begun, message, incomplete, model): Row| {
+            let begun = self.0.moment(begun)?;
+            let row = (message_log((run.clone(), position, message, incomplete)), model);
+            Ok(LogRow { conversation, run, position, begun, row })
         };
-        Ok(rows.into_iter().map(row).collect())
+        rows.into_iter().map(row).collect()
     }
 
     /// The tool calls of runs.
-    pub async fn tool_executions(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ToolExecution>>, StoreError> {
+    pub async fn tool_executions(
+        &self,
+        filter: &LogFilter<'_>,
+    ) -> Result<Vec<LogRow<WithModel<ToolExecution>>>, StoreError> {
         type Row = (
             String,
             String,
             i64,
+            i64,
             String,
             i64,
             String,
@@ -93,16 +106,34 @@ impl ConversationLogStore {
             Option<i64>,
             i64,
             Option<i64>,
+            String,
         );
         debug_assert!(EXECUTION.starts_with("tool_use_id, position, turn"), "the order of `ExecutionRow`");
-        let columns =
-            "t.tool_use_id, t.turn, t.tool_name, t.tool_input, t.output, t.images, t.is_error, t.begun, t.ended";
-        let rows: Vec<Row> = self.log("tool_execution_logs", columns, filter).await?;
-        let row =
-            |(conversation, run, position, id, turn, name, input, output, images, is_error, begun, ended): Row| {
-                let row: ExecutionRow = (id, position, turn, name, input, output, images, is_error, begun, ended);
-                Ok(LogRow { conversation, run, position, row: execution_of(&self.0, row)? })
-            };
+        let columns = format!(
+            "t.tool_use_id, t.turn, t.tool_name, t.tool_input, t.output, t.images, t.is_error, t.begun, t.ended, {MODEL}"
+        );
+        let rows: Vec<Row> = self.log("tool_execution_logs", &columns, filter).await?;
+        let row = |row: Row| {
+            let (
+                conversation,
+                run,
+                position,
+                of_run,
+                id,
+                turn,
+                name,
+                input,
+                output,
+                images,
+                is_error,
+                begun,
+                ended,
+                model,
+            ) = row;
+            let row: ExecutionRow = (id, position, turn, name, input, output, images, is_error, begun, ended);
+            let begun = self.0.moment(of_run)?;
+            Ok(LogRow { conversation, run, position, begun, row: (execution_of(&self.0, row)?, model) })
+        };
         rows.into_iter().map(row).collect()
     }
 
@@ -111,7 +142,7 @@ impl ConversationLogStore {
         T: for<'r> sqlx::FromRow<'r, sqlx::any::AnyRow> + Send + Unpin,
     {
         let sql = format!(
-            "SELECT r.conversation, t.run, t.position, {columns} FROM {table} t
+            "SELECT r.conversation, t.run, t.position, r.begun, {columns} FROM {table} t
              JOIN conversation_runs r ON r.id = t.run JOIN conversations c ON c.id = r.conversation
              WHERE c.caller_key = $1 AND ($2 = '' OR c.id = $2) AND (t.run > $3 OR (t.run = $3 AND t.position > $4))
              ORDER BY t.run, t.position LIMIT $5"
@@ -141,7 +172,7 @@ impl ConversationLogStore {
         run: &str,
     ) -> Result<Vec<ModelUsageRow>, StoreError> {
         let rows: Vec<UsageRow> = sqlx::query_as(
-            "SELECT '', run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+            "SELECT '', run, position, 0, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
              cache_write_tokens, cost_usd, duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
         )
         .bind(run)
@@ -178,6 +209,7 @@ impl ConversationLogStore {
             conversation,
             run,
             position,
+            begun,
             agent,
             model,
             turns,
@@ -203,7 +235,8 @@ impl ConversationLogStore {
             cost_usd: cost_usd.parse().map_err(|_| self.0.damaged(format!("a cost is {cost_usd:?}")))?,
             duration_ms: count(ms)?,
         };
-        Ok(LogRow { conversation, run, position, row: ModelUsageRow { agent, model, used } })
+        let begun = self.0.moment(begun)?;
+        Ok(LogRow { conversation, run, position, begun, row: ModelUsageRow { agent, model, used } })
     }
 }
 

@@ -80,7 +80,7 @@ pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::ConversationLock;
-pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, LogRow};
+pub use self::conversation_logs::{ConversationLogStore, CopiedRun, LogFilter, LogRow, WithModel};
 pub use self::conversation_runs::{
     ConversationRun, ConversationRunStore, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError,
 };

@@ -17,9 +17,10 @@ use sekisho_api::csv;
 use sekisho_api::list::{Page, PageQuery, invalid_after};
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{Name, Parameters, ReplyBody, RequestMeta};
+use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
-use sekisho_store::{ConversationLogStore, LogFilter, LogRow, MessageLog, ModelUsageRow, ToolExecution};
+use sekisho_store::{ConversationLogStore, LogFilter, LogRow, MessageLog, ModelUsageRow, ToolExecution, WithModel};
 
 /// Maximum rows of an export; the rest is exported after the last row.
 const MAX_EXPORT: u32 = 10_000;
@@ -114,15 +115,15 @@ async fn rows(
     match log {
         "usage" => {
             let rows = store.usage(filter).await.map_err(CallError::from)?;
-            Ok(rows.iter().map(|row| object(row, usage(&row.row))).collect())
+            Ok(rows.iter().map(|row| object(row, filter, usage(&row.row))).collect())
         }
         "messages" => {
             let rows = store.messages(filter).await.map_err(CallError::from)?;
-            rows.iter().map(|row| Ok(object(row, message(&row.row)?))).collect()
+            rows.iter().map(|row| Ok(object(row, filter, message(&row.row)?))).collect()
         }
         "tool_executions" => {
             let rows = store.tool_executions(filter).await.map_err(CallError::from)?;
-            Ok(rows.iter().map(|row| object(row, execution(&row.row))).collect())
+            Ok(rows.iter().map(|row| object(row, filter, execution(&row.row))).collect())
         }
         _ => {
             let message = "there is no such log; read `usage`, `messages` or `tool_executions`";
@@ -131,11 +132,16 @@ async fn rows(
     }
 }
 
-fn object<T>(row: &LogRow<T>, columns: Value) -> Map<String, Value> {
+/// The row of a run of the filter's caller.
+fn object<T>(row: &LogRow<T>, filter: &LogFilter<'_>, columns: Value) -> Map<String, Value> {
+    let (tenant, caller) = Caller::parts_of_key(filter.caller_key);
     let mut object = Map::new();
     object.insert("conversation_id".to_owned(), row.conversation.clone().into());
     object.insert("run_id".to_owned(), row.run.clone().into());
     object.insert("position".to_owned(), row.position.into());
+    object.insert("run_begun_at".to_owned(), row.begun.to_string().into());
+    object.insert("tenant".to_owned(), tenant.into());
+    object.insert("caller".to_owned(), caller.into());
     if let Value::Object(columns) = columns {
         object.extend(columns);
     }
@@ -158,15 +164,16 @@ pub(super) fn usage(row: &ModelUsageRow) -> Value {
     })
 }
 
-fn message(log: &MessageLog) -> Result<Value, CallError> {
+fn message((log, model): &WithModel<MessageLog>) -> Result<Value, CallError> {
     let message = stored::read(&log.message).map_err(CallError::internal)?;
-    Ok(json!({"incomplete": log.incomplete, "message": message}))
+    Ok(json!({"model": model, "incomplete": log.incomplete, "message": message}))
 }
 
-fn execution(execution: &ToolExecution) -> Value {
+fn execution((execution, model): &WithModel<ToolExecution>) -> Value {
     let outcome = execution.output.as_ref();
     let arguments: Value = serde_json::from_str(&execution.tool_input).unwrap_or_default();
     json!({
+        "model": model,
         "tool_use_id": execution.tool_use_id,
         "tool_name": execution.tool_name,
         "tool_input": arguments,

@@ -297,7 +297,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
     let rest = store.conversation_logs().messages(&filter(Some(("r", 1)), 2)).await.unwrap();
     assert_eq!(rest.iter().map(|log| (&*log.row.message, log.row.incomplete)).collect::<Vec<_>>(), [("3", true)]);
     assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
-    assert_eq!(store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row, execution("x", 0));
+    assert_eq!(store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row.0, execution("x", 0));
     for other in [
         LogFilter { caller_key: "bob", ..filter(None, 9) },
         LogFilter { conversation: Some("other"), ..filter(None, 9) },

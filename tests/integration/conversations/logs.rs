@@ -78,11 +78,19 @@ async fn logs_are_read_in_pages_and_exported() {
     let (kind, csv) = export("/api/logs/tool_executions?format=csv").await;
     let (header, row) = csv.split_once("\r\n").unwrap();
     assert_eq!(kind, "text/csv; charset=utf-8");
-    assert!(header.starts_with("conversation_id,run_id,position,tool_use_id,tool_name"), "{header}");
+    let columns = "conversation_id,run_id,position,run_begun_at,tenant,caller,model,tool_use_id,tool_name";
+    assert!(header.starts_with(columns), "{header}");
     assert!(row.contains("calculator") && row.contains("70.7"), "{row}");
     let (kind, lines) = export("/api/logs/messages?format=jsonl").await;
     assert_eq!((kind.as_str(), lines.lines().count()), ("application/jsonl", 4));
-    assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["incomplete"] == false));
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let begun: jiff::Timestamp = row["run_begun_at"].as_str().unwrap().parse().unwrap();
+        assert!(begun <= jiff::Timestamp::now(), "{row}");
+        assert_eq!((&row["incomplete"], &row["tenant"]), (&json!(false), &usage["rows"][0]["tenant"]), "{row}");
+        assert_eq!((&row["model"], &row["caller"]), (&usage["rows"][0]["model"], &usage["rows"][0]["caller"]), "{row}");
+        assert!(!row["caller"].as_str().unwrap().is_empty() && !row["model"].as_str().unwrap().is_empty(), "{row}");
+    }
     let (status, reply) = answer(app.get("/api/logs/other")).await;
     assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "unknown_result"));
     for bad in ["limit=0", "limit=501", "after=x", "format=xml"] {
