@@ -204,7 +204,8 @@ impl TurnCharge<'_> {
     fn settle(&mut self, used: ModelUsage) {
         self.settled = true;
         let cost_usd = amount(&self.prices, used).cost_usd;
-        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens } = used;
+        let turn = ModelTurns { cost_usd, ..turn_of(used) };
+        let ModelTurns { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, .. } = turn;
         let added = RunUsage {
             prompt_tokens,
             completion_tokens,
@@ -213,20 +214,11 @@ impl TurnCharge<'_> {
             cost_usd,
             ..RunUsage::default()
         };
-        let turns = ModelTurns {
-            turns: 1,
-            prompt_tokens,
-            cached_tokens,
-            cache_write_tokens,
-            completion_tokens,
-            reasoning_tokens,
-            cost_usd,
-        };
         let hold = self.hold.take();
         let (meter, model) = (self.meter, &self.model);
         meter.by_agent.add_charged(&meter.agent, &model.model, &added, || {
             if let Some((hold, account)) = hold.zip(meter.account.as_ref()) {
-                hold.charge_turn(&account.budgets, &account.caller, model, turns);
+                hold.charge_turn(&account.budgets, &account.caller, model, turn);
             }
         });
         self.meter.count(|sum| sum.add(&added));
@@ -249,10 +241,24 @@ fn amount(prices: &Prices, used: ModelUsage) -> Amount {
     Amount { cost_usd: budget::rounded(prices.cost(used)), tokens }
 }
 
+/// A turn without its cost.
+fn turn_of(used: ModelUsage) -> ModelTurns {
+    let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens } = used;
+    ModelTurns {
+        turns: 1,
+        prompt_tokens,
+        cached_tokens,
+        cache_write_tokens,
+        completion_tokens,
+        reasoning_tokens,
+        ..ModelTurns::default()
+    }
+}
+
 fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
     match piece {
         Ok(ModelChunk::End { stop, usage }) => {
-            telemetry::complete_model(span, stop.as_str(), usage.prompt_tokens, usage.completion_tokens);
+            telemetry::complete_model(span, stop.as_str(), &turn_of(*usage));
         }
         Err(error) => telemetry::fail_model(span, error.code().as_str()),
         Ok(_) => {}

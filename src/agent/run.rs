@@ -230,7 +230,10 @@ fn answer_calls<'a>(
         }
         let waits: Vec<_> = calls.iter().map(|checked| progress.wait_before(&checked.call)).collect();
         let answers = stream::iter(calls.into_iter().zip(waits))
-            .map(|waiting| answer(&*agent.toolbox, waiting, max_result_bytes, end).instrument(span.clone()));
+            .map(|(checked, wait)| {
+                let call = telemetry::execute_tool_span(span, &checked.call.tool, &checked.call.id);
+                answer(&*agent.toolbox, (checked, wait), max_result_bytes, end).instrument(call)
+            });
         let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
         while let Some(made) = answers.next().await {
             for event in progress.answered(made, profile) {
@@ -260,6 +263,10 @@ async fn answer(
         }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
     };
+    if !answer.success {
+        let code = answer.error_info.as_ref().and_then(|info| info["code"].as_str());
+        telemetry::fail_tool(&Span::current(), code);
+    }
     let pause = on_approval.pause(&answer);
     MadeCall { call, answer, pause }
 }

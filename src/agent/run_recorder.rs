@@ -29,7 +29,8 @@ pub(super) struct RunRecorder {
 
 impl RunRecorder {
     pub(super) fn open(gateway: &Arc<Gateway>, request: &AgentRequest, meter: Arc<Meter>) -> Self {
-        let conversation = request.thread.as_deref().or(request.session.as_deref());
+        let conversation =
+            [&request.conversation, &request.thread, &request.session].into_iter().find_map(Option::as_deref);
         Self {
             gateway: Arc::clone(gateway),
             meter,

@@ -52,6 +52,7 @@ struct Parent {
     layer: Option<ToolboxLayer>,
     scopes: BudgetScopes,
     trace: Option<TraceParent>,
+    conversation: Option<Arc<str>>,
     usage: UsageByAgent,
     depth: u32,
     abort: CancellationToken,
@@ -74,6 +75,7 @@ impl SubAgents {
             layer: request.layer.clone(),
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),
+            conversation: request.conversation.clone(),
             usage: request.usage.clone(),
             depth: request.depth,
             abort: request.abort.clone(),
@@ -101,6 +103,7 @@ impl SubAgents {
         let request = AgentRequest {
             scopes: parent.scopes.clone(),
             trace: telemetry::current().or_else(|| parent.trace.clone()),
+            conversation: parent.conversation.clone(),
             abort: parent.abort.child_token(),
             layer: parent.layer.clone(),
             usage: started.usage.clone(),

@@ -31,11 +31,14 @@ use self::json::JsonLog;
 use self::sink::{Sink, SinkWriter};
 use self::trace_context::{span_context, trace_parent};
 use sekisho_config::{LogFormat, TelemetryConfig};
-use sekisho_core::call::{CallContext, Stage, TraceParent, Via};
+use sekisho_core::call::{CallContext, Stage, TraceParent};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::record::{CallSummary, Status};
 
-pub use self::agent::{complete_model, complete_run, fail_model, model_span, run_span, turn_span};
+pub use self::agent::{
+    complete_model, complete_plan, complete_run, execute_tool_span, fail_model, fail_tool, model_span, plan_span,
+    run_span, turn_span,
+};
 pub use self::trace_context::{TRACE_PARENT, TRACE_STATE, incoming};
 
 /// Sends the last spans and writes the last log lines when dropped.
@@ -160,7 +163,12 @@ pub fn outgoing(call: &CallContext) -> Option<TraceParent> {
 
 /// The context of the span that the code runs in, where there is one.
 pub fn current() -> Option<TraceParent> {
-    let current = Span::current().context();
+    context_of(&Span::current())
+}
+
+/// The context of a span that is traced.
+pub fn context_of(span: &Span) -> Option<TraceParent> {
+    let current = span.context();
     let span = current.span();
     let context = span.span_context();
     context.is_valid().then(|| trace_parent(context))
@@ -177,10 +185,6 @@ fn set_attributes(span: &Span, call: &CallSummary, category: Option<&str>) {
     span.set_attribute("tool.success", call.status == Status::Success);
     span.set_attribute("tool.cost_usd", call.cost_usd.to_f64().unwrap_or_default());
     span.set_attribute("call.id", call.id.to_string());
-    if call.via == Via::Agent {
-        span.set_attribute("gen_ai.operation.name", "execute_tool");
-        span.set_attribute("gen_ai.tool.name", call.tool.to_string());
-    }
     if let Some(code) = call.code {
         span.set_attribute("error.type", code.as_str());
         span.set_status(SpanStatus::error(code.as_str()));

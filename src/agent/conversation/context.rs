@@ -129,6 +129,7 @@ impl Context {
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),
+            conversation: Some(self.run.conversation.as_str().into()),
             abort: self.live.stop.clone(),
             observer: Some(self.journal.observer()),
             layer: Some(layer),

@@ -57,6 +57,9 @@ pub(super) fn run(agents: Arc<AgentService>, plan: PlanRun) -> impl Stream<Item 
         let last = close(&work, &mut state, ended).await;
         guard.plan = None;
         for event in last {
+            if let Event::Finished { reason, .. } = &event {
+                telemetry::complete_plan(&work.span, *reason);
+            }
             yield event;
         }
     }

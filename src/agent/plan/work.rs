@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::interrupted::StepToolbox;
 use super::page_snapshots::FreshSnapshots;
@@ -23,6 +24,7 @@ use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
 use sekisho_core::call::{Arguments, BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, TraceParent, Via};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_observe::telemetry;
 use sekisho_store::{PlanLease, PlanWish, Store, StoreError};
 
 /// The common data of one plan's nodes.
@@ -38,7 +40,10 @@ pub(super) struct Work {
     /// The client's options for the answer.
     pub(super) options: ModelOptions,
     scopes: BudgetScopes,
+    /// The plan in the trace.
+    pub(super) span: Span,
     trace: Option<TraceParent>,
+    conversation: Option<Arc<str>>,
     /// The layer of the request: sees the tool calls of every part.
     layer: Option<ToolboxLayer>,
     /// The usage of every part is added, also to the usage of the request.
@@ -76,12 +81,15 @@ impl Work {
             session,
             scopes,
             trace,
+            conversation,
             abort,
             layer,
             usage,
             depth,
             ..
         } = request;
+        let span = telemetry::plan_span(&agent, &id, conversation.as_deref(), trace.as_ref());
+        let trace = telemetry::context_of(&span).or(trace);
         let profile = AgentProfile { planner: None, ..(*profile).clone() };
         let toolbox = Arc::new(Filtered { filter: profile.tools.clone(), toolbox });
         let toolbox = Arc::new(FreshSnapshots(toolbox));
@@ -99,7 +107,9 @@ impl Work {
             toolbox,
             options,
             scopes,
+            span,
             trace,
+            conversation,
             layer,
             usage,
             stores_charges,
@@ -250,6 +260,7 @@ impl Work {
             options,
             scopes: self.scopes.clone(),
             trace: self.trace.clone(),
+            conversation: self.conversation.clone(),
             abort: self.abort.clone(),
             layer: self.layer.clone(),
             usage: self.usage.of_sub_agent(),

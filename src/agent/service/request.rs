@@ -44,6 +44,8 @@ pub struct AgentRequest {
     pub messages: Vec<Message>,
     pub client_tools: Vec<ToolDescription>,
     pub options: ModelOptions,
+    /// The conversation that the run belongs to, for its trace.
+    pub conversation: Option<Arc<str>>,
     /// The session with the workspace of the run.
     pub session: Option<Arc<str>>,
     /// The thread whose summary is sent to the model and updated after the run (A42).
@@ -81,6 +83,7 @@ impl AgentRequest {
             messages,
             client_tools: Vec::new(),
             options: ModelOptions::default(),
+            conversation: None,
             session: None,
             thread: None,
             scopes: BudgetScopes::default(),

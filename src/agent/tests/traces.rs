@@ -28,6 +28,7 @@ fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
             let question = vec![Message::User("warm?".into())];
             let request = AgentRequest {
                 trace: Some(parent.clone()),
+                conversation: Some("talk".into()),
                 ..AgentRequest::new("weather", profile, caller, toolbox, question)
             };
             let agents = AgentService::new(&gateway).unwrap();
@@ -39,15 +40,20 @@ fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
     let ([run], [first, second]) = (&named("invoke_agent weather")[..], &named("turn")[..]) else {
         panic!("{spans:?}")
     };
-    let ([asked, again], [tool]) = (&named("chat ")[..], &named("tool_execution")[..]) else { panic!("{spans:?}") };
+    let ([asked, again], [tool]) = (&named("chat ")[..], &named("execute_tool")[..]) else { panic!("{spans:?}") };
+    let [execution] = &named("tool_execution")[..] else { panic!("{spans:?}") };
     let is_below = |child: &SpanData, parent: &SpanData| child.parent_span_id == parent.span_context.span_id();
     assert_eq!(run.parent_span_id, SpanId::from_bytes(parent.span_id));
     assert!([first, second].into_iter().all(|turn| is_below(turn, run)), "{spans:?}");
-    assert!(is_below(asked, first) && is_below(tool, first) && is_below(again, second), "{spans:?}");
+    assert!(
+        is_below(asked, first) && is_below(tool, first) && is_below(execution, tool) && is_below(again, second),
+        "{spans:?}"
+    );
     for (span, name, value) in [
         (run, "gen_ai.operation.name", "invoke_agent".into()),
         (run, "gen_ai.agent.name", "weather".into()),
         (run, "gen_ai.provider.name", "replay".into()),
+        (run, "gen_ai.conversation.id", "talk".into()),
         (run, "gen_ai.usage.input_tokens", 290_i64.into()),
         (run, "agent.tool_calls", 1_i64.into()),
         (asked, "gen_ai.operation.name", "chat".into()),
@@ -55,7 +61,10 @@ fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
         (asked, "gen_ai.usage.output_tokens", 24_i64.into()),
         (tool, "gen_ai.operation.name", "execute_tool".into()),
         (tool, "gen_ai.tool.name", "calculator".into()),
+        (execution, "tool.name", "calculator".into()),
     ] {
         assert_eq!(attribute(span, name), Some(value), "{name}");
     }
+    let id = attribute(tool, "gen_ai.tool.call.id").map(|id| id.to_string());
+    assert!(id.is_some_and(|id| !id.is_empty()), "the model's call has an id");
 }

@@ -295,7 +295,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
     let first = store.conversation_logs().messages(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
     let rest = store.conversation_logs().messages(&filter(Some(("r", 1)), 2)).await.unwrap();
-    assert_eq!(rest.iter().map(|log| (&*log.row.message, log.row.incomplete)).collect::<Vec<_>>(), [("3", true)]);
+    assert_eq!(rest.iter().map(|log| (&*log.row.0.message, log.row.0.incomplete)).collect::<Vec<_>>(), [("3", true)]);
     assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
     assert_eq!(store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row.0, execution("x", 0));
     for other in [
