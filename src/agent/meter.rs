@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::Span;
 
 use super::context;
@@ -20,6 +21,7 @@ use sekisho_core::call::{
 };
 use sekisho_core::error::ErrorCode;
 use sekisho_core::failpoint;
+use sekisho_observe::metrics::Metrics;
 use sekisho_observe::telemetry;
 
 /// Counts the usage of one run, including one that is cut off; shared by the run and its recorder.
@@ -39,6 +41,7 @@ pub struct Account {
     pub budgets: Arc<Budgets>,
     pub caller: Arc<Caller>,
     pub scopes: BudgetScopes,
+    pub metrics: Arc<Metrics>,
 }
 
 /// A model whose turns are counted, charged, and traced under a span each.
@@ -63,6 +66,11 @@ struct TurnCharge<'a> {
     max_tokens: u64,
     said_bytes: usize,
     settled: bool,
+    begun: Instant,
+    /// Whether a piece of the answer has arrived.
+    has_begun_to_answer: bool,
+    /// Whether its end is counted.
+    is_over: bool,
 }
 
 /// Estimated bytes of a model's token.
@@ -123,8 +131,19 @@ impl Meter {
             };
         let (agent, provider) = (Arc::clone(&self.agent), profile.provider().as_str().into());
         let model = UsedModel { agent, provider, model: profile.model().into() };
-        let max_tokens = completion_tokens;
-        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })
+        Ok(TurnCharge {
+            meter: self,
+            model,
+            prices,
+            hold,
+            prompt_tokens,
+            max_tokens: completion_tokens,
+            said_bytes: 0,
+            settled: false,
+            begun: Instant::now(),
+            has_begun_to_answer: false,
+            is_over: false,
+        })
     }
 
     /// A model without a price is free only if no daily cost limit applies.
@@ -188,6 +207,7 @@ impl TurnCharge<'_> {
     }
 
     fn record(&mut self, piece: &Result<ModelChunk, ModelError>) {
+        self.measure(piece);
         match piece {
             Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
@@ -199,6 +219,30 @@ impl TurnCharge<'_> {
             Err(_) if self.said_bytes == 0 => self.settled = true,
             Err(_) => {}
         }
+    }
+
+    fn measure(&mut self, piece: &Result<ModelChunk, ModelError>) {
+        match piece {
+            Ok(ModelChunk::End { .. }) => self.end("ok"),
+            Err(error) => self.end(error.code().as_str()),
+            Ok(ModelChunk::Retry { .. }) => {}
+            Ok(_) if self.has_begun_to_answer => {}
+            Ok(_) => {
+                self.has_begun_to_answer = true;
+                if let Some(account) = &self.meter.account {
+                    account.metrics.record_first_token(&self.model, self.begun.elapsed());
+                }
+            }
+        }
+    }
+
+    /// Counts the request as over, once.
+    fn end(&mut self, outcome: &'static str) {
+        if let Some(account) = self.meter.account.as_ref().filter(|_| !self.is_over) {
+            let took = self.begun.elapsed();
+            account.metrics.record_model_request(&account.caller.tenant, &self.model, outcome, took);
+        }
+        self.is_over = true;
     }
 
     fn settle(&mut self, used: ModelUsage) {
@@ -218,6 +262,7 @@ impl TurnCharge<'_> {
         let (meter, model) = (self.meter, &self.model);
         meter.by_agent.add_charged(&meter.agent, &model.model, &added, || {
             if let Some((hold, account)) = hold.zip(meter.account.as_ref()) {
+                account.metrics.record_model_tokens(&account.caller.tenant, model, &turn);
                 hold.charge_turn(&account.budgets, &account.caller, model, turn);
             }
         });
@@ -228,6 +273,7 @@ impl TurnCharge<'_> {
 impl Drop for TurnCharge<'_> {
     fn drop(&mut self) {
         if !self.settled {
+            self.end("aborted");
             let completion_tokens = tokens_of(self.said_bytes);
             let prompt_tokens = self.prompt_tokens;
             self.settle(ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() });
@@ -321,7 +367,8 @@ mod tests {
         let budgets = Arc::new(Budgets::new(budget));
         let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
         let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
-        (Meter::paid_by(Account { budgets: Arc::clone(&budgets), caller, scopes }), budgets)
+        let metrics = Arc::new(Metrics::new("ns").unwrap());
+        (Meter::paid_by(Account { budgets: Arc::clone(&budgets), caller, scopes, metrics }), budgets)
     }
 
     /// Reads that many chunks of a turn with 40 bytes of prompt and at most 100 tokens, then disconnects.
@@ -364,6 +411,24 @@ mod tests {
         turn(&meter, vec![text("12345678")], 1).await;
         assert_eq!(cost(&meter), "0.014", "ten tokens of prompt, two of the answer");
         assert!(budgets.held().cost_usd.is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_measured_by_how_they_end() {
+        let (meter, _) = meter();
+        turn(&meter, vec![text("hi"), end(12, 3)], 2).await;
+        turn(&meter, vec![Err(ModelError::Timeout)], 1).await;
+        turn(&meter, vec![text("hi")], 1).await;
+        let metrics = meter.account.as_ref().unwrap().metrics.render();
+        let labels = "model=\"claude-sonnet-4-5\"";
+        for outcome in ["ok", ModelError::Timeout.code().as_str(), "aborted"] {
+            let sample = format!(
+                "ns_agent_model_requests_total{{{labels},outcome=\"{outcome}\",provider=\"anthropic\",tenant=\"acme\"}} 1\n"
+            );
+            assert!(metrics.contains(&sample), "{sample}: {metrics}");
+        }
+        let begun = format!("ns_agent_model_first_token_seconds_count{{{labels},provider=\"anthropic\"}} 2\n");
+        assert!(metrics.contains(&begun), "a refused request has no first piece: {metrics}");
     }
 
     #[tokio::test]

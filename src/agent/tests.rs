@@ -31,6 +31,7 @@ use sekisho_config::{BudgetConfig, Thinking};
 use sekisho_core::call::{BudgetScopes, Caller};
 use sekisho_core::checkout::checkout;
 use sekisho_core::error::ErrorCode;
+use sekisho_observe::metrics::Metrics;
 
 /// The model's turns, the tools' results, and the expected events.
 #[derive(Deserialize)]
@@ -220,7 +221,8 @@ impl Names {
 fn paid_by(budget: &BudgetConfig) -> Meter {
     let budgets = Arc::new(Budgets::new(budget));
     let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
-    Meter::paid_by(Account { budgets, caller: Arc::new(Caller::new("ann", "acme", Vec::new())), scopes })
+    let (caller, metrics) = (Arc::new(Caller::new("ann", "acme", Vec::new())), Arc::new(Metrics::new("ns").unwrap()));
+    Meter::paid_by(Account { budgets, caller, scopes, metrics })
 }
 
 async fn check(name: &str, case: Case) {

@@ -1,7 +1,7 @@
 //! Metrics in the Prometheus text format, under `sekisho` and under a namespace of the operator's choice (default `shannon`).
 //!
 //! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
-//! are bounded: offered tools, existing breakers, as many agents, fixed lists of values; a tool name that is not offered counts as
+//! are bounded: offered tools, existing breakers, so many agents, models and tenants, fixed lists of values; a tool name that is not offered counts as
 //! `unknown`.
 
 mod agents;
@@ -10,6 +10,7 @@ mod exposition;
 mod families;
 mod flow;
 mod large_results;
+mod models;
 mod sandbox;
 mod tool;
 
@@ -27,6 +28,7 @@ use thiserror::Error;
 use self::agents::AgentLabels;
 use self::families::Families;
 use self::flow::mode_of;
+use self::models::ModelLabels;
 use self::tool::CountedTools;
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Stage;
@@ -48,6 +50,7 @@ pub struct Metrics {
     families: Arc<Families>,
     counted_tools: Arc<CountedTools>,
     agents: AgentLabels,
+    models: ModelLabels,
     /// The counters for calls of unknown tools.
     unknown: ToolMetrics,
     /// Looked up once, since every call is counted.
@@ -338,6 +341,7 @@ impl Metrics {
             unknown: ToolMetrics::new(&families, &counted_tools, UNKNOWN),
             counted_tools,
             agents: AgentLabels::default(),
+            models: ModelLabels::default(),
             stages: std::array::from_fn(|at| families.stage_duration.with_label_values(&[Stage::ALL[at].as_str()])),
             allowed: families.policy_decisions.with_label_values(&[ALLOW]),
             namespace: namespace.to_owned(),

@@ -106,5 +106,6 @@ impl AgentService {
 
 pub(super) fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {
     let budgets = Arc::clone(&gateway.pipeline.budget);
-    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
+    let metrics = Arc::clone(&gateway.pipeline.settlement.metrics);
+    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone(), metrics })
 }

@@ -134,6 +134,14 @@ families! {
     agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
     /// Tools that runs did not offer their models, since there were more than `max_tools`.
     agent_tools_left_out: IntCounterVec = "agent_tools_left_out_total" { agent },
+    /// Requests to models that are over, by how: ok, aborted, or the code of the error.
+    model_requests: IntCounterVec = "agent_model_requests_total" { tenant, provider, model, outcome },
+    /// Seconds that requests to models took.
+    model_duration: HistogramVec = "agent_model_request_duration_seconds" { provider, model } in MODEL_SECONDS,
+    /// Seconds from the request to the first piece of the answer.
+    model_first_token: HistogramVec = "agent_model_first_token_seconds" { provider, model } in MODEL_SECONDS,
+    /// Tokens of models, by kind: input (with cache_read and cache_write) and output (with reasoning).
+    model_tokens: IntCounterVec = "agent_model_tokens_total" { tenant, provider, model, kind },
     /// Tools from outside that are not offered until they are approved.
     tools_quarantined: IntGauge = "tools_quarantined" {},
     /// Tools that are offered although their text may contain hidden instructions.
@@ -159,6 +167,9 @@ families! {
 /// From an instant tool to the longest timeouts.
 const CALL_SECONDS: [f64; 18] =
     [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 4.0, 5.0, 7.5, 10.0, 30.0];
+
+/// From a small model nearby to a long answer with reasoning.
+const MODEL_SECONDS: [f64; 14] = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
 /// Most stages take microseconds; waiting and executing take longer.
 const STAGE_SECONDS: [f64; 12] =

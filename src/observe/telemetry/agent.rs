@@ -186,8 +186,8 @@ fn one(word: &'static str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exported::{attribute, exported};
     use crate::telemetry::context_of;
+    use crate::telemetry::exported::{attribute, exported};
     use sekisho_config::Provider;
 
     #[test]
