@@ -97,7 +97,8 @@ impl Meter {
     }
 
     /// Adds the numbers that are not counted turn by turn: of turns and calls, and the duration.
-    pub(super) fn complete(&self, model: &str) {
+    /// `model`: its provider and id.
+    pub(super) fn complete(&self, model: (&str, &str)) {
         let RunUsage { turns, tool_calls, duration_ms, .. } = self.used();
         let counts = RunUsage { turns, tool_calls, duration_ms, ..RunUsage::default() };
         self.by_agent.add(&self.agent, model, &counts);
@@ -260,7 +261,7 @@ impl TurnCharge<'_> {
         };
         let hold = self.hold.take();
         let (meter, model) = (self.meter, &self.model);
-        meter.by_agent.add_charged(&meter.agent, &model.model, &added, || {
+        meter.by_agent.add_charged(&meter.agent, (&model.provider, &model.model), &added, || {
             if let Some((hold, account)) = hold.zip(meter.account.as_ref()) {
                 account.metrics.record_model_tokens(&account.caller.tenant, model, &turn);
                 hold.charge_turn(&account.budgets, &account.caller, model, turn);

@@ -20,6 +20,7 @@ pub(super) struct RunRecorder {
     begun: DatabaseTime,
     clock: Instant,
     agent: Arc<str>,
+    provider: &'static str,
     model: String,
     caller_key: Arc<str>,
     /// Holds until the run reports another reason: the client has disconnected.
@@ -38,6 +39,7 @@ impl RunRecorder {
             begun: gateway.store().now(),
             clock: Instant::now(),
             agent: Arc::clone(&request.agent),
+            provider: request.profile.provider().as_str(),
             model: request.profile.model().to_owned(),
             caller_key: Arc::clone(&request.caller.key),
             reason: FinishReason::Aborted,
@@ -63,7 +65,7 @@ impl RunRecorder {
         if !std::mem::replace(&mut self.is_complete, true) {
             let took = u64::try_from(self.clock.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.meter.count(|used| used.duration_ms = took);
-            self.meter.complete(&self.model);
+            self.meter.complete((self.provider, &self.model));
         }
     }
 }

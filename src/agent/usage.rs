@@ -12,6 +12,8 @@ use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 pub struct AgentUsage {
     /// The name of the run's agent, or the type of the sub-agent.
     pub agent: Arc<str>,
+    /// As in profiles.
+    pub provider: Arc<str>,
     /// The provider's id.
     pub model: Arc<str>,
     pub used: RunUsage,
@@ -67,7 +69,7 @@ impl UsageByAgent {
         (rows.clone(), self.charges.as_ref().map(|charges| charges.take()))
     }
 
-    /// One row for each agent and model. Their order stays when others are added.
+    /// One row for each agent, provider and model. Their order stays when others are added.
     pub fn rows(&self) -> Vec<AgentUsage> {
         self.rows.lock().clone()
     }
@@ -79,12 +81,13 @@ impl UsageByAgent {
         total
     }
 
-    pub(super) fn add(&self, agent: &Arc<str>, model: &str, used: &RunUsage) {
+    /// `model`: its provider and id.
+    pub(super) fn add(&self, agent: &Arc<str>, model: (&str, &str), used: &RunUsage) {
         self.add_charged(agent, model, used, || {});
     }
 
     /// Adds the usage and runs `charge`, both at once for whoever takes the charges.
-    pub(super) fn add_charged(&self, agent: &Arc<str>, model: &str, used: &RunUsage, charge: impl FnOnce()) {
+    pub(super) fn add_charged(&self, agent: &Arc<str>, model: (&str, &str), used: &RunUsage, charge: impl FnOnce()) {
         match &self.of_parent {
             // The outermost one with these charges is where they are taken.
             Some(parent) if parent.charges.is_some() || self.charges.is_none() => {
@@ -104,11 +107,13 @@ impl UsageByAgent {
     }
 }
 
-fn add_to(rows: &mut Vec<AgentUsage>, agent: &Arc<str>, model: &str, used: &RunUsage) {
-    if let Some(row) = rows.iter_mut().find(|row| row.agent == *agent && *row.model == *model) {
+fn add_to(rows: &mut Vec<AgentUsage>, agent: &Arc<str>, (provider, model): (&str, &str), used: &RunUsage) {
+    let is_of = |row: &&mut AgentUsage| row.agent == *agent && *row.provider == *provider && *row.model == *model;
+    if let Some(row) = rows.iter_mut().find(is_of) {
         return row.used.add(used);
     }
-    rows.push(AgentUsage { agent: Arc::clone(agent), model: model.into(), used: used.clone() });
+    let (agent, provider, model) = (Arc::clone(agent), provider.into(), model.into());
+    rows.push(AgentUsage { agent, provider, model, used: used.clone() });
 }
 
 #[cfg(test)]
@@ -125,10 +130,10 @@ mod tests {
         let (main, child) = (Arc::<str>::from("main"), Arc::<str>::from("child"));
         let usage = UsageByAgent::default();
         let of_child = usage.of_sub_agent();
-        usage.add(&main, "large", &used(1, "0.1000001"));
-        usage.add(&main, "small", &used(2, "0.2"));
-        of_child.add(&child, "small", &used(4, "0.0000003"));
-        of_child.add(&child, "small", &used(8, "0.0000004"));
+        usage.add(&main, ("openai", "large"), &used(1, "0.1000001"));
+        usage.add(&main, ("openai", "small"), &used(2, "0.2"));
+        of_child.add(&child, ("openai", "small"), &used(4, "0.0000003"));
+        of_child.add(&child, ("openai", "small"), &used(8, "0.0000004"));
         let rows: Vec<_> = usage.rows().into_iter().map(|row| (row.agent, row.model, row.used.prompt_tokens)).collect();
         let expected = [(&main, "large", 1), (&main, "small", 2), (&child, "small", 12)];
         assert_eq!(rows, expected.map(|(agent, model, tokens)| (Arc::clone(agent), model.into(), tokens)));

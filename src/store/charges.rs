@@ -81,10 +81,11 @@ impl ReservedCharge {
 
     /// The assumed usage of the model.
     pub fn row(&self) -> Option<ModelUsageRow> {
-        let UsedModel { agent, model, .. } = &self.turn.as_ref()?.model;
+        let UsedModel { agent, provider, model } = &self.turn.as_ref()?.model;
         let ModelTurns { prompt_tokens, completion_tokens, cost_usd, .. } = self.turns()?;
         let used = RunUsage { prompt_tokens, completion_tokens, cost_usd, ..RunUsage::default() };
-        Some(ModelUsageRow { agent: agent.to_string(), model: model.to_string(), used })
+        let (agent, provider, model) = (agent.to_string(), provider.to_string(), model.to_string());
+        Some(ModelUsageRow { agent, provider, model, used })
     }
 
     /// The same for its caller's day.
@@ -188,7 +189,10 @@ impl ChargeStore {
         let reserved = self.take_reserved(connection, "owner = $1", run).await?;
         let mut rows = self.0.conversation_logs().usage_rows_within(connection, run).await?;
         for row in reserved.iter().filter_map(ReservedCharge::row) {
-            match rows.iter_mut().find(|known| (&known.agent, &known.model) == (&row.agent, &row.model)) {
+            let is_same = |known: &&mut ModelUsageRow| {
+                (&known.agent, &known.provider, &known.model) == (&row.agent, &row.provider, &row.model)
+            };
+            match rows.iter_mut().find(is_same) {
                 Some(known) => known.used.add(&row.used),
                 None => rows.push(row),
             }

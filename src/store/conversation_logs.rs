@@ -34,8 +34,13 @@ pub struct LogRow<T> {
     pub row: T,
 }
 
-/// A row, and the model of its run's agent.
-pub type WithModel<T> = (T, String);
+/// A row, with the model of its run's agent: the first one that it used; empty if it used none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WithModel<T> {
+    pub provider: String,
+    pub model: String,
+    pub row: T,
+}
 
 /// A run to copy for a fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,10 +58,12 @@ const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs"
 /// The tables with rows of sessions.
 const SESSION_TABLES: [&str; 2] = ["session_summaries", "session_prefixes"];
 
-type UsageRow = (String, String, i64, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
+type UsageRow = (String, String, i64, i64, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
-/// The first model that the agent of a run used; empty if it used none.
-const MODEL: &str = "COALESCE((SELECT u.model FROM usage_logs u WHERE u.run = r.id AND u.agent = r.agent
+/// The columns of [`WithModel`].
+const MODEL: &str = "COALESCE((SELECT u.provider FROM usage_logs u WHERE u.run = r.id AND u.agent = r.agent
+             ORDER BY u.position LIMIT 1), ''),
+             COALESCE((SELECT u.model FROM usage_logs u WHERE u.run = r.id AND u.agent = r.agent
              ORDER BY u.position LIMIT 1), '')";
 
 /// The logs of conversations, and the session that a run continues. It reads `message_logs`, `usage_logs` and
@@ -68,7 +75,7 @@ pub struct ConversationLogStore(pub(super) Store);
 impl ConversationLogStore {
     /// The usage of the models of runs.
     pub async fn usage(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
-        let columns = "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
+        let columns = "t.agent, t.provider, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
              t.cache_write_tokens, t.cost_usd, t.duration_ms";
         let rows: Vec<UsageRow> = self.log("usage_logs", columns, filter).await?;
         rows.into_iter().map(|row| self.usage_row(row)).collect()
@@ -76,12 +83,13 @@ impl ConversationLogStore {
 
     /// The messages of runs.
     pub async fn messages(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<WithModel<MessageLog>>>, StoreError> {
-        type Row = (String, String, i64, i64, String, i64, String);
+        type Row = (String, String, i64, i64, String, i64, String, String);
         let columns = format!("t.message, t.incomplete, {MODEL}");
         let rows: Vec<Row> = self.log("message_logs", &columns, filter).await?;
-        let row = |(conversation, run, position, begun, message, incomplete, model): Row| {
+        let row = |(conversation, run, position, begun, message, incomplete, provider, model): Row| {
             let begun = self.0.moment(begun)?;
-            let row = (message_log((run.clone(), position, message, incomplete)), model);
+            let row = message_log((run.clone(), position, message, incomplete));
+            let row = WithModel { provider, model, row };
             Ok(LogRow { conversation, run, position, begun, row })
         };
         rows.into_iter().map(row).collect()
@@ -107,6 +115,7 @@ impl ConversationLogStore {
             i64,
             Option<i64>,
             String,
+            String,
         );
         debug_assert!(EXECUTION.starts_with("tool_use_id, position, turn"), "the order of `ExecutionRow`");
         let columns = format!(
@@ -128,11 +137,12 @@ impl ConversationLogStore {
                 is_error,
                 begun,
                 ended,
+                provider,
                 model,
             ) = row;
             let row: ExecutionRow = (id, position, turn, name, input, output, images, is_error, begun, ended);
-            let begun = self.0.moment(of_run)?;
-            Ok(LogRow { conversation, run, position, begun, row: (execution_of(&self.0, row)?, model) })
+            let row = WithModel { provider, model, row: execution_of(&self.0, row)? };
+            Ok(LogRow { conversation, run, position, begun: self.0.moment(of_run)?, row })
         };
         rows.into_iter().map(row).collect()
     }
@@ -172,7 +182,7 @@ impl ConversationLogStore {
         run: &str,
     ) -> Result<Vec<ModelUsageRow>, StoreError> {
         let rows: Vec<UsageRow> = sqlx::query_as(
-            "SELECT '', run, position, 0, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+            "SELECT '', run, position, CAST(0 AS BIGINT), agent, provider, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
              cache_write_tokens, cost_usd, duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
         )
         .bind(run)
@@ -211,6 +221,7 @@ impl ConversationLogStore {
             position,
             begun,
             agent,
+            provider,
             model,
             turns,
             tool_calls,
@@ -236,7 +247,7 @@ impl ConversationLogStore {
             duration_ms: count(ms)?,
         };
         let begun = self.0.moment(begun)?;
-        Ok(LogRow { conversation, run, position, begun, row: ModelUsageRow { agent, model, used } })
+        Ok(LogRow { conversation, run, position, begun, row: ModelUsageRow { agent, provider, model, used } })
     }
 }
 

@@ -81,6 +81,8 @@ pub struct MessageLog {
 pub struct ModelUsageRow {
     /// The run's agent, or the type of a sub-agent.
     pub agent: String,
+    /// Empty: of an earlier version.
+    pub provider: String,
     pub model: String,
     pub used: RunUsage,
 }
@@ -352,18 +354,18 @@ async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx:
 /// Each row replaces the row that was written while the run was on.
 pub(super) async fn add_usage(connection: &mut AnyConnection, run: &str, usage: &[ModelUsageRow]) -> sqlx::Result<()> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(usage) {
+    for (position, ModelUsageRow { agent, provider, model, used }) in (0_i64..).zip(usage) {
         sqlx::query(
             "INSERT INTO usage_logs
                 (run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
-                 cache_write_tokens, cost_usd, duration_ms)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                 cache_write_tokens, cost_usd, duration_ms, provider)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
              ON CONFLICT (run, position) DO UPDATE SET
                 agent = excluded.agent, model = excluded.model, turns = excluded.turns,
                 tool_calls = excluded.tool_calls, prompt_tokens = excluded.prompt_tokens,
                 completion_tokens = excluded.completion_tokens, cached_tokens = excluded.cached_tokens,
                 cache_write_tokens = excluded.cache_write_tokens, cost_usd = excluded.cost_usd,
-                duration_ms = excluded.duration_ms",
+                duration_ms = excluded.duration_ms, provider = excluded.provider",
         )
         .bind(run)
         .bind(position)
@@ -377,6 +379,7 @@ pub(super) async fn add_usage(connection: &mut AnyConnection, run: &str, usage: 
         .bind(count(used.cache_write_tokens))
         .bind(used.cost_usd.to_string())
         .bind(count(used.duration_ms))
+        .bind(provider)
         .execute(&mut *connection)
         .await?;
     }

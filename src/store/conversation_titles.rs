@@ -63,7 +63,8 @@ mod tests {
     #[tokio::test]
     async fn a_title_takes_the_place_of_the_first_one_and_of_no_other() {
         let store = test_store().await;
-        let rows = [ModelUsageRow { agent: "a".into(), model: "m".into(), used: RunUsage::default() }];
+        let (agent, provider, model) = ("a".into(), "openai".into(), "m".into());
+        let rows = [ModelUsageRow { agent, provider, model, used: RunUsage::default() }];
         let used = Used { rows: &rows, charges: &[] };
         for (id, title, made, expected) in [
             ("a", Some("Hello"), Some("A greeting"), Some("A greeting")),

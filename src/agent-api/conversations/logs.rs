@@ -151,6 +151,7 @@ fn object<T>(row: &LogRow<T>, filter: &LogFilter<'_>, columns: Value) -> Map<Str
 pub(super) fn usage(row: &ModelUsageRow) -> Value {
     json!({
         "agent": row.agent,
+        "provider": row.provider,
         "model": row.model,
         "num_turns": row.used.turns,
         "tool_calls": row.used.tool_calls,
@@ -164,15 +165,18 @@ pub(super) fn usage(row: &ModelUsageRow) -> Value {
     })
 }
 
-fn message((log, model): &WithModel<MessageLog>) -> Result<Value, CallError> {
+fn message(log: &WithModel<MessageLog>) -> Result<Value, CallError> {
+    let WithModel { provider, model, row: log } = log;
     let message = stored::read(&log.message).map_err(CallError::internal)?;
-    Ok(json!({"model": model, "incomplete": log.incomplete, "message": message}))
+    Ok(json!({"provider": provider, "model": model, "incomplete": log.incomplete, "message": message}))
 }
 
-fn execution((execution, model): &WithModel<ToolExecution>) -> Value {
+fn execution(execution: &WithModel<ToolExecution>) -> Value {
+    let WithModel { provider, model, row: execution } = execution;
     let outcome = execution.output.as_ref();
     let arguments: Value = serde_json::from_str(&execution.tool_input).unwrap_or_default();
     json!({
+        "provider": provider,
         "model": model,
         "tool_use_id": execution.tool_use_id,
         "tool_name": execution.tool_name,

@@ -67,7 +67,8 @@ impl ConversationRuns {
         };
         kept_usage.stop().await;
         let (rows, charges) = usage.take_charges();
-        let rows = outcome.count(rows, &run.agent, request.profile.model());
+        let model = (request.profile.provider().as_str(), request.profile.model());
+        let rows = outcome.count(rows, &run.agent, model);
         let used = Used { rows: &rows, charges: charges.as_ref().map(TakenCharges::charges).unwrap_or_default() };
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, used };

@@ -97,11 +97,13 @@ impl Outcome {
         }
     }
 
-    /// Takes the tokens and costs of the whole run over, and returns a row for each agent and model.
-    pub(super) fn count(&mut self, usage: Vec<AgentUsage>, agent: &str, model: &str) -> Vec<ModelUsageRow> {
+    /// Takes the tokens and costs of the whole run over, and returns a row for each agent and model. `model`: the provider and
+    /// the id of the profile's.
+    pub(super) fn count(&mut self, usage: Vec<AgentUsage>, agent: &str, model: (&str, &str)) -> Vec<ModelUsageRow> {
         if usage.is_empty() {
             // The run did not begin.
-            return vec![ModelUsageRow { agent: agent.to_owned(), model: model.to_owned(), used: self.used.clone() }];
+            let (agent, provider, model) = (agent.to_owned(), model.0.to_owned(), model.1.to_owned());
+            return vec![ModelUsageRow { agent, provider, model, used: self.used.clone() }];
         }
         let mut total = RunUsage::default();
         usage.iter().for_each(|row| total.add(&row.used));
@@ -164,8 +166,12 @@ impl Outcome {
 
 /// A row for each agent and model, in an order that stays.
 pub(super) fn rows_of(usage: Vec<AgentUsage>) -> Vec<ModelUsageRow> {
-    let row =
-        |AgentUsage { agent, model, used }| ModelUsageRow { agent: agent.to_string(), model: model.to_string(), used };
+    let row = |AgentUsage { agent, provider, model, used }| ModelUsageRow {
+        agent: agent.to_string(),
+        provider: provider.to_string(),
+        model: model.to_string(),
+        used,
+    };
     usage.into_iter().map(row).collect()
 }
 

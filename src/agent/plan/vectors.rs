@@ -78,7 +78,7 @@ async fn paid(work: &Work, config: &EmbeddingsConfig, texts: &[&str]) -> Result<
     let (prompt_tokens, cost_usd) = (used.prompt_tokens, used.cost_usd);
     let turns = ModelTurns { turns: 1, prompt_tokens, cost_usd, ..ModelTurns::default() };
     let charge = || hold.charge_turn(budgets, work.caller(), &model, turns);
-    work.usage().add_charged(&work.agent, &config.model, &used, charge);
+    work.usage().add_charged(&work.agent, (&model.provider, &model.model), &used, charge);
     Ok(embedded)
 }
 

@@ -81,6 +81,7 @@ async fn an_interrupted_run_is_charged_what_it_had_reserved_with_the_usage_of_it
     let (run, lock) = begun(&store).await;
     let row = |cost_cents, prompt_tokens| ModelUsageRow {
         agent: "main".into(),
+        provider: "openai".into(),
         model: "m".into(),
         used: RunUsage { cost_usd: cents(cost_cents), prompt_tokens, ..RunUsage::default() },
     };

@@ -42,7 +42,8 @@ fn used(cost_usd: &str) -> RunUsage {
 }
 
 fn usage(model: &str, cost_usd: &str) -> ModelUsageRow {
-    ModelUsageRow { agent: "default".into(), model: model.into(), used: used(cost_usd) }
+    let (agent, provider) = ("default".into(), "openai".into());
+    ModelUsageRow { agent, provider, model: model.into(), used: used(cost_usd) }
 }
 
 fn execution(id: &str, position: i64) -> ToolExecution {
@@ -295,9 +296,15 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
     let first = store.conversation_logs().messages(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
     let rest = store.conversation_logs().messages(&filter(Some(("r", 1)), 2)).await.unwrap();
-    assert_eq!(rest.iter().map(|log| (&*log.row.0.message, log.row.0.incomplete)).collect::<Vec<_>>(), [("3", true)]);
+    assert_eq!(
+        rest.iter().map(|log| (&*log.row.row.message, log.row.row.incomplete)).collect::<Vec<_>>(),
+        [("3", true)]
+    );
     assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
-    assert_eq!(store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row.0, execution("x", 0));
+    assert_eq!(
+        store.conversation_logs().tool_executions(&filter(None, 9)).await.unwrap()[0].row.row,
+        execution("x", 0)
+    );
     for other in [
         LogFilter { caller_key: "bob", ..filter(None, 9) },
         LogFilter { conversation: Some("other"), ..filter(None, 9) },

@@ -17,3 +17,5 @@ CREATE TABLE model_usage (
 );
 -- Of a model's turn; NULL: of an earlier version.
 ALTER TABLE reserved_charges ADD COLUMN provider TEXT;
+-- Empty: of an earlier version.
+ALTER TABLE usage_logs ADD COLUMN provider TEXT NOT NULL DEFAULT '';

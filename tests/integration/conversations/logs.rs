@@ -78,7 +78,7 @@ async fn logs_are_read_in_pages_and_exported() {
     let (kind, csv) = export("/api/logs/tool_executions?format=csv").await;
     let (header, row) = csv.split_once("\r\n").unwrap();
     assert_eq!(kind, "text/csv; charset=utf-8");
-    let columns = "conversation_id,run_id,position,run_begun_at,tenant,caller,model,tool_use_id,tool_name";
+    let columns = "conversation_id,run_id,position,run_begun_at,tenant,caller,provider,model,tool_use_id,tool_name";
     assert!(header.starts_with(columns), "{header}");
     assert!(row.contains("calculator") && row.contains("70.7"), "{row}");
     let (kind, lines) = export("/api/logs/messages?format=jsonl").await;
@@ -88,6 +88,7 @@ async fn logs_are_read_in_pages_and_exported() {
         let begun: jiff::Timestamp = row["run_begun_at"].as_str().unwrap().parse().unwrap();
         assert!(begun <= jiff::Timestamp::now(), "{row}");
         assert_eq!((&row["incomplete"], &row["tenant"]), (&json!(false), &usage["rows"][0]["tenant"]), "{row}");
+        assert_eq!((&row["provider"], &usage["rows"][0]["provider"]), (&json!("replay"), &json!("replay")), "{row}");
         assert_eq!((&row["model"], &row["caller"]), (&usage["rows"][0]["model"], &usage["rows"][0]["caller"]), "{row}");
         assert!(!row["caller"].as_str().unwrap().is_empty() && !row["model"].as_str().unwrap().is_empty(), "{row}");
     }

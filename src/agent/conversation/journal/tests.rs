@@ -33,7 +33,7 @@ async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() 
     let (usage, budgets) = (UsageByAgent::default(), Arc::new(Budgets::new(&BudgetConfig::default())));
     let charges = DeferredCharges::new(&budgets, &store, "r");
     let used = RunUsage { prompt_tokens: 7, cost_usd: "0.000001".parse().unwrap(), ..RunUsage::default() };
-    usage.add(&"main".into(), "m", &used);
+    usage.add(&"main".into(), ("openai", "m"), &used);
     let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), (usage, charges), 4);
     let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
     journal.observer().observe(turn.clone());
@@ -47,7 +47,8 @@ async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() 
     assert_eq!(stored::read_turn(&store.conversation_runs().turns_of("r").await.unwrap()[0].message), Ok(turn));
     let so_far = RunUsage { turns: 1, tool_calls: 1, ..used };
     let rows = store.conversation_logs().usage_of_run("r").await.unwrap();
-    assert_eq!(rows, [ModelUsageRow { agent: "main".into(), model: "m".into(), used: so_far }]);
+    let (agent, provider, model) = ("main".into(), "openai".into(), "m".into());
+    assert_eq!(rows, [ModelUsageRow { agent, provider, model, used: so_far }]);
     allowed.notify_one();
     first.await;
     allowed.notify_one();
