@@ -69,20 +69,20 @@ pub struct UsageOfDay {
 /// What an agent used of a model on one day.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsageOfDay {
-    /// The name of the agent, which is that of its profile, or the type of a sub-agent; empty for `POST /tools/select`.
+    /// The agent, which has the name of its profile, or the type of a sub-agent; empty for `POST /tools/select`.
     pub agent: String,
     /// As in profiles.
     pub provider: String,
     /// The provider's id.
     pub model: String,
     pub turns: u64,
-    /// With those of the next two.
+    /// With the next two.
     pub input_tokens: u64,
     /// Read from the provider's cache.
     pub cached_tokens: u64,
     /// Written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// With those of the reasoning.
+    /// With the reasoning.
     pub output_tokens: u64,
     /// Where the provider counts them.
     pub reasoning_tokens: u64,

@@ -60,7 +60,7 @@ pub(super) struct MaxUsage<'a> {
 }
 
 impl MaxUsage<'_> {
-    /// What the tokens are for, in error messages.
+    /// The purpose of the tokens, in error messages.
     pub(super) fn purpose(&self) -> &'static str {
         if self.day_tokens == 0 { "for its answer" } else { "for its request and its answer" }
     }

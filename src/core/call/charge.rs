@@ -63,13 +63,13 @@ pub struct UsedModel {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelTurns {
     pub turns: u64,
-    /// With those of the next two.
+    /// With the next two.
     pub prompt_tokens: u64,
     /// Read from the provider's cache.
     pub cached_tokens: u64,
     /// Written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// With those of the reasoning.
+    /// With the reasoning.
     pub completion_tokens: u64,
     /// Where the provider counts them.
     pub reasoning_tokens: u64,
@@ -77,7 +77,7 @@ pub struct ModelTurns {
 }
 
 impl ModelTurns {
-    /// Those of the prompts and the completions.
+    /// The tokens of the prompts and the completions.
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
