@@ -421,7 +421,7 @@ mod tests {
         turn(&meter, vec![Err(ModelError::Timeout)], 1).await;
         turn(&meter, vec![text("hi")], 1).await;
         let metrics = meter.account.as_ref().unwrap().metrics.render();
-        let labels = "model=\"claude-sonnet-4-5\"";
+        let labels = format!("model=\"{}\"", profile().model());
         for outcome in ["ok", ModelError::Timeout.code().as_str(), "aborted"] {
             let sample = format!(
                 "ns_agent_model_requests_total{{{labels},outcome=\"{outcome}\",provider=\"anthropic\",tenant=\"acme\"}} 1\n"
