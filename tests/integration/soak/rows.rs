@@ -26,7 +26,7 @@ enum Most {
     InAll(usize),
 }
 
-static HISTORIES: [History; 5] = [
+static HISTORIES: [History; 6] = [
     History {
         table: "approvals",
         why: "records of approvals are kept for 30 days",
@@ -49,8 +49,8 @@ static HISTORIES: [History; 5] = [
     },
     History {
         table: "model_usage",
-        why: "what models used for each caller on a day is kept; two days, since it may be midnight",
-        most: Most::InAll(2 * (CALLERS + 2 * LANES + 16)),
+        why: "what two agents used for each caller on a day is kept; two days, since it may be midnight",
+        most: Most::InAll(4 * (CALLERS + 2 * LANES + 16)),
     },
     History {
         table: "interpreter_sessions",
