@@ -13,6 +13,8 @@ const MAX_DEPTH: usize = 3;
 const MAX_SPELLINGS: usize = 12;
 /// Longer texts are not decoded.
 const MAX_DECODED: usize = 4 << 10;
+/// Bytes of a text that are normalized at once.
+const MAX_PART: usize = 4 << 10;
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -23,12 +25,37 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIEN
 /// A text as it is stored: in NFKC, without invisible characters, other than ASCII in lower case, white space as one space. ASCII
 /// keeps its case, since people read it.
 pub(crate) fn stored(text: &str) -> String {
-    let text: Cow<'_, str> = if text.is_ascii() {
-        Cow::Borrowed(text)
-    } else {
-        icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(text)
-    };
-    let mut out = String::with_capacity(text.len());
+    stored_up_to(text, usize::MAX)
+}
+
+/// The same, of as much of the text as gives `max` bytes or few more: NFKC makes up to eleven bytes of one.
+pub(crate) fn stored_up_to(text: &str, max: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(max));
+    let mut rest = text;
+    while !rest.is_empty() && out.len() < max {
+        let (part, after) = rest.split_at(part_of(rest));
+        let part: Cow<'_, str> = if part.is_ascii() {
+            Cow::Borrowed(part)
+        } else {
+            icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(part)
+        };
+        push_stored(&part, &mut out);
+        rest = after;
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// The length of the part that is normalized at once. It ends before an ASCII character, which no character of before joins.
+fn part_of(text: &str) -> usize {
+    let end = text.floor_char_boundary(MAX_PART);
+    match text.as_bytes()[..end].iter().rposition(u8::is_ascii) {
+        Some(at) if at > 0 && end < text.len() => at,
+        _ => end,
+    }
+}
+
+fn push_stored(text: &str, out: &mut String) {
     for character in text.chars() {
         if character.is_whitespace() || character.is_control() {
             if !out.ends_with(' ') && !out.is_empty() {
@@ -40,8 +67,6 @@ pub(crate) fn stored(text: &str) -> String {
             out.extend(character.to_lowercase());
         }
     }
-    out.truncate(out.trim_end().len());
-    out
 }
 
 /// Characters that are not drawn: format characters, joiners, selectors, tags.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::destination::{Destination, DestinationHash, KnownDestinations};
-use crate::fields::fields;
+use crate::fields::{Field, Fields, fields};
 use crate::judge::Judge;
 use crate::judgement::{Judgement, ValueOrigin};
 use crate::labels::{ToolLabels, Trust};
@@ -132,22 +132,14 @@ impl SessionValues {
             pieces: Vec::new(),
         };
         let mut room = MAX_RESULT_BYTES;
-        for field in fields(result, &labels.returns) {
+        let Fields { list, is_cut } = fields(result, &labels.returns, MAX_RESULT_BYTES);
+        self.has_forgotten |= is_cut;
+        // Whoever wrote what is not kept.
+        self.has_untrusted |= is_cut;
+        for field in list {
             let writer = writer(field.is_authored, origin, labels);
             self.has_untrusted |= writer == Writer::Stranger;
-            self.has_forgotten |= field.text.len() > MAX_RESULT_BYTES;
-            for (at, text) in texts(cut(&field.text, MAX_RESULT_BYTES), writer).into_iter().enumerate() {
-                let path = cut(&field.path, MAX_NAME).into();
-                let piece = Piece { writer, path, text: text.into(), is_decoded: at > 0 };
-                match room.checked_sub(piece.size()) {
-                    Some(left) => room = left,
-                    None => {
-                        self.has_forgotten = true;
-                        break;
-                    }
-                }
-                entry.pieces.push(piece);
-            }
+            self.has_forgotten |= !add_pieces(&mut entry.pieces, &field, writer, &mut room);
         }
         entry.pieces.shrink_to_fit();
         if !entry.pieces.is_empty() {
@@ -252,9 +244,30 @@ fn writer(is_authored: bool, origin: &CallOrigin, labels: &ToolLabels) -> Writer
     }
 }
 
-/// The texts that are kept of a field: its own, and its decodings.
-fn texts(text: &str, writer: Writer) -> Vec<String> {
-    let stored = normal::stored(text);
+/// Adds the texts of a field. Answers whether there was room for all of them.
+fn add_pieces(pieces: &mut Vec<Piece>, field: &Field, writer: Writer, room: &mut usize) -> bool {
+    let path = cut(&field.path, MAX_NAME);
+    let own = size_of::<Piece>() + path.len() + 2 * ALLOCATION;
+    if *room <= own {
+        return false;
+    }
+    let mut is_whole = true;
+    for (at, text) in texts(&field.text, writer, *room).into_iter().enumerate() {
+        let kept = cut(&text, room.saturating_sub(own));
+        is_whole &= kept.len() == text.len();
+        if kept.is_empty() {
+            break;
+        }
+        let piece = Piece { writer, path: path.into(), text: kept.into(), is_decoded: at > 0 };
+        *room -= piece.size();
+        pieces.push(piece);
+    }
+    is_whole
+}
+
+/// The texts that are kept of a field: its own, with as much of it as there is room for, and its decodings.
+fn texts(text: &str, writer: Writer, room: usize) -> Vec<String> {
+    let stored = normal::stored_up_to(text, room);
     let hidden = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };
     std::iter::once(stored).chain(hidden).collect()
 }

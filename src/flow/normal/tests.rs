@@ -1,4 +1,4 @@
-use super::{find, hidden_in, spellings, stored};
+use super::{find, hidden_in, spellings, stored, stored_up_to};
 
 #[test]
 fn what_looks_the_same_is_stored_the_same() {
@@ -12,6 +12,17 @@ fn what_looks_the_same_is_stored_the_same() {
     ] {
         assert_eq!(stored(text), same, "{text:?}");
     }
+}
+
+#[test]
+fn a_long_text_is_stored_as_in_one_part() {
+    for unit in ["a\u{301} b ", "\u{fdfa}", "é", "x", "ﬁ\u{301}z", "가 각"] {
+        let long = unit.repeat(3_000);
+        let whole = icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(&long).trim_end().to_owned();
+        assert_eq!(stored(&long), whole, "{unit:?}");
+    }
+    let kept = stored_up_to(&"\u{fdfa}".repeat(100_000), 1_000);
+    assert!((1_000..60_000).contains(&kept.len()), "{}", kept.len());
 }
 
 #[test]
