@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::labels::{DestinationPlaces, SinkKind, ToolLabels};
 use crate::normal;
 use crate::rules::{RULES, words_of};
-use crate::tokens::{MAX_TOKENS, is_moment, tokens};
+use crate::tokens::{MAX_TOKENS, hosts, is_moment, tokens};
 use crate::values::cut;
 
 /// Arguments of a call that are judged.
@@ -19,6 +19,8 @@ pub(crate) const MAX_LEAVES: usize = 256;
 const MAX_VALUE: usize = 4 << 10;
 /// The length of an identity, at most. A longer one is kept as its digest.
 const MAX_IDENTITY: usize = 256;
+/// The length of content that is looked through for links.
+pub(crate) const MAX_CONTENT: usize = 64 << 10;
 /// Lists and objects within one another that are read.
 const MAX_DEPTH: usize = 32;
 
@@ -148,6 +150,25 @@ impl Destination {
         found
     }
 
+    /// The hosts that a text has links to, or `None` where there may be more than are read.
+    pub(crate) fn hosts(member: &str, text: &str) -> Option<Vec<Self>> {
+        let mut texts = normal::spellings(cut(text, MAX_VALUE));
+        if text.len() > MAX_VALUE {
+            texts.push(normal::stored_up_to(text, MAX_CONTENT));
+        }
+        let mut found: Vec<Self> = Vec::new();
+        for identity in texts.iter().flat_map(|text| hosts(text)) {
+            let host = Self { kind: DestinationKind::Host, member: member.to_owned(), identity };
+            if !found.contains(&host) {
+                found.push(host);
+            }
+            if found.len() > MAX_TOKENS {
+                return None;
+            }
+        }
+        (text.len() <= MAX_CONTENT).then_some(found)
+    }
+
     /// A text by its name.
     pub(crate) fn of_content(member: &str, text: &str) -> Self {
         let stored = normal::stored(cut(text, MAX_VALUE)).to_ascii_lowercase();
@@ -242,7 +263,7 @@ pub(crate) fn role_of(labels: &ToolLabels, arguments: &Value, leaf: &Leaf) -> Ro
 }
 
 /// Too little to identify anything: a small number, a letter, a moment.
-fn is_small(text: &str) -> bool {
+pub(crate) fn is_small(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b".,-+ ".contains(&byte));
     let is_constant = ["true", "false", "null", "none"].iter().any(|word| text.eq_ignore_ascii_case(word));

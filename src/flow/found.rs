@@ -2,7 +2,7 @@
 
 use crate::judgement::{ArgumentState, ValueOrigin};
 use crate::normal;
-use crate::values::{Piece, SessionValues, Writer, cut};
+use crate::values::{Entry, Piece, SessionValues, Writer, cut};
 
 /// Places that are kept.
 const MAX_PLACES: usize = 64;
@@ -43,6 +43,26 @@ impl Found {
         }
     }
 
+    /// Adds the first place where a stranger has a text behind one of the names, such as `ID '13'`.
+    pub(crate) fn look_up_named(&mut self, session: &SessionValues, text: &str, names: &[String]) {
+        for entry in session.entries() {
+            for piece in entry.pieces.iter().filter(|piece| piece.writer == Writer::Stranger) {
+                let is_named = |at: &usize| {
+                    let before = piece.text[..*at].trim_end_matches(|last: char| " '\"`:#=(".contains(last));
+                    names.iter().any(|name| ends_with_word(before, name))
+                };
+                if let Some(at) = normal::places(&piece.text, text).find(is_named) {
+                    return self.add_stranger(entry, piece, at);
+                }
+            }
+        }
+    }
+
+    fn add_stranger(&mut self, entry: &Entry, piece: &Piece, at: usize) {
+        self.places.push((ValueOrigin { path: piece.path.to_string(), ..entry.origin.clone() }, piece.writer));
+        self.sentence = Some(sentence(&piece.text, at));
+    }
+
     pub(crate) fn best(&self) -> Option<Writer> {
         self.places.iter().map(|(_, writer)| *writer).min()
     }
@@ -64,6 +84,11 @@ fn place_in(piece: &Piece, text: &str) -> Option<usize> {
         Writer::Asserted if piece.text.len() > 4 * text.len().max(32) => None,
         _ => normal::find(&piece.text, text),
     }
+}
+
+fn ends_with_word(text: &str, word: &str) -> bool {
+    let begin = text.len().checked_sub(word.len());
+    begin.and_then(|begin| text.get(begin..)).is_some_and(|end| end.eq_ignore_ascii_case(word))
 }
 
 /// The sentence of a text around a place.

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::destination::{Destination, DestinationKind, KnownDestinations, Leaf, MAX_LEAVES, Role, leaves, role_of};
+use crate::destination::{
+    Destination, DestinationKind, KnownDestinations, Leaf, MAX_CONTENT, MAX_LEAVES, Role, is_small, leaves, role_of,
+};
 use crate::found::Found;
 use crate::judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Question, ValueOrigin};
 use crate::labels::{Sink, SinkKind, ToolLabels};
 use crate::normal;
-use crate::rules::{RULES, words_of};
+use crate::rules::{RULES, personal_words, words_of};
 use crate::tokens::tokens;
 use crate::values::{Entry, SessionValues, Writer, cut};
 
@@ -20,13 +22,13 @@ const MAX_ORIGINS: usize = 8;
 const MAX_VALUE: usize = 4 << 10;
 /// Texts that are looked for in the session's values for one call. A destination that is not looked for any more is of unknown origin.
 const MAX_LOOK_UPS: usize = 512;
-/// Comparisons of arguments with secrets for one call. A secret that is not compared any more counts as found.
+/// Comparisons of arguments with secrets for one call, of 4 KiB each. A secret that is not compared any more counts as found.
 const MAX_COMPARISONS: usize = 100_000;
 /// Words of an address that may be the name of its owner.
 const MAX_NAME_WORDS: usize = 8;
 /// The length of a value that is shown.
 const MAX_SHOWN: usize = 200;
-/// The lengths of content that is asked about where it was copied from untrusted text.
+/// The lengths of content that is asked about where it was copied from untrusted text, or has an address of it.
 const QUOTED: std::ops::RangeInclusive<usize> = 3..=120;
 
 /// Judges the calls of one tool.
@@ -89,7 +91,10 @@ impl<'a> Judge<'a> {
     /// The questions about an argument of a sink. Answers whether the user named a destination in it.
     fn of_sink(&self, sink: &Sink, leaf: &Leaf, role: Role, found: &Found, judgement: &mut Judgement) -> bool {
         match role {
-            Role::Plain => false,
+            Role::Plain => {
+                self.short_id(sink, leaf, judgement);
+                false
+            }
             Role::Content => {
                 self.content(sink, leaf, found, judgement);
                 false
@@ -104,27 +109,84 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Short content that untrusted text dictates is asked about where the call sends nothing. A message to an undisputed destination may
-    /// quote anything that was read, but a short one with a link or an address out of untrusted text leads its reader there.
+    /// Short content that untrusted text dictates is asked about where the call is no message. A message to an undisputed destination may
+    /// quote anything that was read, but a link in it leads its reader to a host, and so does an address in a short one.
     fn content(&self, sink: &Sink, leaf: &Leaf, found: &Found, judgement: &mut Judgement) {
-        if !QUOTED.contains(&leaf.text.len()) {
-            return;
+        let is_short = QUOTED.contains(&leaf.text.len());
+        if reaches_others(sink.kind) {
+            self.links(leaf, is_short, judgement);
+            self.personal(leaf, judgement);
         }
-        if matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch) {
+        let is_message = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
+        if !is_message && is_short && found.state() == ArgumentState::Untrusted && !found.is_whole_field {
+            self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, found, judgement);
+        }
+    }
+
+    fn links(&self, leaf: &Leaf, is_short: bool, judgement: &mut Judgement) {
+        if is_short {
             for destination in Destination::of_value(&leaf.member, &leaf.text) {
                 if leads_elsewhere(&destination) {
                     self.link(destination, leaf, judgement);
                 }
             }
-        } else if found.state() == ArgumentState::Untrusted && !found.is_whole_field {
-            self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, found, judgement);
+            return;
+        }
+        let Some(hosts) = Destination::hosts(&leaf.member, &leaf.text) else {
+            // There are more than are looked at.
+            self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, &Found::default(), judgement);
+            return;
+        };
+        for host in hosts {
+            self.link(host, leaf, judgement);
         }
     }
 
     fn link(&self, destination: Destination, leaf: &Leaf, judgement: &mut Judgement) {
         let found = self.look_up_destination(&destination, leaf);
-        if found.state() == ArgumentState::Untrusted {
+        if found.state() == ArgumentState::Untrusted || self.look_ups.get() > MAX_LOOK_UPS {
             self.ask(destination, leaf, &found, judgement);
+        }
+    }
+
+    /// A number of a passport or a card, a password or the like that a tool returned, in a text, where the user did not speak of it. On its
+    /// own it is what a form asks for.
+    fn personal(&self, leaf: &Leaf, judgement: &mut Judgement) {
+        let mut pieces = self.session.personal_pieces().peekable();
+        if pieces.peek().is_none() {
+            return;
+        }
+        let text = normal::stored_up_to(&leaf.text, MAX_CONTENT);
+        let mut asked = 0;
+        for (origin, piece) in pieces {
+            let is_said = || {
+                let words = personal_words(&piece.path);
+                words.iter().any(|word| self.is_said(word)) || self.is_said(&piece.text)
+            };
+            let is_part = || {
+                let is_spent = self.is_spent(1 + text.len() / MAX_VALUE);
+                piece.text.len() < text.len() && (is_spent || normal::find(&text, &piece.text).is_some())
+            };
+            if asked < MAX_ORIGINS && is_part() && !is_said() {
+                let places = vec![(ValueOrigin { path: piece.path.to_string(), ..origin.clone() }, piece.writer)];
+                let found = Found { places, ..Found::default() };
+                self.ask(Destination::of_content(&leaf.member, &piece.text), leaf, &found, judgement);
+                asked += 1;
+            }
+        }
+    }
+
+    /// A short id of what is deleted identifies nothing on its own, but text of strangers that names it says what it is: "the file with
+    /// the ID '13'".
+    fn short_id(&self, sink: &Sink, leaf: &Leaf, judgement: &mut Judgement) {
+        if sink.kind != SinkKind::Delete || !is_small(&leaf.text) || self.is_said(&normal::stored(&leaf.text)) {
+            return;
+        }
+        let mut found = Found::default();
+        let name = leaf.member.rsplit('/').next().unwrap_or_default();
+        found.look_up_named(self.session, &normal::stored(&leaf.text), &words_of(name));
+        if found.best().is_some() {
+            self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, &found, judgement);
         }
     }
 
@@ -200,12 +262,17 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Counts comparisons. Answers whether there were more than are made for a call.
+    fn is_spent(&self, comparisons: usize) -> bool {
+        let compared = self.comparisons.get().saturating_add(comparisons);
+        self.comparisons.set(compared);
+        compared > MAX_COMPARISONS
+    }
+
     /// Whether one of the spellings has a secret text, or a token of it.
     fn shares_text(&self, secret: &str, spellings: &[String]) -> bool {
         let stands_in = |text: &str| {
-            let compared = self.comparisons.get().saturating_add(spellings.len());
-            self.comparisons.set(compared);
-            compared > MAX_COMPARISONS || spellings.iter().any(|spelling| normal::find(spelling, text).is_some())
+            self.is_spent(spellings.len()) || spellings.iter().any(|spelling| normal::find(spelling, text).is_some())
         };
         secret.len() >= 4 && stands_in(secret) || tokens(secret).iter().any(|token| stands_in(&token.identity))
     }
@@ -246,7 +313,8 @@ impl<'a> Judge<'a> {
         let source = match found.state() {
             ArgumentState::Unknown if pointer.is_empty() => "the user asked for no such call",
             ArgumentState::Unknown => "it stands in nothing that the user wrote or that was read",
-            _ => "it comes from text that strangers can write",
+            ArgumentState::Untrusted => "it comes from text that strangers can write",
+            _ => "it is personal, and the user did not speak of it",
         };
         let identity = cut(&destination.identity, MAX_SHOWN);
         format!("No undisputed or approved call of {} had the {kind} {identity}: {source}.", self.tool)
@@ -267,6 +335,11 @@ impl<'a> Judge<'a> {
     fn is_said(&self, word: &str) -> bool {
         self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
     }
+}
+
+/// Whether people get what such a call sends.
+fn reaches_others(kind: SinkKind) -> bool {
+    matches!(kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch | SinkKind::Publish)
 }
 
 /// Whether it is a link, an address or an account, to which a reader may turn.

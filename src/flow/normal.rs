@@ -207,12 +207,20 @@ pub(crate) fn hidden_in(text: &str, max: usize) -> Vec<String> {
     found
 }
 
-/// Where `needle` stands in `text`, ASCII letters of either case being the same, not within a longer word or number.
+/// The first place of [`places`].
 pub(crate) fn find(text: &str, needle: &str) -> Option<usize> {
+    places(text, needle).next()
+}
+
+/// Where `needle` stands in `text`, ASCII letters of either case being the same, not within a longer word or number.
+pub(crate) fn places(text: &str, needle: &str) -> impl Iterator<Item = usize> {
     let (text, needle) = (text.as_bytes(), needle.as_bytes());
-    let first = *needle.first()?;
+    let first = needle.first().copied();
+    // An empty text stands nowhere.
+    let searched = if first.is_some() { text } else { &[] };
+    let first = first.unwrap_or_default();
     let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
-    memchr::memchr2_iter(lower, upper, text).find(|&at| {
+    memchr::memchr2_iter(lower, upper, searched).filter(move |&at| {
         text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
             && is_edge(text, at.wrapping_sub(1), first)
             && is_edge(text, at + needle.len(), *needle.last().unwrap_or(&first))
@@ -221,9 +229,12 @@ pub(crate) fn find(text: &str, needle: &str) -> Option<usize> {
 
 /// Whether the byte beside a place belongs to another word.
 fn is_edge(text: &[u8], beside: usize, own: u8) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
     // A path that begins within another one is not that path.
     !(is_word(own) || own == b'/') || text.get(beside).is_none_or(|byte| !is_word(*byte))
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte >= 0x80
 }
 
 #[cfg(test)]

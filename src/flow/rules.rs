@@ -51,6 +51,8 @@ pub(crate) struct Members {
     pub(crate) url: HashSet<String>,
     /// Members of results that strangers write.
     pub(crate) authored: HashSet<String>,
+    /// Members of results that are of a person or for a secret: they are not passed on unless the user speaks of them.
+    pub(crate) personal: HashSet<String>,
 }
 
 #[expect(clippy::expect_used, reason = "the file is part of the program, and a test reads it")]
@@ -91,6 +93,13 @@ impl Verbs {
         ];
         kinds.into_iter().find(|(words, _)| words.contains(word)).map(|(_, kind)| kind)
     }
+}
+
+/// The words of the last member of a path that say that it is personal.
+pub(crate) fn personal_words(path: &str) -> Vec<String> {
+    let mut words = words_of(path.rsplit('/').next().unwrap_or_default());
+    words.retain(|word| RULES.members.personal.contains(word));
+    words
 }
 
 /// The words of a name: `getUnreadEmails`, `get_unread_emails` and `get-unread.emails` have the same.

@@ -16,15 +16,24 @@ pub(crate) struct Token {
 /// All tokens of a text that identify something, without repetition.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut found: Vec<Token> = Vec::new();
-    let separators = |character: char| character.is_whitespace() || "<>\"'()[]{},;|`".contains(character);
-    for word in text.split(separators) {
+    for word in words(text) {
         if found.len() >= MAX_TOKENS {
             break;
         }
-        let token = token(word.trim_matches(|character: char| ".:!?*".contains(character)));
-        found.extend(token.filter(|token| !found.contains(token)));
+        found.extend(token(word).filter(|token| !found.contains(token)));
     }
     found
+}
+
+/// The hosts of the links of a text, with repetition.
+pub(crate) fn hosts(text: &str) -> impl Iterator<Item = String> {
+    let hosts = words(text).filter(|word| word.len() >= 4 && mail(word).is_none());
+    hosts.filter_map(|word| host(word).map(|token| token.identity))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let separators = |character: char| character.is_whitespace() || "<>\"'()[]{},;|`".contains(character);
+    text.split(separators).map(|word| word.trim_matches(|character: char| ".:!?*".contains(character)))
 }
 
 /// The token that a word is.

@@ -11,6 +11,7 @@ use crate::judge::Judge;
 use crate::judgement::{Judgement, ValueOrigin};
 use crate::labels::{ToolLabels, Trust};
 use crate::normal;
+use crate::rules::personal_words;
 
 /// The memory of one session's values, at most, in bytes.
 pub const MAX_SESSION_BYTES: usize = 256 << 10;
@@ -27,6 +28,8 @@ const MAX_NAME: usize = 256;
 const APPROVAL_BYTES: usize = 96;
 /// The memory of an allocation beside its content.
 const ALLOCATION: usize = 16;
+/// The lengths of a field that can be personal. A shorter one stands in any text.
+const PERSONAL: std::ops::RangeInclusive<usize> = 4..=200;
 /// Decoded texts that are kept of one field.
 const MAX_HIDDEN: usize = 32;
 
@@ -59,6 +62,9 @@ pub(crate) struct Piece {
     /// It was decoded from a part of the field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_decoded: bool,
+    /// It is of a person, or a secret, by the name of the field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_personal: bool,
 }
 
 /// The values of one result, or of one text of the user.
@@ -114,7 +120,8 @@ impl SessionValues {
     /// Adds a text of the user or of the operator.
     pub fn add_user_text(&mut self, text: &str) {
         let text = normal::stored(cut(text, MAX_USER_BYTES / 2));
-        let piece = Piece { writer: Writer::User, path: Box::default(), text: text.into(), is_decoded: false };
+        let path = Box::default();
+        let piece = Piece { writer: Writer::User, path, text: text.into(), is_decoded: false, is_personal: false };
         self.push_user(Entry { origin: ValueOrigin::of_user(), pieces: vec![piece] });
     }
 
@@ -198,6 +205,13 @@ impl SessionValues {
         self.user.iter().chain(&self.results)
     }
 
+    pub(crate) fn personal_pieces(&self) -> impl Iterator<Item = (&ValueOrigin, &Piece)> {
+        let of = |entry: &'_ Entry| entry.pieces.iter().any(|piece| piece.is_personal);
+        let entries = self.results.iter().filter(move |entry| of(entry));
+        entries
+            .flat_map(|entry| entry.pieces.iter().filter(|piece| piece.is_personal).map(|piece| (&entry.origin, piece)))
+    }
+
     pub(crate) fn user_pieces(&self) -> impl Iterator<Item = &Piece> {
         self.user.iter().flat_map(|entry| &entry.pieces)
     }
@@ -251,6 +265,8 @@ fn add_pieces(pieces: &mut Vec<Piece>, field: &Field, writer: Writer, room: &mut
     if *room <= own {
         return false;
     }
+    let is_personal =
+        writer != Writer::Stranger && PERSONAL.contains(&field.text.len()) && !personal_words(path).is_empty();
     let mut is_whole = true;
     for (at, text) in texts(&field.text, writer, *room).into_iter().enumerate() {
         let kept = cut(&text, room.saturating_sub(own));
@@ -258,7 +274,7 @@ fn add_pieces(pieces: &mut Vec<Piece>, field: &Field, writer: Writer, room: &mut
         if kept.is_empty() {
             break;
         }
-        let piece = Piece { writer, path: path.into(), text: kept.into(), is_decoded: at > 0 };
+        let piece = Piece { writer, path: path.into(), text: kept.into(), is_decoded: at > 0, is_personal };
         *room -= piece.size();
         pieces.push(piece);
     }
