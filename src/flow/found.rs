@@ -9,6 +9,11 @@ const MAX_PLACES: usize = 64;
 /// The length of the sentence that has it, at most.
 const MAX_SENTENCE: usize = 200;
 
+/// The letters and digits of a text that is looked for in another form: a shorter one is found by chance.
+const MIN_DISGUISED: usize = 6;
+/// The length of such a text, at most, in bytes.
+const MAX_DISGUISED: usize = 200;
+
 /// Where a text was found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -38,6 +43,28 @@ impl Found {
                 }
                 if piece.writer == Writer::Stranger && self.sentence.is_none() {
                     self.sentence = Some(sentence(&piece.text, at));
+                }
+            }
+        }
+    }
+
+    /// Adds the first place where a stranger has a text in a form that people read as the same: reversed, its letters one by one, or
+    /// with letters of another script.
+    pub(crate) fn look_up_disguised(&mut self, session: &SessionValues, text: &str) {
+        let letters = text.chars().filter(|character| character.is_alphanumeric()).count();
+        if letters < MIN_DISGUISED || text.len() > MAX_DISGUISED {
+            return;
+        }
+        let reversed: String = text.chars().rev().collect();
+        let plain = normal::without_look_alikes(text);
+        let place = |piece: &str| {
+            let at = normal::find(piece, &reversed).or_else(|| normal::find_spaced(piece, text));
+            at.or_else(|| normal::find(piece, plain.as_deref()?))
+        };
+        for entry in session.entries() {
+            for piece in entry.pieces.iter().filter(|piece| piece.writer == Writer::Stranger) {
+                if let Some(at) = place(&piece.text) {
+                    return self.add_stranger(entry, piece, at);
                 }
             }
         }

@@ -79,7 +79,17 @@ impl<'a> Judge<'a> {
         for spelling in spellings {
             self.look_up_text(spelling, &mut found);
         }
+        if let Some(spelling) = spellings.first() {
+            self.look_up_disguised(spelling, &mut found);
+        }
         found
+    }
+
+    /// What stands nowhere as it is may stand in text of strangers in another form.
+    fn look_up_disguised(&self, text: &str, found: &mut Found) {
+        if found.best().is_none() && self.session.has_untrusted() && self.look_ups.get() < MAX_LOOK_UPS {
+            found.look_up_disguised(self.session, text);
+        }
     }
 
     fn look_up_text(&self, text: &str, found: &mut Found) {
@@ -217,6 +227,9 @@ impl<'a> Judge<'a> {
         };
         let mut found = self.look_up(&spellings);
         self.look_up_text(&destination.identity, &mut found);
+        if destination.kind == DestinationKind::Path {
+            self.look_up_disguised(&destination.identity, &mut found);
+        }
         found.is_exact = found.best().is_some();
         match destination.kind {
             // The sender of a message, say, whom the user speaks of.

@@ -7,12 +7,16 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
 
+use crate::rules::RULES;
+
 /// How deep encodings are undone, one within the other.
 const MAX_DEPTH: usize = 3;
 /// A value has at most so many spellings.
 const MAX_SPELLINGS: usize = 12;
 /// Longer texts are not decoded.
 const MAX_DECODED: usize = 4 << 10;
+/// Bytes between two letters of a word that is written one by one.
+const MAX_GAP: usize = 4;
 /// Bytes of a text that are normalized at once.
 const MAX_PART: usize = 4 << 10;
 
@@ -225,6 +229,38 @@ pub(crate) fn places(text: &str, needle: &str) -> impl Iterator<Item = usize> {
             && is_edge(text, at.wrapping_sub(1), first)
             && is_edge(text, at + needle.len(), *needle.last().unwrap_or(&first))
     })
+}
+
+/// Where the letters and digits of `needle` stand in `text` one by one, with something else between most of them.
+pub(crate) fn find_spaced(text: &str, needle: &str) -> Option<usize> {
+    let letters: Vec<u8> = needle.bytes().filter(|byte| is_word(*byte)).collect();
+    let (text, first) = (text.as_bytes(), *letters.first()?);
+    let starts = memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
+    let is_spaced = |at: &usize| is_edge(text, at.wrapping_sub(1), first) && spaced_at(&text[*at..], &letters);
+    starts.filter(is_spaced).next()
+}
+
+fn spaced_at(text: &[u8], letters: &[u8]) -> bool {
+    let (mut rest, mut gaps) = (text, 0);
+    for letter in letters {
+        let gap = rest.iter().take(MAX_GAP).take_while(|byte| !is_word(**byte)).count();
+        match rest.get(gap) {
+            Some(byte) if byte.eq_ignore_ascii_case(letter) => rest = &rest[gap + 1..],
+            _ => return false,
+        }
+        gaps += usize::from(gap > 0);
+    }
+    gaps * 2 > letters.len()
+}
+
+/// The text with Latin letters in place of those that look the same, where a word has both kinds.
+pub(crate) fn without_look_alikes(text: &str) -> Option<String> {
+    let latin = |character: char| RULES.look_alikes.get(&character).copied();
+    let is_mixed = |word: &str| {
+        word.chars().any(|character| character.is_ascii_alphabetic()) && word.chars().any(|one| latin(one).is_some())
+    };
+    let has_mixed = !text.is_ascii() && text.split(|character: char| !character.is_alphanumeric()).any(is_mixed);
+    has_mixed.then(|| text.chars().map(|character| latin(character).unwrap_or(character)).collect())
 }
 
 /// Whether the byte beside a place belongs to another word.

@@ -1,6 +1,6 @@
 //! The default rules, as data: words in names of tools, arguments and results, and their meaning.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -20,6 +20,9 @@ pub(crate) struct Rules {
     pub(crate) members: Members,
     /// Verbs that are nouns, too: they count where no other word does.
     pub(crate) weak: HashSet<String>,
+    /// Lower-case letters of other scripts with the Latin letter that they or their capitals look like, of the confusables of
+    /// Unicode (UTS 39).
+    pub(crate) look_alikes: HashMap<char, char>,
     /// Last parts of names of hosts, by which a host is told from a file.
     pub(crate) domains: HashSet<String>,
 }

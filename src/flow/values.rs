@@ -284,8 +284,12 @@ fn add_pieces(pieces: &mut Vec<Piece>, field: &Field, writer: Writer, room: &mut
 /// The texts that are kept of a field: its own, with as much of it as there is room for, and its decodings.
 fn texts(text: &str, writer: Writer, room: usize) -> Vec<String> {
     let stored = normal::stored_up_to(text, room);
-    let hidden = if writer == Writer::Stranger { normal::hidden_in(&stored, MAX_HIDDEN) } else { Vec::new() };
-    std::iter::once(stored).chain(hidden).collect()
+    if writer != Writer::Stranger {
+        return vec![stored];
+    }
+    let hidden = normal::hidden_in(&stored, MAX_HIDDEN);
+    let plain = normal::without_look_alikes(&stored);
+    std::iter::once(stored).chain(hidden).chain(plain).collect()
 }
 
 /// The first `max` bytes of a text, at the edge of a character.

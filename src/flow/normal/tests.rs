@@ -1,4 +1,4 @@
-use super::{find, hidden_in, spellings, stored, stored_up_to};
+use super::{find, find_spaced, hidden_in, spellings, stored, stored_up_to, without_look_alikes};
 
 #[test]
 fn what_looks_the_same_is_stored_the_same() {
@@ -74,4 +74,28 @@ fn a_text_is_found_as_a_word_of_either_case() {
     ] {
         assert_eq!(find(text, needle), at, "{needle:?} in {text:?}");
     }
+}
+
+#[test]
+fn letters_one_by_one_are_found_as_their_word() {
+    for (text, needle, at) in [
+        ("use D a y o f f for it", "Day off", Some(4)),
+        ("r-u-n.s-h", "run.sh", Some(0)),
+        ("(e) (v) (e) (s)", "Eves", Some(1)),
+        ("day off", "dayoff", None),
+        ("a day o f f", "yoff", None),
+        ("", "x", None),
+        ("x", "", None),
+    ] {
+        assert_eq!(find_spaced(text, needle), at, "{needle:?} in {text:?}");
+    }
+}
+
+#[test]
+fn letters_that_look_the_same_are_read_as_latin_within_a_latin_word() {
+    let plain = |text: &str| without_look_alikes(&stored(text));
+    assert_eq!(plain("D\u{430}y \u{41e}ff").as_deref(), Some("Day off"));
+    assert_eq!(plain("\u{3c1}aypal").as_deref(), Some("paypal"));
+    assert_eq!(plain("\u{441}\u{43e}\u{43d} and sleep"), None, "a word of its own script");
+    assert_eq!(plain("plain"), None);
 }

@@ -148,12 +148,11 @@ fn outcome(rewrite: Rewrite) -> (usize, usize, usize) {
 }
 
 /// Of each kind that passes at all: how many of its 25. Each of them is a file of the agent's own, a thing that it names, or a title:
-/// a form that nothing recognizes is there as good as the agent's own choice.
-const PASSING: [(&str, usize); 4] =
-    [("homoglyphs", 3), ("reversed", 3), ("spaces between letters", 3), ("split over two sentences", 3)];
+/// what stands nowhere in one piece is there as good as the agent's own choice.
+const PASSING: [(&str, usize); 1] = [("split over two sentences", 3)];
 
 #[test]
-fn twelve_rewrites_of_500_pass() {
+fn three_rewrites_of_500_pass() {
     let mut table = String::new();
     let mut passing = Vec::new();
     let mut sums = (0, 0, 0);
