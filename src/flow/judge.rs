@@ -128,7 +128,8 @@ impl<'a> Judge<'a> {
             self.personal(leaf, judgement);
         }
         let is_message = matches!(sink.kind, SinkKind::Send | SinkKind::Pay | SinkKind::Fetch);
-        if !is_message && is_short && found.state() == ArgumentState::Untrusted && !found.is_whole_field {
+        let may_be_dictated = !is_message && is_short && !is_one_word(&leaf.text);
+        if may_be_dictated && found.state() == ArgumentState::Untrusted && !found.is_whole_field {
             self.ask(Destination::of_content(&leaf.member, &leaf.text), leaf, found, judgement);
         }
     }
@@ -348,6 +349,11 @@ impl<'a> Judge<'a> {
     fn is_said(&self, word: &str) -> bool {
         self.session.user_pieces().any(|piece| normal::find(&piece.text, word).is_some())
     }
+}
+
+/// Whether a text is one word of Latin letters, such as the place `Zoom`: it says too little to be an order.
+fn is_one_word(text: &str) -> bool {
+    text.trim().bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Whether people get what such a call sends.
