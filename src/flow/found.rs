@@ -1,7 +1,7 @@
 //! Where a text was found among the values of a session.
 
 use crate::judgement::{ArgumentState, ValueOrigin};
-use crate::normal;
+use crate::normal::{self, Needle};
 use crate::values::{Entry, Piece, SessionValues, Writer, cut};
 
 /// Places that are kept.
@@ -32,9 +32,10 @@ impl Found {
         if text.len() < 2 {
             return;
         }
+        let needle = Needle::new(text);
         for entry in session.entries() {
             for piece in &entry.pieces {
-                let Some(at) = place_in(piece, text) else { continue };
+                let Some(at) = place_in(piece, text, needle) else { continue };
                 self.is_whole_field |= piece.text.len() == text.len() && !piece.is_decoded;
                 let is_better = self.best().is_none_or(|best| piece.writer < best);
                 if is_better || self.places.len() < MAX_PLACES {
@@ -57,8 +58,9 @@ impl Found {
         }
         let reversed: String = text.chars().rev().collect();
         let plain = normal::without_look_alikes(text);
+        let needle = Needle::new(&reversed);
         let place = |piece: &str| {
-            let at = normal::find(piece, &reversed).or_else(|| normal::find_spaced(piece, text));
+            let at = needle.find(piece).or_else(|| normal::find_spaced(piece, text));
             at.or_else(|| normal::find(piece, plain.as_deref()?))
         };
         for entry in session.entries() {
@@ -106,10 +108,10 @@ impl Found {
 }
 
 /// Where a text stands in a piece. A server asserts short fields: within a much longer one, somebody may have put it.
-fn place_in(piece: &Piece, text: &str) -> Option<usize> {
+fn place_in(piece: &Piece, text: &str, needle: Needle<'_>) -> Option<usize> {
     match piece.writer {
         Writer::Asserted if piece.text.len() > 4 * text.len().max(32) => None,
-        _ => normal::find(&piece.text, text),
+        _ => needle.find(&piece.text),
     }
 }
 

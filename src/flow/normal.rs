@@ -15,6 +15,10 @@ const MAX_DEPTH: usize = 3;
 const MAX_SPELLINGS: usize = 12;
 /// Longer texts are not decoded.
 const MAX_DECODED: usize = 4 << 10;
+/// Bytes from the most to the least common in texts and addresses.
+const COMMON: &[u8] = b" etaoinsrhldcu.mfpgwyb/-v";
+/// Bytes of a text of which the rarest is looked for.
+const MAX_RANKED: usize = 32;
 /// Bytes between two letters of a word that is written one by one.
 const MAX_GAP: usize = 4;
 /// Bytes of a text that are normalized at once.
@@ -218,26 +222,53 @@ pub(crate) fn find(text: &str, needle: &str) -> Option<usize> {
 
 /// Where `needle` stands in `text`, ASCII letters of either case being the same, not within a longer word or number.
 pub(crate) fn places(text: &str, needle: &str) -> impl Iterator<Item = usize> {
-    let (text, needle) = (text.as_bytes(), needle.as_bytes());
-    let first = needle.first().copied();
-    // An empty text stands nowhere.
-    let searched = if first.is_some() { text } else { &[] };
-    let first = first.unwrap_or_default();
-    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
-    memchr::memchr2_iter(lower, upper, searched).filter(move |&at| {
-        text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
-            && is_edge(text, at.wrapping_sub(1), first)
-            && is_edge(text, at + needle.len(), *needle.last().unwrap_or(&first))
-    })
+    Needle { bytes: needle.as_bytes(), rare: 0 }.places(text)
+}
+
+/// A text that is looked for in many others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needle<'a> {
+    bytes: &'a [u8],
+    /// The place of the byte that is looked for first.
+    rare: usize,
+}
+
+impl<'a> Needle<'a> {
+    /// The byte that is rarest in most texts is looked for first: few places have to be compared then.
+    pub(crate) fn new(text: &'a str) -> Self {
+        let rank =
+            |byte: u8| COMMON.iter().position(|common| *common == byte.to_ascii_lowercase()).unwrap_or(COMMON.len());
+        let ranked = text.bytes().take(MAX_RANKED).enumerate();
+        let rare = ranked.max_by_key(|(_, byte)| rank(*byte)).map_or(0, |(at, _)| at);
+        Self { bytes: text.as_bytes(), rare }
+    }
+
+    /// The first place of [`Self::places`].
+    pub(crate) fn find(self, text: &str) -> Option<usize> {
+        self.places(text).next()
+    }
+
+    fn places(self, text: &str) -> impl Iterator<Item = usize> + use<'a, '_> {
+        let Self { bytes: needle, rare } = self;
+        // An empty text stands nowhere.
+        let (byte, text) = needle.get(rare).map_or((0, &[][..]), |byte| (*byte, text.as_bytes()));
+        let found = memchr::memchr2_iter(byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), text);
+        found.filter_map(move |at| at.checked_sub(rare)).filter(move |&at| {
+            text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
+                && is_edge(text, at.wrapping_sub(1), needle[0])
+                && is_edge(text, at + needle.len(), needle[needle.len() - 1])
+        })
+    }
 }
 
 /// Where the letters and digits of `needle` stand in `text` one by one, with something else between most of them.
 pub(crate) fn find_spaced(text: &str, needle: &str) -> Option<usize> {
     let letters: Vec<u8> = needle.bytes().filter(|byte| is_word(*byte)).collect();
     let (text, first) = (text.as_bytes(), *letters.first()?);
-    let starts = memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
-    let is_spaced = |at: &usize| is_edge(text, at.wrapping_sub(1), first) && spaced_at(&text[*at..], &letters);
-    starts.filter(is_spaced).next()
+    let mut starts = memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
+    let is_alone = |at: usize| is_edge(text, at.wrapping_sub(1), first) && is_edge(text, at + 1, first);
+    let is_spaced = |at: &usize| is_alone(*at) && spaced_at(&text[*at..], &letters);
+    starts.find(is_spaced)
 }
 
 fn spaced_at(text: &[u8], letters: &[u8]) -> bool {
