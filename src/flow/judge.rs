@@ -22,6 +22,8 @@ const MAX_ORIGINS: usize = 8;
 const MAX_VALUE: usize = 4 << 10;
 /// Texts that are looked for in the session's values for one call. A destination that is not looked for any more is of unknown origin.
 const MAX_LOOK_UPS: usize = 512;
+/// Texts that are looked for in another form for one call. The further ones are of unknown origin.
+const MAX_DISGUISED: usize = 64;
 /// Comparisons of arguments with secrets for one call, of 4 KiB each. A secret that is not compared any more counts as found.
 const MAX_COMPARISONS: usize = 100_000;
 /// Words of an address that may be the name of its owner.
@@ -38,6 +40,7 @@ pub(crate) struct Judge<'a> {
     labels: &'a ToolLabels,
     known: &'a dyn KnownDestinations,
     look_ups: Cell<usize>,
+    disguised: Cell<usize>,
     comparisons: Cell<usize>,
 }
 
@@ -48,7 +51,8 @@ impl<'a> Judge<'a> {
         labels: &'a ToolLabels,
         known: &'a dyn KnownDestinations,
     ) -> Self {
-        Self { session, tool, labels, known, look_ups: Cell::new(0), comparisons: Cell::new(0) }
+        let (look_ups, disguised, comparisons) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { session, tool, labels, known, look_ups, disguised, comparisons }
     }
 
     pub(crate) fn judge(&self, arguments: &Value) -> Judgement {
@@ -87,7 +91,9 @@ impl<'a> Judge<'a> {
 
     /// What stands nowhere as it is may stand in text of strangers in another form.
     fn look_up_disguised(&self, text: &str, found: &mut Found) {
-        if found.best().is_none() && self.session.has_untrusted() && self.look_ups.get() < MAX_LOOK_UPS {
+        let is_unknown = found.best().is_none() && self.session.has_untrusted();
+        if is_unknown && self.disguised.get() < MAX_DISGUISED {
+            self.disguised.set(self.disguised.get() + 1);
             found.look_up_disguised(self.session, text);
         }
     }
@@ -160,8 +166,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A number of a passport or a card, a password or the like that a tool returned, in a text, where the user did not speak of it. On its
-    /// own it is what a form asks for.
+    /// A number of a passport or a card, a password or the like that a tool returned, in a text, where the user did not speak of it. As a
+    /// whole argument it is the answer to a question of a form.
     fn personal(&self, leaf: &Leaf, judgement: &mut Judgement) {
         let mut pieces = self.session.personal_pieces().peekable();
         if pieces.peek().is_none() {
@@ -187,8 +193,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A short id of what is deleted identifies nothing on its own, but text of strangers that names it says what it is: "the file with
-    /// the ID '13'".
+    /// A short id of a thing to delete identifies nothing on its own, unless text of strangers names it as an id: "the file with the ID
+    /// '13'".
     fn short_id(&self, sink: &Sink, leaf: &Leaf, judgement: &mut Judgement) {
         if sink.kind != SinkKind::Delete || !is_small(&leaf.text) || self.is_said(&normal::stored(&leaf.text)) {
             return;

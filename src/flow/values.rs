@@ -141,7 +141,7 @@ impl SessionValues {
         let mut room = MAX_RESULT_BYTES;
         let Fields { list, is_cut } = fields(result, &labels.returns, MAX_RESULT_BYTES);
         self.has_forgotten |= is_cut;
-        // Whoever wrote what is not kept.
+        // Nobody knows the writers of the rest.
         self.has_untrusted |= is_cut;
         for field in list {
             let writer = writer(field.is_authored, origin, labels);
