@@ -2,7 +2,7 @@
 //! begins with the same bytes, so that the provider finds the conversation in its cache and takes back thoughts that are bound to
 //! them. News (the date, files of the workspace, skills, tools) follow the user's message, and stay there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,8 +27,6 @@ pub(super) struct Prefix {
     pub(super) tools: Vec<ToolDescription>,
     /// As the system prompt and the tools show it.
     state: State,
-    /// The number of the run that began it. Thoughts of earlier runs are bound to another beginning.
-    first_run: i64,
     /// Whether a run had to shorten the messages: the next one begins another session.
     #[serde(default)]
     is_closed: bool,
@@ -47,10 +45,15 @@ pub(super) struct State {
 }
 
 /// The news of one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 struct News {
     /// The number of the run.
     run: i64,
+    content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Content {
     text: Arc<str>,
     /// As far as it changed.
     state: State,
@@ -60,6 +63,8 @@ struct News {
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeptPrefix {
     prefix: Option<Prefix>,
+    /// The number of the run that began it. Thoughts of earlier runs are bound to another beginning.
+    first_run: i64,
     news: Vec<News>,
 }
 
@@ -74,23 +79,27 @@ impl KeptPrefix {
             let message = format!("a prefix has version {}, and this program reads {VERSION}", prefix.version);
             return Err(CallError::internal(message));
         }
-        let news = serde_json::from_str(&stored.news).map_err(CallError::internal)?;
-        Ok(Self { prefix: Some(prefix), news })
+        let read = |(run, content): (i64, String)| {
+            let content = serde_json::from_str(&content).map_err(CallError::internal)?;
+            Ok(News { run, content })
+        };
+        let news = stored.news.into_iter().map(read).collect::<Result<_, CallError>>()?;
+        Ok(Self { prefix: Some(prefix), first_run: stored.first_run, news })
     }
 
-    /// Forgets the news of later runs than the last one of the session: a fork does not have these runs.
-    pub(super) fn forget_after(&mut self, last_run: i64) {
-        self.news.retain(|news| news.run <= last_run);
+    /// Forgets the news of other runs than these, whose messages the session does not have: a fork may end within a run.
+    pub(super) fn keep_news_of(&mut self, runs: &BTreeSet<i64>) {
+        self.news.retain(|news| runs.contains(&news.run));
     }
 
     /// The news that the model got with the user's message of a run.
     pub(super) fn news_of(&self, run: i64) -> Option<Arc<str>> {
-        self.news.iter().find(|news| news.run == run).map(|news| Arc::clone(&news.text))
+        self.news.iter().find(|news| news.run == run).map(|news| Arc::clone(&news.content.text))
     }
 
-    /// Whether thoughts of a run are bound to this prefix.
+    /// Whether thoughts of a run of its agent are bound to this prefix.
     pub(super) fn binds(&self, run: i64) -> bool {
-        self.prefix.as_ref().is_some_and(|prefix| run >= prefix.first_run)
+        self.prefix.is_some() && run >= self.first_run
     }
 
     /// How much of each request it takes, in characters.
@@ -108,7 +117,7 @@ impl KeptPrefix {
     /// The state that the model knows.
     fn state(&self, prefix: &Prefix) -> State {
         self.news.iter().fold(prefix.state.clone(), |known, news| {
-            let State { date, files, skills, tools } = news.state.clone();
+            let State { date, files, skills, tools } = news.content.state.clone();
             State {
                 date: date.or(known.date),
                 files: files.or(known.files),
@@ -177,15 +186,9 @@ impl SessionPrefix {
         let Some(prefix) = &self.kept.prefix else {
             messages.iter_mut().for_each(Message::forget_bound_thoughts);
             let (system, tools) = (system(), tools.offered.to_vec());
-            let prefix = Prefix {
-                version: VERSION,
-                system: system.clone(),
-                tools: tools.clone(),
-                state: now,
-                first_run: self.run,
-                is_closed: false,
-            };
-            self.keep(&prefix, &[]).await?;
+            let prefix =
+                Prefix { version: VERSION, system: system.clone(), tools: tools.clone(), state: now, is_closed: false };
+            self.keep(&prefix, self.run, &[]).await?;
             return Ok(Frozen { system, tools });
         };
         let frozen = Frozen { system: prefix.system.clone(), tools: prefix.tools.clone() };
@@ -198,8 +201,8 @@ impl SessionPrefix {
         let text: Arc<str> = text.into();
         last.parts.push(as_part(&text));
         let mut news = self.kept.news.clone();
-        news.push(News { run: self.run, text, state });
-        self.keep(prefix, &news).await?;
+        news.push(News { run: self.run, content: Content { text, state } });
+        self.keep(prefix, self.kept.first_run, &news).await?;
         Ok(frozen)
     }
 
@@ -207,15 +210,16 @@ impl SessionPrefix {
     pub(super) async fn close(&self) -> Result<(), CallError> {
         let kept = KeptPrefix::load(&self.store, [&self.conversation, &self.session, &self.agent]).await?;
         match kept.prefix {
-            Some(prefix) => self.keep(&Prefix { is_closed: true, ..prefix }, &kept.news).await,
+            Some(prefix) => self.keep(&Prefix { is_closed: true, ..prefix }, kept.first_run, &kept.news).await,
             None => Ok(()),
         }
     }
 
-    async fn keep(&self, prefix: &Prefix, news: &[News]) -> Result<(), CallError> {
+    async fn keep(&self, prefix: &Prefix, first_run: i64, news: &[News]) -> Result<(), CallError> {
         let prefix = serde_json::to_string(prefix).map_err(CallError::internal)?;
-        let news = serde_json::to_string(news).map_err(CallError::internal)?;
-        let stored = StoredPrefix { prefix, news };
+        let written = |News { run, content }: &News| Ok((*run, serde_json::to_string(content)?));
+        let news = news.iter().map(written).collect::<Result<_, serde_json::Error>>().map_err(CallError::internal)?;
+        let stored = StoredPrefix { first_run, prefix, news };
         let logs = self.store.conversation_logs();
         logs.keep_session_prefix(&self.conversation, &self.session, &self.agent, &stored).await.map_err(CallError::from)
     }

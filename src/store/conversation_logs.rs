@@ -5,6 +5,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_journal::{EXECUTION, ExecutionRow, execution_of};
 use super::conversation_runs::message_log;
+use super::sessions::copy_session;
 use super::work::CONVERSATION;
 use super::{Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
 use sekisho_core::database_clock::DatabaseTime;
@@ -343,27 +344,6 @@ impl ConversationStore {
         transaction.commit().await.map_err(failed)?;
         Ok(true)
     }
-}
-
-/// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as in the original. The
-/// summary of a session's own messages is not copied, since it may be of later ones than the fork has.
-async fn copy_session(
-    connection: &mut AnyConnection,
-    (conversation, session): (&str, &str),
-    run: &str,
-) -> sqlx::Result<()> {
-    for (table, columns, condition) in [
-        ("session_summaries", "last_number, last_position, summary, earlier, kept", "AND earlier IS NOT NULL"),
-        ("session_prefixes", "agent, prefix, news", ""),
-    ] {
-        let sql = format!(
-            "INSERT INTO {table} (conversation, session_id, {columns}) SELECT $1, session_id, {columns} FROM {table}
-             WHERE session_id = $2 AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $3) {condition}"
-        );
-        let copied = sqlx::query(AssertSqlSafe(sql)).bind(conversation).bind(session).bind(run);
-        copied.execute(&mut *connection).await?;
-    }
-    Ok(())
 }
 
 async fn copy_run(connection: &mut AnyConnection, conversation: &str, run: &CopiedRun) -> sqlx::Result<()> {

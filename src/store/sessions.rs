@@ -1,6 +1,8 @@
 //! The messages that a run continues: the latest messages of a session, the summary of the earlier ones, and the beginning of its
 //! requests.
 
+use sqlx::AnyConnection;
+
 use super::conversation_runs::message_log;
 use super::text::storable;
 use super::{ConversationLogStore, MessageLog, StoreError};
@@ -28,16 +30,25 @@ pub struct HandOver {
 /// The beginning of each request of an agent in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPrefix {
+    /// The number of the run that began it.
+    pub first_run: i64,
     /// JSON.
     pub prefix: String,
-    /// JSON.
-    pub news: String,
+    /// The news of later runs in their order: the number of each run, and JSON.
+    pub news: Vec<(i64, String)>,
 }
 
-/// A message with the number of its run.
+/// Sessions of a conversation whose prefixes are kept, the latest ones: each has all tools. An older session that is continued begins
+/// anew.
+const MAX_SESSIONS: u32 = 16;
+
+/// A message with its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionMessage {
+    /// The number of the run.
     pub run_number: i64,
+    /// The agent of the run.
+    pub agent: String,
     pub log: MessageLog,
 }
 
@@ -62,9 +73,9 @@ impl ConversationLogStore {
     ) -> Result<SessionMessages, StoreError> {
         let (number, position) = after.unwrap_or((0, -1));
         // Sums and counts are over the messages from the last one to this one.
-        let rows: Vec<(i64, String, i64, String, i64, i64)> = sqlx::query_as(
-            "SELECT latest.number, m.run, m.position, m.message, m.incomplete, latest.total FROM (
-                SELECT r.number, m.run, m.position,
+        let rows: Vec<(i64, String, String, i64, String, i64, i64)> = sqlx::query_as(
+            "SELECT latest.number, latest.agent, m.run, m.position, m.message, m.incomplete, latest.total FROM (
+                SELECT r.number, r.agent, m.run, m.position,
                     SUM(LENGTH(m.message)) OVER (ORDER BY r.number DESC, m.position DESC) AS characters,
                     ROW_NUMBER() OVER (ORDER BY r.number DESC, m.position DESC) AS place,
                     COUNT(*) OVER () AS total
@@ -81,10 +92,11 @@ impl ConversationLogStore {
         .fetch_all(&self.0.pool)
         .await
         .map_err(|error| self.0.failed(error))?;
-        let total = rows.first().map_or(0, |row| row.5);
+        let total = rows.first().map_or(0, |row| row.6);
         let left_out = u64::try_from(total).unwrap_or_default().saturating_sub(rows.len() as u64);
-        let message = |(run_number, run, position, message, incomplete, _)| SessionMessage {
+        let message = |(run_number, agent, run, position, message, incomplete, _)| SessionMessage {
             run_number,
+            agent,
             log: message_log((run, position, message, incomplete)),
         };
         Ok(SessionMessages { messages: rows.into_iter().map(message).collect(), left_out })
@@ -173,8 +185,9 @@ impl ConversationLogStore {
         session_id: &str,
         agent: &str,
     ) -> Result<Option<StoredPrefix>, StoreError> {
-        let row: Option<(String, String)> = sqlx::query_as(
-            "SELECT prefix, news FROM session_prefixes WHERE conversation = $1 AND session_id = $2 AND agent = $3",
+        let row: Option<(i64, String, String)> = sqlx::query_as(
+            "SELECT first_run, prefix, news FROM session_prefixes
+             WHERE conversation = $1 AND session_id = $2 AND agent = $3",
         )
         .bind(conversation)
         .bind(session_id)
@@ -182,10 +195,14 @@ impl ConversationLogStore {
         .fetch_optional(&self.0.pool)
         .await
         .map_err(|error| self.0.failed(error))?;
-        Ok(row.map(|(prefix, news)| StoredPrefix { prefix, news }))
+        let Some((first_run, prefix, news)) = row else { return Ok(None) };
+        let damaged = |error: serde_json::Error| {
+            self.0.damaged(format!("the news of a session of the conversation {conversation} are {error}"))
+        };
+        Ok(Some(StoredPrefix { first_run, prefix, news: serde_json::from_str(&news).map_err(damaged)? }))
     }
 
-    /// Replaces the beginning of an agent's requests in a session.
+    /// Replaces the beginning of an agent's requests in a session. Those of the conversation's oldest sessions are removed.
     ///
     /// # Errors
     /// [`StoreError`]; the earlier one stays then.
@@ -197,17 +214,86 @@ impl ConversationLogStore {
         stored: &StoredPrefix,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO session_prefixes (conversation, session_id, agent, prefix, news) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (conversation, session_id, agent) DO UPDATE SET prefix = excluded.prefix, news = excluded.news",
+            "INSERT INTO session_prefixes (conversation, session_id, agent, first_run, prefix, news)
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (conversation, session_id, agent) DO UPDATE SET
+                first_run = excluded.first_run, prefix = excluded.prefix, news = excluded.news",
         )
         .bind(conversation)
         .bind(session_id)
         .bind(agent)
+        .bind(stored.first_run)
         .bind(&stored.prefix)
-        .bind(&stored.news)
+        .bind(news_text(&stored.news))
+        .execute(&self.0.pool)
+        .await
+        .map_err(|error| self.0.failed(error))?;
+        // Ids of sessions are in the order in which these began.
+        sqlx::query(
+            "DELETE FROM session_prefixes WHERE conversation = $1 AND session_id <> $2 AND session_id NOT IN (
+                SELECT session_id FROM session_prefixes WHERE conversation = $1
+                GROUP BY session_id ORDER BY session_id DESC LIMIT $3)",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .bind(i64::from(MAX_SESSIONS))
         .execute(&self.0.pool)
         .await
         .map(drop)
         .map_err(|error| self.0.failed(error))
     }
+}
+
+/// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as in the original. It has
+/// nothing of runs after `run`, the last one that is copied. The summary of a session's own messages is not copied, since it may be of
+/// later ones than the fork has.
+///
+/// # Errors
+/// The database's, or news that are no JSON; then the transaction is to be rolled back.
+pub(super) async fn copy_session(
+    connection: &mut AnyConnection,
+    (fork, session): (&str, &str),
+    run: &str,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary, earlier, kept)
+         SELECT $1, session_id, last_number, last_position, summary, earlier, kept FROM session_summaries
+         WHERE session_id = $2 AND earlier IS NOT NULL
+            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $3)",
+    )
+    .bind(fork)
+    .bind(session)
+    .bind(run)
+    .execute(&mut *connection)
+    .await?;
+    let prefixes: Vec<(i64, String, i64, String, String)> = sqlx::query_as(
+        "SELECT r.number, p.agent, p.first_run, p.prefix, p.news
+         FROM session_prefixes p JOIN conversation_runs r ON r.conversation = p.conversation
+         WHERE r.id = $1 AND p.session_id = $2 AND p.first_run <= r.number",
+    )
+    .bind(run)
+    .bind(session)
+    .fetch_all(&mut *connection)
+    .await?;
+    for (last_run, agent, first_run, prefix, news) in prefixes {
+        let mut news: Vec<(i64, String)> =
+            serde_json::from_str(&news).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        news.retain(|(run, _)| *run <= last_run);
+        sqlx::query(
+            "INSERT INTO session_prefixes (conversation, session_id, agent, first_run, prefix, news)
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(fork)
+        .bind(session)
+        .bind(agent)
+        .bind(first_run)
+        .bind(prefix)
+        .bind(news_text(&news))
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+fn news_text(news: &[(i64, String)]) -> String {
+    serde_json::json!(news).to_string()
 }

@@ -79,7 +79,7 @@ INSERT INTO conversations (id, caller_key, status, agent, workspace, labels, cre
 VALUES ('talk-{tenant}', '{caller}', 'active', 'a', 0, '{{}}', 1, 1, 1, 1, 0);
 INSERT INTO conversation_runs (id, conversation, number, session_id, agent, user_input, status, begun)
 VALUES ('run-{tenant}', 'talk-{tenant}', 1, 's', 'a', 'text', 'succeeded', 1);
-INSERT INTO session_prefixes VALUES ('talk-{tenant}', 's', 'a', '{{}}', '[]');
+INSERT INTO session_prefixes VALUES ('talk-{tenant}', 's', 'a', 1, '{{}}', '[]');
 INSERT INTO session_summaries VALUES ('talk-{tenant}', 's', 1, 1, 'text');
 INSERT INTO plans VALUES ('plan-{tenant}', '{caller}', 'a', '', 'done', '', 'process', 1, '2026-11-25', '2026-11-25', '{{}}');
 INSERT INTO plan_vectors VALUES ('plan-{tenant}', 'digest', 'm', 'AAAA');

@@ -1,6 +1,8 @@
 //! The session that a run continues (C30): its messages, or another session that begins with a summary of the older ones where they
 //! are too many for the run's model.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::history::History;
@@ -43,6 +45,8 @@ struct Said {
     /// The number of its run; 0 for one of an earlier session.
     run_number: i64,
     run: String,
+    /// The agent of its run.
+    agent: String,
     message: Message,
 }
 
@@ -80,9 +84,9 @@ impl ConversationRuns {
             true => KeptPrefix::default(),
             false => KeptPrefix::load(store, [id, session, &request.agent]).await?,
         };
-        kept.forget_after(found.messages.last().map_or(0, |last| last.run_number));
         let mut all = handed_over(hand_over.as_ref())?;
         all.extend(numbered(found.messages)?);
+        kept.keep_news_of(&runs_of(&request.agent, &all));
         let limit = (weight * SESSION_PERCENT / 100).saturating_sub(kept.weight()).max(weight * MIN_PERCENT / 100);
         let first = match kept.is_closed() {
             // A run has found the messages to be too many.
@@ -94,7 +98,7 @@ impl ConversationRuns {
         if stays && found.left_out == 0 {
             // The thoughts since are bound to a shorter form, which is not sent again.
             let kept = if kept.is_closed() { KeptPrefix::default() } else { kept };
-            let history = with_news(all, &kept);
+            let history = with_news(all, &kept, &request.agent);
             let history = match old {
                 Some(old) => history.after(&old),
                 None => history,
@@ -130,7 +134,7 @@ fn handed_over(hand_over: Option<&HandOver>) -> Result<Vec<Said>, CallError> {
     let texts: Vec<String> = serde_json::from_str(&hand_over.kept).map_err(CallError::internal)?;
     let read = |text: &String| {
         let message = stored::read(text).map_err(CallError::internal)?;
-        Ok(Said { run_number: 0, run: String::new(), message })
+        Ok(Said { run_number: 0, run: String::new(), agent: String::new(), message })
     };
     texts.iter().map(read).collect()
 }
@@ -141,19 +145,26 @@ fn written(last: &[Said]) -> Result<String, CallError> {
 }
 
 fn numbered(logs: Vec<SessionMessage>) -> Result<Vec<Said>, CallError> {
-    let read = |SessionMessage { run_number, log }: SessionMessage| {
+    let read = |SessionMessage { run_number, agent, log }: SessionMessage| {
         let message = stored::read(&log.message).map_err(CallError::internal)?;
-        Ok(Said { run_number, run: log.run, message })
+        Ok(Said { run_number, run: log.run, agent, message })
     };
     logs.into_iter().map(read).collect()
 }
 
-/// The messages as the agent's model got them: with the news of their runs, and without thoughts that are bound to another beginning.
-fn with_news(all: Vec<Said>, kept: &KeptPrefix) -> History {
+/// The numbers of an agent's runs that have a message of the user.
+fn runs_of(agent: &str, all: &[Said]) -> BTreeSet<i64> {
+    let own = all.iter().filter(|said| said.agent == agent && matches!(said.message, Message::User(_)));
+    own.map(|said| said.run_number).collect()
+}
+
+/// The messages as the agent's model got them: with the news of its runs, and without thoughts that are bound to another beginning,
+/// also of other agents: each has its own.
+fn with_news(all: Vec<Said>, kept: &KeptPrefix, own: &str) -> History {
     let (mut said, mut news) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
     let mut last_run = None;
-    for Said { run_number, run, mut message } in all {
-        if !kept.binds(run_number) {
+    for Said { run_number, run, agent, mut message } in all {
+        if agent != own || !kept.binds(run_number) {
             message.forget_bound_thoughts();
         }
         // A run has one message of the user.
@@ -207,12 +218,16 @@ fn first_kept(said: &[Said], max: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use jiff::civil::date;
+
     use super::*;
-    use crate::message::AssistantTurn;
+    use crate::message::{AssistantTurn, Thought, TurnPart};
+    use crate::session_prefix::{SessionPrefix, ToolsNow};
+    use sekisho_store::test_support::test_store;
 
     #[test]
     fn the_latest_messages_stay_from_one_of_the_user_on() {
-        let of = |message: Message| Said { run_number: 1, run: "r".to_owned(), message };
+        let of = |message: Message| Said { run_number: 1, run: "r".to_owned(), agent: "a".to_owned(), message };
         let user = |length: usize| of(Message::User("x".repeat(length).as_str().into()));
         let answer = |length: usize| of(Message::Assistant(AssistantTurn::new("x".repeat(length), [])));
         let said = [user(10), answer(10), user(10), answer(10), user(10), answer(10)];
@@ -224,5 +239,32 @@ mod tests {
         assert_eq!(first_kept(&long_ago, 100), 2, "half of it");
         assert_eq!(first_kept(&[user(50), answer(5), user(5), answer(5)], 50), 2);
         assert_eq!(first_kept(&[answer(50)], 1), 0, "a part of one run");
+    }
+
+    /// By the same API, but after another prompt.
+    #[tokio::test]
+    async fn thoughts_of_another_agent_are_left_out() {
+        let store = test_store().await;
+        let prefix = SessionPrefix {
+            store: store.clone(),
+            conversation: "c".into(),
+            session: "s".into(),
+            agent: "a".into(),
+            run: 1,
+            kept: KeptPrefix::default(),
+            files: None,
+            skills: String::new(),
+        };
+        let now = ToolsNow { offered: &[], all: Some(&[]) };
+        prefix.settle(date(2026, 12, 1), String::new, now, &mut []).await.unwrap();
+        let kept = KeptPrefix::load(&store, ["c", "s", "a"]).await.unwrap();
+        let said = [(1, "a"), (2, "b"), (3, "a")].map(|(run_number, agent)| {
+            let parts = vec![TurnPart::Thought(Thought::Redacted("eA==".into())), TurnPart::Text("so".into())];
+            let message = Message::Assistant(AssistantTurn { parts, api: Some("api".into()) });
+            Said { run_number, run: run_number.to_string(), agent: agent.to_owned(), message }
+        });
+        let history = with_news(said.into(), &kept, "a");
+        let turns = history.messages.iter().filter_map(Message::as_assistant);
+        assert_eq!(turns.map(|turn| turn.thoughts().count()).collect::<Vec<_>>(), [1, 0, 1]);
     }
 }

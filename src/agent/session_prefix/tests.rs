@@ -103,7 +103,7 @@ async fn the_first_run_removes_thoughts_that_are_bound_to_another_beginning() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_shortened_is_closed_and_a_fork_has_no_later_news() {
+async fn a_session_that_was_shortened_is_closed_and_one_without_a_message_has_no_news_of_it() {
     let store = test_store().await;
     settled(&of_run(&store, 1, &[]).await, 1, &[], "hello").await;
     let second = of_run(&store, 2, &[]).await;
@@ -111,6 +111,8 @@ async fn a_session_that_was_shortened_is_closed_and_a_fork_has_no_later_news() {
     second.close().await.unwrap();
     let mut kept = KeptPrefix::load(&store, ["c", "s", "a"]).await.unwrap();
     assert!(kept.is_closed() && kept.news_of(2).is_some());
-    kept.forget_after(1);
+    kept.keep_news_of(&[1, 2].into());
+    assert!(kept.news_of(2).is_some());
+    kept.keep_news_of(&[1, 3].into());
     assert_eq!(kept.news_of(2), None);
 }

@@ -356,11 +356,19 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
     store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
     assert!(!store.conversations().fork(&fork, std::slice::from_ref(&copied), 1).await.unwrap(), "too many");
     assert_eq!(store.conversations().get("ann", "f").await.unwrap(), None);
-    let prefix = StoredPrefix { prefix: "{}".into(), news: "[]".into() };
-    store.conversation_logs().keep_session_prefix("c", "s", "a", &prefix).await.unwrap();
+    // The original went on after the run, with one agent more.
+    let news = |runs: &[i64]| runs.iter().map(|run| (*run, "{}".to_owned())).collect();
+    let prefix = |first_run, news| StoredPrefix { first_run, prefix: "{}".into(), news };
+    store.conversation_logs().keep_session_prefix("c", "s", "a", &prefix(1, news(&[1, 2]))).await.unwrap();
+    store.conversation_logs().keep_session_prefix("c", "s", "b", &prefix(2, news(&[]))).await.unwrap();
     assert!(store.conversations().fork(&fork, &[copied], 2).await.unwrap());
     assert_eq!(store.conversation_logs().session_summary("f", "s").await.unwrap(), None, "of messages it may not have");
-    assert_eq!(store.conversation_logs().session_prefix("f", "s", "a").await.unwrap(), Some(prefix));
+    assert_eq!(store.conversation_logs().session_prefix("f", "s", "a").await.unwrap(), Some(prefix(1, news(&[1]))));
+    assert_eq!(
+        store.conversation_logs().session_prefix("f", "s", "b").await.unwrap(),
+        None,
+        "of a run it does not have"
+    );
     assert_eq!(said(&store, "f").await, ["1"]);
     assert_eq!(said(&store, "c").await, ["1", "2"]);
     assert_eq!(store.conversation_logs().usage(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
@@ -409,8 +417,8 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
         store.conversation_logs().keep_session_summary("c", "s", &summary).await.unwrap();
         assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), Some(summary));
     }
-    for news in ["[]", "[1]"] {
-        let prefix = StoredPrefix { prefix: "{}".into(), news: news.into() };
+    for news in [Vec::new(), vec![(1, "{}".to_owned())]] {
+        let prefix = StoredPrefix { first_run: 1, prefix: "{}".into(), news };
         store.conversation_logs().keep_session_prefix("c", "s", "a", &prefix).await.unwrap();
         assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), Some(prefix));
         assert_eq!(store.conversation_logs().session_prefix("c", "s", "b").await.unwrap(), None, "another agent's");
@@ -423,6 +431,23 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
     assert!(store.conversations().delete("c").await.unwrap());
     assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
     assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_prefixes_of_the_latest_sessions_are_kept() {
+    let store = test_store().await;
+    let logs = store.conversation_logs();
+    let prefix = StoredPrefix { first_run: 1, prefix: "{}".into(), news: Vec::new() };
+    for number in 0..20 {
+        logs.keep_session_prefix("c", &format!("s{number:02}"), "a", &prefix).await.unwrap();
+    }
+    logs.keep_session_prefix("c", "s00", "a", &prefix).await.unwrap();
+    let mut kept = Vec::new();
+    for number in 0..20 {
+        let found = logs.session_prefix("c", &format!("s{number:02}"), "a").await.unwrap();
+        kept.extend(found.map(|_| number));
+    }
+    assert_eq!(kept, [0].into_iter().chain(4..20).collect::<Vec<_>>(), "and an earlier one that is continued");
 }
 
 #[tokio::test]
