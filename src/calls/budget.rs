@@ -81,6 +81,15 @@ pub struct TenantLimits {
     pub tokens: Option<u64>,
 }
 
+/// Whether a price fits.
+#[derive(Debug, Clone, Copy)]
+enum Fit {
+    Now,
+    /// Once the holds of its request are refunded.
+    WithoutHolds,
+    Never,
+}
+
 #[derive(Debug)]
 struct Settings {
     limits: Arc<Limits>,
@@ -173,38 +182,50 @@ impl Budgets {
     /// charged or refunded: most of them cost less in the end.
     ///
     /// # Errors
-    /// As `reserve_turn`.
-    pub async fn reserve_turn_or_wait(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
+    /// As `reserve_cost`.
+    pub async fn reserve_cost_in_turn(
+        &self,
+        call: &CallContext,
+        what: &str,
+        cost_usd: Decimal,
+    ) -> Result<Hold, CallError> {
+        let mut is_tried_again = false;
         loop {
             let mut freed = pin!(self.freed.notified());
             // From here on none is missed.
             freed.as_mut().enable();
-            match self.reserve_turn(call, model, most).await {
-                Err(error) if error.code() == ErrorCode::BudgetExceeded && self.fits_later(call, most.cost_usd) => {
-                    freed.await
-                }
+            let refused = match self.reserve_cost(call, what, cost_usd).await {
+                Err(error) if error.code() == ErrorCode::BudgetExceeded => error,
                 reserved => return reserved,
+            };
+            match self.fit(call, cost_usd) {
+                // It does since a moment ago, or a rule has refused it, or it is not leased.
+                Fit::Now if !is_tried_again => is_tried_again = true,
+                Fit::WithoutHolds => {
+                    freed.await;
+                    is_tried_again = false;
+                }
+                Fit::Now | Fit::Never => return Err(refused),
             }
         }
     }
 
-    /// Whether a price fits once the holds of the request are refunded. All other scopes have that much now.
-    fn fits_later(&self, call: &CallContext, cost_usd: Decimal) -> bool {
-        let Ok(accounts) = self.accounts.find(call, self.today()) else { return false };
+    /// Whether a price that was refused fits by now, or once the holds of the request are refunded: all other scopes have that much.
+    fn fit(&self, call: &CallContext, cost_usd: Decimal) -> Fit {
+        let Ok(accounts) = self.accounts.find(call, self.today()) else { return Fit::Never };
         let (mut balances, limits) = (accounts.balances(), self.limits_for(call));
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
         let fits =
             |balances: &PerScope<Balance>| limits.check(balances, &MaxUsage { tool: "", most, day_tokens: 0 }).is_ok();
         if fits(&balances) {
-            // It does by now, unless a rule has refused it.
-            return self.rules.is_empty();
+            return Fit::Now;
         }
         let request = &mut balances[Scope::Request as usize];
         if request.held.cost_usd.is_zero() {
-            return false;
+            return Fit::Never;
         }
         request.held = Amount::ZERO;
-        fits(&balances)
+        if fits(&balances) { Fit::WithoutHolds } else { Fit::Never }
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.

@@ -65,6 +65,13 @@ async fn calls_at_the_same_time_do_not_overspend_and_what_is_not_spent_is_free_a
 }
 
 #[tokio::test]
+async fn a_turn_does_not_wait_for_money_that_a_rule_refuses() {
+    let budgets = by_rules(&[rule("daily", |rule| rule.cost_per_day = Some(cents(10)))]);
+    let refused = budgets.reserve_cost_in_turn(&ann(), "a model", cents(20)).await.unwrap_err();
+    assert_eq!(refused.limit_rule(), Some("daily"));
+}
+
+#[tokio::test]
 async fn an_answer_has_the_tokens_that_the_rules_leave() {
     let budgets = by_rules(&[
         rule("wide", |rule| rule.tokens_per_day = Some(5_000)),
