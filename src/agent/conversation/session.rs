@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::history::History;
+use super::history::{History, OpenCall};
 use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
 use crate::Message;
 use crate::context::{self, CHARACTERS_OF_A_TOKEN};
@@ -94,7 +94,8 @@ impl ConversationRuns {
             false => first_kept(&all, limit),
         };
         // The answers of open calls belong to this session.
-        let stays = first == 0 || has_open_calls(&all);
+        let open = open_calls(&all);
+        let stays = first == 0 || !open.is_empty();
         if stays && found.left_out == 0 {
             // The thoughts since are bound to a shorter form, which is not sent again.
             let kept = if kept.is_closed() { KeptPrefix::default() } else { kept };
@@ -105,6 +106,8 @@ impl ConversationRuns {
             };
             return Ok(Session { id: session.clone(), history, kept, compacted: None });
         }
+        // A request that is refused pays for no summary.
+        self.check_resumes(request, &open).await?;
         let before: Vec<_> = all[..first].iter().map(|said| &said.message).collect();
         let agent = request.agent.as_str().into();
         let payer = (&request.caller, &request.scopes);
@@ -175,9 +178,9 @@ fn with_news(all: Vec<Said>, kept: &KeptPrefix, own: &str) -> History {
     History::with_news_of(said, news)
 }
 
-fn has_open_calls(all: &[Said]) -> bool {
+fn open_calls(all: &[Said]) -> Vec<OpenCall> {
     let last_turn = all.iter().rposition(|said| said.message.as_assistant().is_some()).unwrap_or_default();
-    !History::of(pairs(&all[last_turn..])).open.is_empty()
+    History::of(pairs(&all[last_turn..])).open
 }
 
 fn pairs(said: &[Said]) -> Vec<(String, Message)> {
