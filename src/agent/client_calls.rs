@@ -115,7 +115,7 @@ pub(super) async fn restore(store: &Store, caller_key: &str, messages: Vec<Messa
     }
     let last = messages.iter().rposition(|message| message.as_assistant().is_some());
     let mut restored = Vec::with_capacity(messages.len());
-    let mut prefixes = Vec::new();
+    let mut prefixes: Vec<&SentPrefix> = Vec::new();
     let mut hasher = TranscriptHasher::default();
     for (index, message) in messages.into_iter().enumerate() {
         let turn = message.as_assistant().filter(|turn| is_of_client(turn));
