@@ -46,6 +46,8 @@ pub(super) struct SentPrefix {
     /// The agent, which has a prompt of its own.
     pub(super) agent: String,
     pub(super) system: String,
+    /// A digest of the other system prompts: the client's, and the summary of its thread.
+    pub(super) others: String,
     /// A digest of the tools.
     pub(super) tools: String,
 }

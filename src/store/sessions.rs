@@ -202,7 +202,7 @@ impl ConversationLogStore {
         Ok(Some(StoredPrefix { first_run, prefix, news: serde_json::from_str(&news).map_err(damaged)? }))
     }
 
-    /// Replaces the beginning of an agent's requests in a session. Those of the conversation's oldest sessions are removed.
+    /// Replaces the beginning of an agent's requests in a session. The prefixes of the conversation's oldest sessions are removed.
     ///
     /// # Errors
     /// [`StoreError`]; the earlier one stays then.

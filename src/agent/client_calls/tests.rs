@@ -102,7 +102,7 @@ fn thoughtful(id: &str) -> Message {
 
 #[tokio::test]
 async fn a_session_of_a_client_goes_on_with_the_beginning_of_its_runs() {
-    let prefix = |system: &str| SentPrefix { agent: "a".into(), system: system.into(), tools: "t".into() };
+    let prefix = |system: &str| SentPrefix { system: system.into(), ..SentPrefix::default() };
     for (second, thoughts) in [("Today is the 1st.", 2), ("Today is the 2nd.", 0)] {
         let store = store().await;
         let first = prefix("Today is the 1st.");
