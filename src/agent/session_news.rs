@@ -91,7 +91,9 @@ fn about_tools(
     let is_changed =
         |tool: &&ToolDescription| before.get(&tool.name).is_some_and(|digest| now.get(&tool.name) != Some(digest));
     let can_call = frozen.iter().any(|tool| tool.name == CALL_TOOL);
-    let new: Vec<_> = all.iter().filter(is_new).collect();
+    let (back, new): (Vec<_>, Vec<_>) = all.iter().filter(is_new).partition(|tool| frozen.contains(tool));
+    let back: Vec<_> = back.iter().map(|tool| tool.name.clone()).collect();
+    names(text, "Tools that are there again", &back);
     if can_call {
         described(text, &format!("New tools, which are called by `{CALL_TOOL}`"), &new);
     } else {
@@ -191,6 +193,8 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(news(&before).contains("- New tools, which the next session has: c."));
+        let with_c = [before.as_slice(), &now].concat();
+        assert!(news(&with_c).contains("- Tools that are there again: c.") && !news(&with_c).contains("New tools"));
     }
 
     #[test]
