@@ -61,6 +61,8 @@ pub struct SessionMessages {
     pub left_out: u64,
 }
 
+type SummaryRow = (String, i64, i64, Option<String>, Option<String>);
+
 impl ConversationLogStore {
     /// The messages of a conversation's session after one of them, the latest as far as they have `max_characters`
     /// together, and at least the last one.
@@ -134,7 +136,7 @@ impl ConversationLogStore {
         conversation: &str,
         session_id: &str,
     ) -> Result<Option<SessionSummary>, StoreError> {
-        let row: Option<(String, i64, i64, Option<String>, Option<String>)> = sqlx::query_as(
+        let row: Option<SummaryRow> = sqlx::query_as(
             "SELECT summary, last_number, last_position, earlier, kept FROM session_summaries
              WHERE conversation = $1 AND session_id = $2",
         )
