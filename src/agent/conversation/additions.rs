@@ -31,8 +31,8 @@ pub(super) fn profile(request: &RunRequest, workspace: Option<&WorkspaceInfo>) -
     Arc::new(profile)
 }
 
-/// The workspace of a run, with the files of its skills; `None` for a conversation without one.
-pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> Option<WorkspaceInfo> {
+/// The workspace of a run, with the files of its skills, and whether these could be listed; `None` for a conversation without one.
+pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> Option<(WorkspaceInfo, bool)> {
     let session = request.toolbox.session.as_ref()?;
     let of_skill = |(name, skill): &(String, Skill)| {
         let folder = folder_of(name);
@@ -46,9 +46,10 @@ pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> 
         tracing::warn!(%error, conversation = request.conversation.id, "a workspace has not all files of its skills");
     }
     let files = workspaces.files(session.workspace_name(), MAX_LISTED).await;
+    let is_listed = files.is_ok();
     let files = files.unwrap_or_else(|error| {
         tracing::warn!(%error, conversation = request.conversation.id, "the files of a workspace cannot be listed");
         Vec::new()
     });
-    Some(WorkspaceInfo { path: WORKSPACE.to_owned(), files })
+    Some((WorkspaceInfo { path: WORKSPACE.to_owned(), files }, is_listed))
 }

@@ -82,7 +82,10 @@ impl ConversationRuns {
         let max_bytes = request.profile.max_result_bytes;
         let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), charges), max_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
-        let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
+        let found = additions::workspace(&request, self.gateway().workspaces()).await;
+        // Files that could not be listed are not gone.
+        let files = found.as_ref().filter(|(_, is_listed)| *is_listed).map(|(workspace, _)| workspace.files.clone());
+        let workspace = found.map(|(workspace, _)| workspace);
         let prefix = Arc::new(SessionPrefix {
             store: store.clone(),
             conversation: run.conversation.clone(),
@@ -90,7 +93,7 @@ impl ConversationRuns {
             agent: run.agent.clone(),
             run: run.number,
             kept,
-            files: workspace.as_ref().map(|workspace| workspace.files.clone()),
+            files,
             skills: about_skills(&request.skills, workspace.is_some()),
         });
         let open = std::mem::take(&mut history.open);
