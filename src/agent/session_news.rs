@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::session_prefix::State;
 use super::toolbox::ToolDescription;
 use sekisho_config::CALL_TOOL;
+use sekisho_core::json::canonical;
 
 /// Begins the news: models take them for no words of the user.
 pub(super) const NEWS: &str =
@@ -22,20 +23,29 @@ const MAX_DESCRIBED: usize = 20;
 /// Bytes of the description of a tool with its parameters; of a longer one the parameters are left out.
 const MAX_DESCRIPTION: usize = 8 << 10;
 
-/// A digest of each tool, by its name.
+/// A digest of each tool, by its name. The order of the keys in its parameters does not count: some servers list them in another one
+/// each time.
 pub(super) fn digests(tools: &[ToolDescription]) -> BTreeMap<String, String> {
     let digest = |tool: &ToolDescription| {
-        let digest =
-            Sha256::new().chain_update(&tool.description).chain_update([0]).chain_update(tool.parameters.to_string());
+        let parameters = match tool.parameters.as_object() {
+            Some(parameters) => canonical(parameters),
+            None => tool.parameters.to_string().into_bytes(),
+        };
+        let digest = Sha256::new().chain_update(&tool.description).chain_update([0]).chain_update(parameters);
         hex::encode(&digest.finalize()[..8])
     };
     tools.iter().map(|tool| (tool.name.clone(), digest(tool))).collect()
 }
 
-/// A digest of all of them, in their order.
+/// A digest of all of them as they are sent.
 pub(super) fn digest(tools: &[ToolDescription]) -> String {
-    let each = tools.iter().map(|tool| digests(std::slice::from_ref(tool)));
-    let digest = each.flatten().fold(Sha256::new(), |all, (name, digest)| all.chain_update(name).chain_update(digest));
+    let mut digest = Sha256::new();
+    for ToolDescription { name, description, parameters } in tools {
+        for text in [name, description, &parameters.to_string()] {
+            digest.update(text);
+            digest.update([0]);
+        }
+    }
     hex::encode(digest.finalize())
 }
 
@@ -195,6 +205,15 @@ mod tests {
         assert!(news(&before).contains("- New tools, which the next session has: c."));
         let with_c = [before.as_slice(), &now].concat();
         assert!(news(&with_c).contains("- Tools that are there again: c.") && !news(&with_c).contains("New tools"));
+    }
+
+    #[test]
+    fn another_order_of_keys_is_no_news_and_other_bytes() {
+        let tool = |parameters| [ToolDescription { parameters: Arc::new(parameters), ..tool("a", "Adds.") }];
+        let (one, other) = (tool(json!({"x": 1, "y": 2})), tool(json!({"y": 2, "x": 1})));
+        assert_eq!(digests(&one), digests(&other));
+        assert_ne!(digest(&one), digest(&other));
+        assert_ne!(digests(&one), digests(&tool(json!({"x": 1, "y": 3}))));
     }
 
     #[test]
