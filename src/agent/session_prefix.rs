@@ -102,11 +102,13 @@ impl KeptPrefix {
         self.prefix.is_some() && run >= self.first_run
     }
 
-    /// How much of each request it takes, in characters.
+    /// How much of each request it takes with the news, in characters.
     pub(super) fn weight(&self) -> u64 {
-        self.prefix.as_ref().map_or(0, |prefix| {
+        let prefix = self.prefix.as_ref().map_or(0, |prefix| {
             context::tokens_of(&[Message::System(prefix.system.clone())], &prefix.tools) * CHARACTERS_OF_A_TOKEN
-        })
+        });
+        let news: usize = self.news.iter().map(|news| news.content.text.len()).sum();
+        prefix.saturating_add(u64::try_from(news).unwrap_or(u64::MAX))
     }
 
     /// Whether the next run is to begin another session.
