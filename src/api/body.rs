@@ -213,7 +213,7 @@ impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for F
         let (bytes, values) = (limits.bytes.max(MAX_OF_ADMINISTRATORS), limits.values.max(MAX_VALUES));
         let limits = BodyLimits { bytes, values, ..limits };
         let connection = Connection::of(&parts)?;
-        let (body, memory, _) = connection.memory.json(&parts.headers, body, &meta.caller.owner, limits).await?;
+        let (body, memory, _) = connection.memory().json(&parts.headers, body, &meta.caller.owner, limits).await?;
         Ok(Self { by, meta, body, _memory: memory })
     }
 }
@@ -247,7 +247,7 @@ async fn read_json<T: DeserializeOwned>(
     if body.size_hint().lower() > UNCOUNTED_BYTES as u64 {
         gateway.pipeline.limits.check(caller)?;
     }
-    connection.memory.json(&parts.headers, body, &caller.owner, limits).await
+    connection.memory().json(&parts.headers, body, &caller.owner, limits).await
 }
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {

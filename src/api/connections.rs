@@ -133,8 +133,8 @@ impl Connections {
     ) {
         let activity = Arc::new(Activity { is_leaving: self.leaving.is_cancelled().into(), ..Activity::default() });
         let service = {
-            let activity = Arc::clone(&activity);
-            service_fn(move |request| answer(Arc::clone(&activity), guard.clone(), request))
+            let (activity, guard) = (Arc::clone(&activity), Arc::new(guard));
+            service_fn(move |request| answer(Arc::clone(&activity), Arc::clone(&guard), request))
         };
         let leaving = self.leaving.clone();
         let (http, read_timeout, draining) = (self.http.clone(), self.read_timeout, self.draining.clone());
@@ -208,7 +208,7 @@ impl Drop for Running {
 
 async fn answer(
     activity: Arc<Activity>,
-    guard: RequestGuard,
+    guard: Arc<RequestGuard>,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     if request.version() != Version::HTTP_2 {

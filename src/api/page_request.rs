@@ -158,7 +158,7 @@ async fn parse_multipart(
 
 async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) -> Result<Bytes, CallError> {
     let limits = BodyLimits::of(&gateway.configuration().current().server);
-    Connection::of(parts)?.memory.read(body, owner, limits).await
+    Connection::of(parts)?.memory().read(body, owner, limits).await
 }
 
 /// The caller of a request of this machine's user, over the Unix socket, as an administrator.

@@ -313,7 +313,7 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
         }
     };
     Ok(match caller.anonymous {
-        true => Arc::new(caller.owned_by(connection.client_owner.clone())),
+        true => connection.owned_by_client(&caller),
         false => caller,
     })
 }

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -37,6 +37,9 @@ pub(super) struct RequestGuard {
     peer: IpAddr,
     /// Its owner as long as its client is the peer itself.
     peer_owner: Owner,
+    /// The caller without credentials, as the authenticator has it and with the owner of the peer, once there is one: all such
+    /// requests of a connection have the same.
+    anonymous: OnceLock<(Arc<Caller>, Arc<Caller>)>,
     only_probes: bool,
     /// For the Unix socket.
     over_socket: bool,
@@ -57,9 +60,7 @@ pub(super) struct Connection {
     pub over_socket: bool,
     /// Another replica sent it, for its client.
     pub forwarded: Option<ForwardedRequest>,
-    pub memory: Arc<BodyMemory>,
-    address: Arc<PublicAddress>,
-    peer: IpAddr,
+    guard: Arc<RequestGuard>,
 }
 
 impl Connection {
@@ -77,14 +78,31 @@ impl Connection {
         self.caller.as_ref().ok_or_else(|| CallError::internal("the body is read before its caller is known"))
     }
 
+    /// A caller without credentials, who owns its resources by the address of the client.
+    pub(super) fn owned_by_client(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        let owned = || Arc::new(caller.owned_by(self.client_owner.clone()));
+        // Behind a proxy, the requests of a connection are of several clients.
+        if self.client.ip != self.guard.peer {
+            return owned();
+        }
+        let (anonymous, known) = self.guard.anonymous.get_or_init(|| (Arc::clone(caller), owned()));
+        // A reload may have made another one.
+        if Arc::ptr_eq(anonymous, caller) { Arc::clone(known) } else { owned() }
+    }
+
+    /// The memory of all bodies.
+    pub(super) fn memory(&self) -> &BodyMemory {
+        &self.guard.memory
+    }
+
     /// The server's URL for the client of this request, without a path.
     pub(super) fn server_url(&self, parts: &Parts) -> String {
-        self.address.url(self.peer, &parts.uri, &parts.headers)
+        self.guard.address.url(self.guard.peer, &parts.uri, &parts.headers)
     }
 
     /// The host and port that the client asked for.
     pub(super) fn host<'a>(&self, parts: &'a Parts) -> Option<&'a str> {
-        self.address.host(self.peer, &parts.uri, &parts.headers)
+        self.guard.address.host(self.guard.peer, &parts.uri, &parts.headers)
     }
 }
 
@@ -97,6 +115,7 @@ impl RequestGuard {
             address,
             peer,
             peer_owner: Owner::of_address(peer),
+            anonymous: OnceLock::new(),
             only_probes: false,
             over_socket: false,
             replica: None,
@@ -120,7 +139,8 @@ impl RequestGuard {
 
     /// The checks of the requests of one connection.
     pub(super) fn of_connection(&self, peer: SocketAddr) -> Self {
-        Self { peer: peer.ip(), peer_owner: Owner::of_address(peer.ip()), ..self.clone() }
+        let (peer, anonymous) = (peer.ip(), OnceLock::new());
+        Self { peer, peer_owner: Owner::of_address(peer), anonymous, ..self.clone() }
     }
 
     /// Answers probes and metrics, and refuses everything else.
@@ -129,7 +149,7 @@ impl RequestGuard {
     }
 
     /// Answers a request, even if its handler panics.
-    pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+    pub(super) async fn answer(self: Arc<Self>, mut request: Request<Incoming>) -> Result<Response, Infallible> {
         let checked = self.check(&request);
         let address = checked.as_ref().map_or(self.peer, |(client, _)| client.ip);
         let address = Some(address).filter(|_| !self.over_socket);
@@ -139,7 +159,7 @@ impl RequestGuard {
             Ok((client, forwarded)) => {
                 request.extensions_mut().insert(self.connection_of(client, forwarded));
                 request.extensions_mut().insert(client_request);
-                let mut router = self.router;
+                let mut router = self.router.clone();
                 match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
                     Ok(answer) => answer?,
                     Err(panic) => reply::panicked(&*panic),
@@ -189,14 +209,14 @@ impl RequestGuard {
         Ok((client, forwarded))
     }
 
-    fn connection_of(&self, client: ClientAddress, forwarded: Option<ForwardedRequest>) -> Connection {
+    fn connection_of(self: &Arc<Self>, client: ClientAddress, forwarded: Option<ForwardedRequest>) -> Connection {
         let client_owner = match client.ip == self.peer {
             true => self.peer_owner.clone(),
             false => Owner::of_address(client.ip),
         };
         let client = ClientAddress { is_local: client.is_local || self.over_socket, ..client };
-        let (memory, address, over_socket) = (Arc::clone(&self.memory), Arc::clone(&self.address), self.over_socket);
-        Connection { client, client_owner, caller: None, over_socket, forwarded, memory, address, peer: self.peer }
+        let (over_socket, guard) = (self.over_socket, Arc::clone(self));
+        Connection { client, client_owner, caller: None, over_socket, forwarded, guard }
     }
 }
 
@@ -218,4 +238,30 @@ fn is_identity(codings: &HeaderValue) -> bool {
 
 fn invalid(message: &str) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::ServerConfig;
+
+    #[test]
+    fn requests_without_credentials_share_a_caller_for_each_client() {
+        let memory = Arc::new(BodyMemory::new(&ServerConfig::default()));
+        let (peer, other) = ([192, 0, 2, 1], [198, 51, 100, 7]);
+        let guard = RequestGuard::new(Router::new(), PublicAddress::any(), memory);
+        let guard = Arc::new(guard.of_connection(SocketAddr::from((peer, 5_000))));
+        let caller_of = |client: [u8; 4], anonymous: &Arc<Caller>| {
+            let client = ClientAddress { ip: client.into(), is_local: false };
+            guard.connection_of(client, None).owned_by_client(anonymous)
+        };
+        let anonymous = Arc::new(Caller::anonymous());
+        let first = caller_of(peer, &anonymous);
+        assert_eq!(first.owner, Owner::of_address(peer.into()));
+        assert!(Arc::ptr_eq(&first, &caller_of(peer, &anonymous)));
+        assert_eq!(caller_of(other, &anonymous).owner, Owner::of_address(other.into()), "of another client of a proxy");
+        let of_a_reload = Arc::new(Caller::anonymous().used_by(Some("Ann")));
+        assert_eq!(caller_of(peer, &of_a_reload).person(), "Ann");
+        assert!(Arc::ptr_eq(&first, &caller_of(peer, &anonymous)));
+    }
 }

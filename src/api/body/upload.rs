@@ -45,7 +45,7 @@ impl FromRequest<Arc<Gateway>> for FileBody {
         let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
         let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
         let file = gateway.workspaces().unnamed_file().await.map_err(unwritable)?;
-        Ok(connection.memory.write(body, file, &caller.owner, limits).await.map(Self)?)
+        Ok(connection.memory().write(body, file, &caller.owner, limits).await.map(Self)?)
     }
 }
 

@@ -135,7 +135,7 @@ impl Forwarding {
         let connection = Connection::of(parts)?;
         let limits = BodyLimits::of(&gateway.configuration().current().server);
         let (body, _memory) = match parts.method {
-            Method::POST => connection.memory.read_held(body, &connection.caller()?.owner, limits).await?,
+            Method::POST => connection.memory().read_held(body, &connection.caller()?.owner, limits).await?,
             _ => Default::default(),
         };
         // As a session's calls, which become a stream at once where they take long.

@@ -332,7 +332,7 @@ fn delete(server: &Arc<McpServer>, meta: &RequestMeta, parts: &Parts) -> Result<
 /// The message in a body, and its text.
 async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<(Message, Bytes), HttpRefusal> {
     let (limits, owner) = (BodyLimits::of(&gateway.configuration().current().server), &connection.caller()?.owner);
-    let text = connection.memory.read(body, owner, limits).await?;
+    let text = connection.memory().read(body, owner, limits).await?;
     if let Some(forwarded) = &connection.forwarded {
         forwarded.check_body(&text)?;
     }
@@ -343,7 +343,7 @@ async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) ->
         }
         Err(problem) => return Err(message::unacceptable(&text, &problem).into()),
     };
-    let memory = connection.memory.hold(checked, owner, limits).await?;
+    let memory = connection.memory().hold(checked, owner, limits).await?;
     let message = checked.read().map_err(|problem| message::unacceptable(&text, &problem))?;
     Ok((message::from_json(message, memory)?, text))
 }
