@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::entry::{Item, Line};
@@ -150,8 +150,8 @@ impl Link {
 }
 
 /// SHA-256 as 64 lowercase hex digits.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "&str")]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "&str")]
 pub(super) struct Hash([u8; 64]);
 
 impl Hash {
@@ -169,17 +169,22 @@ impl Hash {
         let _ = hex::encode_to_slice(digest, &mut digits);
         Self(digits)
     }
+
+    pub(super) fn as_str(&self) -> &str {
+        // Cannot fail: digits are ASCII.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 impl fmt::Debug for Hash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&String::from(*self))
-    }
-}
-
-impl From<Hash> for String {
-    fn from(hash: Hash) -> Self {
-        Self::from_utf8_lossy(&hash.0).into_owned()
+        formatter.write_str(self.as_str())
     }
 }
 
@@ -197,7 +202,7 @@ impl TryFrom<&str> for Hash {
 pub(super) struct Micros(pub(super) SystemTime);
 
 impl Serialize for Micros {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let timestamp = Timestamp::try_from(self.0).map_err(serde::ser::Error::custom)?;
         serializer.collect_str(&format_args!("{timestamp:.6}"))
     }

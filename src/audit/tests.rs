@@ -142,7 +142,8 @@ fn forged(before: &str, line: &str) -> String {
     let honest = chain::Link::read(before.trim_end().as_bytes()).unwrap();
     let changed = line.replace("\"caller\":\"ann\"", "\"caller\":\"eve\"");
     let body = format!("{}}}", changed.split_once(",\"hash\"").unwrap().0);
-    let hash = String::from(chain::Hash::of(honest.stated, &[body.as_bytes()]));
+    let hash = chain::Hash::of(honest.stated, &[body.as_bytes()]);
+    let hash = hash.as_str();
     format!("{},\"hash\":\"{hash}\"}}\n", &body[..body.len() - 1])
 }
 

@@ -33,6 +33,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// How long a closing trail waits for running calls, and for a disk that fails.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Memory for lines that is kept from one group to the next.
+const KEPT_TEXT: usize = 1 << 20;
+
 /// A segment is closed when it has this length or age.
 const MAX_SEGMENT_BYTES: u64 = 64 << 20;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(86_400);
@@ -54,6 +57,8 @@ pub(super) struct Writer<D> {
     torn: bool,
     /// As it is on the disk; `None` while it is not known.
     head: Option<Chain>,
+    /// Memory for the lines of a group.
+    text: Vec<u8>,
     trail: Arc<Trail>,
     readiness: Arc<Readiness>,
 }
@@ -69,6 +74,7 @@ impl<D: Disk> Writer<D> {
             retention: config.retention_days.map(Retention::of_days),
             torn: false,
             head: Some(chain),
+            text: Vec::new(),
             trail,
             readiness,
         };
@@ -152,12 +158,13 @@ impl<D: Disk> Writer<D> {
     /// Returns the end of the chain with these entries.
     fn append(&mut self, entries: &[Item]) -> io::Result<Chain> {
         let mut end = self.chain;
-        let mut text = Vec::new();
+        self.text.clear();
+        self.text.shrink_to(KEPT_TEXT);
         for entry in entries {
-            end.append(entry, &mut text)?;
+            end.append(entry, &mut self.text)?;
         }
         self.torn = true;
-        if let Err(problem) = self.disk.append(&text).and_then(|()| self.disk.sync()) {
+        if let Err(problem) = self.disk.append(&self.text).and_then(|()| self.disk.sync()) {
             // At once, since there may be no further attempt; unless others cut it off meanwhile, which would be hidden.
             if matches!(self.damage(&(self.chain.bytes..=u64::MAX)), Ok(None)) {
                 let _ = self.truncate_partial();
