@@ -5,12 +5,13 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 
+use arrayvec::ArrayVec;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::reader::{Place, duplicate};
 
-/// Keys up to this number are compared with each other.
-const FEW_KEYS: usize = 16;
+/// Keys up to this number are compared with each other, and take no memory but the stack's.
+const FEW_KEYS: usize = 8;
 
 /// With its `raw_value` feature, `serde_json` reads this key of a `Value` as "more JSON inside".
 const RESERVED_KEY: &str = "$serde_json::private::RawValue";
@@ -134,7 +135,7 @@ impl<'de> Visitor<'de> for Checker<'_> {
 /// The keys of one object so far.
 #[derive(Default)]
 struct Keys<'de> {
-    few: Vec<Cow<'de, str>>,
+    few: ArrayVec<Cow<'de, str>, FEW_KEYS>,
     more: HashSet<Cow<'de, str>>,
 }
 
@@ -144,10 +145,8 @@ impl<'de> Keys<'de> {
     }
 
     fn add(&mut self, key: Cow<'de, str>) {
-        if self.few.len() < FEW_KEYS {
-            self.few.push(key);
-        } else {
-            self.more.insert(key);
+        if let Err(full) = self.few.try_push(key) {
+            self.more.insert(full.element());
         }
     }
 }
