@@ -7,7 +7,10 @@
 mod upload;
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -107,7 +110,12 @@ impl BodyLimits {
     }
 
     async fn in_time<T>(&self, reading: impl Future<Output = Result<T, BoxError>>) -> Result<T, CallError> {
-        match timeout_at(self.deadline, reading).await {
+        let mut reading = pin!(reading);
+        let read = match within_two_polls(reading.as_mut()).await {
+            Some(read) => Ok(read),
+            None => timeout_at(self.deadline, reading).await,
+        };
+        match read {
             Ok(Ok(read)) => Ok(read),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(self.too_large()),
             Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
@@ -248,6 +256,22 @@ async fn read_json<T: DeserializeOwned>(
         gateway.pipeline.limits.check(caller)?;
     }
     connection.memory().json(&parts.headers, body, &caller.owner, limits).await
+}
+
+/// The output of a future that has it when it is polled twice in a row. hyper hands a body over after it was asked for it, so that
+/// nearly every body is read so, without a timer for its deadline.
+async fn within_two_polls<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut is_first = true;
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if is_first => {
+            is_first = false;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {

@@ -92,3 +92,20 @@ async fn too_many_values_are_refused_without_memory() {
     assert!(refused.message().contains("more than 50000 JSON values"), "{refused}");
     assert!(refused.message().contains("`server.max_json_values`"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_body_that_comes_at_once_needs_no_timer() {
+    for (polls, comes_at_once) in [(1, true), (2, true), (3, false)] {
+        let mut left = polls;
+        let mut reading = pin!(poll_fn(|context| {
+            left -= 1;
+            context.waker().wake_by_ref();
+            if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        let read = within_two_polls(reading.as_mut()).await;
+        assert_eq!(read.is_some(), comes_at_once, "{polls}");
+        if !comes_at_once {
+            reading.await;
+        }
+    }
+}
