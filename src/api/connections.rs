@@ -16,6 +16,8 @@ use axum::body::Body;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request, Version};
 use axum::response::Response;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -66,6 +68,14 @@ struct Activity {
     is_http1: AtomicBool,
     /// The client is to open another connection.
     is_leaving: AtomicBool,
+}
+
+/// How a connection is closed by the gateway.
+enum Close {
+    /// Once its requests are answered.
+    WhenAnswered,
+    /// Within [`CLOSE_TIMEOUT`].
+    Soon,
 }
 
 /// A request that is served until this is dropped.
@@ -146,31 +156,48 @@ impl Connections {
             };
             let stream = TokioIo::new(HeadTimeout::new(stream, read_timeout));
             let mut connection = pin!(http.serve_connection(stream, service));
+            let close = async {
+                tokio::select! {
+                    biased;
+                    () = draining.cancelled() => Close::WhenAnswered,
+                    () = activity.leaves(&leaving) => Close::WhenAnswered,
+                    () = activity.idle() => Close::Soon,
+                    () = sleep(longest.unwrap_or(Duration::MAX)), if longest.is_some() => Close::Soon,
+                }
+            };
+            let mut close = only_when_woken(close);
             tokio::select! {
                 biased;
-                ended = &mut connection => return ended,
-                () = draining.cancelled() => {
+                ended = &mut connection => ended,
+                Some(how) = close.next() => {
                     connection.as_mut().graceful_shutdown();
-                    return connection.await;
+                    match how {
+                        Close::WhenAnswered => connection.await,
+                        Close::Soon => timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(())),
+                    }
                 }
-                () = activity.leaves(&leaving) => {
-                    connection.as_mut().graceful_shutdown();
-                    return connection.await;
-                }
-                () = activity.idle() => {}
-                () = sleep(longest.unwrap_or(Duration::MAX)), if longest.is_some() => {}
             }
-            connection.as_mut().graceful_shutdown();
-            timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
         };
-        let serving = self.cut_off.clone().run_until_cancelled_owned(serving);
+        let mut cut_off = only_when_woken(self.cut_off.clone().cancelled_owned());
         self.tasks.spawn(PollInline::new(async move {
-            if let Some(Err(error)) = serving.await {
-                tracing::debug!(%error, "a connection ended with an error");
+            tokio::select! {
+                biased;
+                ended = serving => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection ended with an error");
+                    }
+                }
+                Some(()) = cut_off.next() => {}
             }
             drop(slot);
         }));
     }
+}
+
+/// A future that is polled when it is woken, not whenever its task is: the signals that end a connection are behind locks that
+/// all connections share, and the task of a connection is polled several times for each request.
+fn only_when_woken<F: Future>(future: F) -> FuturesUnordered<F> {
+    FuturesUnordered::from_iter([future])
 }
 
 impl Activity {
