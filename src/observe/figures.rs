@@ -10,7 +10,7 @@ mod times;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use rust_decimal::Decimal;
@@ -94,34 +94,6 @@ struct TenantTotals {
     minutes: Periods<Totals>,
 }
 
-/// The parts of a call that count.
-struct Sample<'a> {
-    second: u64,
-    /// A tool that its caller has: any other name is a text of the caller, or one that it must not learn of.
-    tool: Option<&'a str>,
-    status: Status,
-    code: Option<ErrorCode>,
-    /// The duration of a call that was executed.
-    took: Option<Duration>,
-    cost_usd: Decimal,
-    tokens: u64,
-}
-
-impl<'a> Sample<'a> {
-    fn from_call(call: &'a CallSummary) -> Self {
-        Self {
-            second: unix_seconds(call.time),
-            // It came further than the first stage.
-            tool: (call.stages.len() > 1).then_some(&*call.tool),
-            status: call.status,
-            code: call.code,
-            took: call.was_executed().then_some(call.duration),
-            cost_usd: call.cost_usd,
-            tokens: call.tokens,
-        }
-    }
-}
-
 impl Default for Figures {
     fn default() -> Self {
         let tenants = RwLock::new(BoundedMap::new(MAX_TENANTS));
@@ -132,7 +104,20 @@ impl Default for Figures {
 impl Figures {
     /// Counts a call.
     pub fn record(&self, call: &CallSummary) {
-        self.add(&call.tenant, &Sample::from_call(call));
+        {
+            let tenants = self.tenants.read();
+            if let Some(figures) = tenants.get(&call.tenant) {
+                return figures.add(call, &self.tools);
+            }
+            if tenants.len() >= MAX_TENANTS {
+                return self.others.add(call, &self.tools);
+            }
+        }
+        // Others may have come first, and filled it.
+        match self.tenants.write().get_or_try_insert_with(Arc::clone(&call.tenant), TenantFigures::default) {
+            Some(figures) => figures.add(call, &self.tools),
+            None => self.others.add(call, &self.tools),
+        }
     }
 
     /// The hour before this moment, of all tenants.
@@ -164,30 +149,13 @@ impl Figures {
         });
         self.tools.store(tools, Ordering::Relaxed);
     }
-
-    fn add(&self, tenant: &Arc<str>, sample: &Sample<'_>) {
-        {
-            let tenants = self.tenants.read();
-            if let Some(figures) = tenants.get(tenant) {
-                return figures.add(sample, &self.tools);
-            }
-            if tenants.len() >= MAX_TENANTS {
-                return self.others.add(sample, &self.tools);
-            }
-        }
-        // Others may have come first, and filled it.
-        match self.tenants.write().get_or_try_insert_with(Arc::clone(tenant), TenantFigures::default) {
-            Some(figures) => figures.add(sample, &self.tools),
-            None => self.others.add(sample, &self.tools),
-        }
-    }
 }
 
 impl LastHour {
     /// From calls in memory, for a caller who sees only some of a tenant's.
     pub fn of_calls<'a>(calls: impl Iterator<Item = &'a CallSummary>, now: SystemTime) -> Self {
         let (figures, tools) = (TenantFigures::default(), AtomicUsize::new(0));
-        calls.for_each(|call| figures.add(&Sample::from_call(call), &tools));
+        calls.for_each(|call| figures.add(call, &tools));
         let mut hour = Self::empty();
         hour.add(&figures, unix_seconds(now));
         hour
@@ -235,11 +203,12 @@ impl Default for TenantFigures {
 }
 
 impl TenantFigures {
-    fn add(&self, sample: &Sample<'_>, tools: &AtomicUsize) {
-        self.totals.lock().count(sample);
-        let Some(name) = sample.tool else { return };
+    fn add(&self, call: &CallSummary, tools: &AtomicUsize) {
+        let second = unix_seconds(call.time);
+        self.totals.lock().count(call, second);
+        let Some(name) = tool_of(call) else { return };
         if let Some(parts) = self.tools.read().get(name) {
-            return parts.lock().at(sample.second).count(sample);
+            return parts.lock().at(second).count(call);
         }
         if tools.fetch_add(1, Ordering::Relaxed) >= MAX_TOOLS {
             tools.fetch_sub(1, Ordering::Relaxed);
@@ -247,7 +216,7 @@ impl TenantFigures {
         }
         let mut known = self.tools.write();
         let parts = known.entry(name.into()).or_insert_with(|| Mutex::new(Periods::new(PARTS, PART_SECONDS)));
-        parts.get_mut().at(sample.second).count(sample);
+        parts.get_mut().at(second).count(call);
     }
 
     /// Returns how many tools are left.
@@ -259,20 +228,20 @@ impl TenantFigures {
 }
 
 impl TenantTotals {
-    fn count(&mut self, sample: &Sample<'_>) {
-        let second = self.seconds.at(sample.second);
-        *second = second.saturating_add(1);
-        let minute = self.minutes.at(sample.second);
-        minute.outcomes.count(sample.status);
-        if let Some(code) = sample.code {
+    fn count(&mut self, call: &CallSummary, second: u64) {
+        let calls = self.seconds.at(second);
+        *calls = calls.saturating_add(1);
+        let minute = self.minutes.at(second);
+        minute.outcomes.count(call.status);
+        if let Some(code) = call.code {
             let count = &mut minute.codes[code as usize];
             *count = count.saturating_add(1);
         }
-        if !sample.cost_usd.is_zero() {
-            minute.cost_usd = minute.cost_usd.saturating_add(sample.cost_usd);
+        if !call.cost_usd.is_zero() {
+            minute.cost_usd = minute.cost_usd.saturating_add(call.cost_usd);
         }
-        minute.tokens = minute.tokens.saturating_add(sample.tokens);
-        sample.took.into_iter().for_each(|took| minute.times.add(took));
+        minute.tokens = minute.tokens.saturating_add(call.tokens);
+        minute.times.add_executed(call);
     }
 }
 
@@ -309,9 +278,9 @@ impl Totals {
 }
 
 impl ToolTotals {
-    fn count(&mut self, sample: &Sample<'_>) {
-        self.outcomes.count(sample.status);
-        sample.took.into_iter().for_each(|took| self.times.add(took));
+    fn count(&mut self, call: &CallSummary) {
+        self.outcomes.count(call.status);
+        self.times.add_executed(call);
     }
 
     fn add(&mut self, other: &Self) {
@@ -340,6 +309,12 @@ impl Outcomes {
             *count = count.saturating_add(more);
         }
     }
+}
+
+/// The tool of a call, if its caller has it: any other name is a text of the caller, or one that it must not learn of.
+fn tool_of(call: &CallSummary) -> Option<&str> {
+    let has_passed_the_first_stage = call.stages.len() > 1;
+    has_passed_the_first_stage.then_some(&*call.tool)
 }
 
 fn unix_seconds(time: SystemTime) -> u64 {

@@ -1,16 +1,20 @@
+use std::time::Duration;
+
 use super::*;
+use sekisho_core::call::{CallContext, Caller, Stage, StageTimes, Via};
 
 const NOW: u64 = 1_800_000_000;
 
-fn sample(second: u64, tool: &str) -> Sample<'_> {
-    Sample {
-        second,
-        tool: Some(tool),
-        status: Status::Success,
-        code: None,
-        took: Some(Duration::from_millis(10)),
+/// An executed call.
+fn call(tenant: &str, second: u64, tool: &str) -> CallSummary {
+    let call = CallContext::new(tool, Arc::new(Caller::new("ann", tenant, Vec::new())), Via::Rest);
+    CallSummary {
+        time: at(second),
+        stages: [Stage::Find, Stage::Breaker].map(|stage| (stage, Duration::ZERO)).into_iter().collect(),
+        duration: Duration::from_millis(10),
         cost_usd: Decimal::ONE,
         tokens: 5,
+        ..CallSummary::new(&call, None, None, String::new())
     }
 }
 
@@ -21,20 +25,19 @@ fn at(second: u64) -> SystemTime {
 #[test]
 fn the_last_hour_has_what_the_calls_of_a_tenant_came_to() {
     let figures = Figures::default();
-    let (acme, other) = (Arc::from("acme"), Arc::from("other"));
-    figures.add(&acme, &sample(NOW - 3_700, "old"));
-    figures.add(&acme, &sample(NOW - 120, "read"));
-    figures.add(&acme, &sample(NOW - 1, "read"));
-    let refused = |second| Sample {
+    figures.record(&call("acme", NOW - 3_700, "old"));
+    figures.record(&call("acme", NOW - 120, "read"));
+    figures.record(&call("acme", NOW - 1, "read"));
+    let refused = |tenant| CallSummary {
         status: Status::Refused,
         code: Some(ErrorCode::Denied),
-        took: None,
         cost_usd: Decimal::ZERO,
-        ..sample(second, "write")
+        ..call(tenant, NOW - 1, "write")
     };
-    figures.add(&acme, &refused(NOW - 1));
-    figures.add(&other, &refused(NOW - 1));
-    figures.add(&acme, &Sample { tool: None, code: Some(ErrorCode::UnknownTool), ..refused(NOW - 1) });
+    figures.record(&refused("acme"));
+    figures.record(&refused("other"));
+    let (stages, code) = (StageTimes::new(), Some(ErrorCode::UnknownTool));
+    figures.record(&CallSummary { stages, code, ..refused("acme") });
 
     let hour = figures.of_tenant("acme", at(NOW)).unwrap();
     assert_eq!((hour.seconds.len(), hour.seconds[SECONDS - 1]), (SECONDS, 3));
@@ -57,10 +60,10 @@ fn the_last_hour_has_what_the_calls_of_a_tenant_came_to() {
 fn what_is_kept_is_bounded_and_idle_tools_make_room() {
     let figures = Figures::default();
     for tenant in 0..MAX_TENANTS + 10 {
-        figures.add(&Arc::from(tenant.to_string()), &sample(NOW, "tool"));
+        figures.record(&call(&tenant.to_string(), NOW, "tool"));
     }
     for tool in 0..MAX_TOOLS + 10 {
-        figures.add(&Arc::from("0"), &sample(NOW, &format!("tool_{tool}")));
+        figures.record(&call("0", NOW, &format!("tool_{tool}")));
     }
     let kept = || {
         let tenants = figures.tenants.read();
@@ -72,10 +75,10 @@ fn what_is_kept_is_bounded_and_idle_tools_make_room() {
     assert_eq!(calls, (MAX_TENANTS + MAX_TOOLS + 20) as u64, "calls without figures of their own count too");
 
     let later = NOW + 4_000;
-    figures.add(&Arc::from("1"), &sample(later, "tool"));
+    figures.record(&call("1", later, "tool"));
     figures.evict_idle(at(later));
     assert_eq!((figures.tenants.read().len(), kept()), (1, 1));
-    figures.add(&Arc::from("1"), &sample(later, "new"));
+    figures.record(&call("1", later, "new"));
     assert_eq!(kept(), 2);
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sekisho_core::record::CallSummary;
+
 /// Buckets for 1 µs to 268 s; longer calls are in the last one.
 const BUCKETS: usize = 112;
 
@@ -23,7 +25,14 @@ impl Times {
         times
     }
 
-    pub(super) fn add(&mut self, took: Duration) {
+    /// Counts a call, if it was executed.
+    pub(super) fn add_executed(&mut self, call: &CallSummary) {
+        if call.was_executed() {
+            self.add(call.duration);
+        }
+    }
+
+    fn add(&mut self, took: Duration) {
         let count = &mut self.0[bucket(took)];
         *count = count.saturating_add(1);
     }
