@@ -123,7 +123,7 @@ impl From<RunContext> for SessionContext {
 /// A call made from a request, and its arguments.
 #[derive(Debug)]
 pub struct Incoming {
-    pub call: CallContext,
+    pub call: Box<CallContext>,
     pub arguments: Arguments,
 }
 
@@ -232,7 +232,7 @@ impl RequestMeta {
         dry_run: bool,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
-        let mut call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
+        let mut call = Box::new(CallContext::new(tool, Arc::clone(&self.caller), Via::Rest));
         call.dry_run = dry_run;
         call.origin.request.clone_from(&self.request);
         call.charging.scopes = BudgetScopes {

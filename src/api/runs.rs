@@ -155,7 +155,7 @@ pub(super) async fn settle(
 ) -> Result<Response, ErrorReply> {
     let (outcome, call) = (body.outcome, body.call);
     let settlement = body.settlement()?;
-    let asking = Arc::new(asking(&meta, &gateway)?);
+    let asking = Arc::<CallContext>::from(asking(&meta, &gateway)?);
     let event = AuditEvent {
         subject: Some(id.clone()),
         detail: Some(match call {
@@ -204,7 +204,7 @@ fn check_still_runs_code(gateway: &Gateway, call: &CallContext) -> Result<(), Ca
 }
 
 /// A call of the same caller, which says whose runs are meant.
-fn asking(meta: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallError> {
+fn asking(meta: &RequestMeta, gateway: &Gateway) -> Result<Box<CallContext>, CallError> {
     Ok(meta.call(PYTHON.to_owned(), Arguments::new(), SessionContext::default(), false, gateway)?.call)
 }
 

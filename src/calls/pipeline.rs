@@ -74,7 +74,17 @@ pub struct Pipeline {
 impl Pipeline {
     /// Makes one call. Dropping the future cancels the call and settles it as cancelled. A call with an idempotency key or an
     /// approval is not cancelled: it runs to its end, and a client that sends it again gets its reply.
-    pub async fn call(self: &Arc<Self>, mut call: CallContext, arguments: Arguments) -> Answered {
+    ///
+    /// `call`: in a box where it comes from a request. It takes about a kilobyte, which each function on its way would copy.
+    pub fn call(
+        self: &Arc<Self>,
+        call: impl Into<Box<CallContext>>,
+        arguments: Arguments,
+    ) -> impl Future<Output = Answered> {
+        self.call_boxed(call.into(), arguments)
+    }
+
+    async fn call_boxed(self: &Arc<Self>, mut call: Box<CallContext>, arguments: Arguments) -> Answered {
         self.transform_messages(&mut call);
         let resumed = self.resume(&mut call, &arguments).await;
         let answered = match self.once(&call, &arguments).await {

@@ -37,7 +37,7 @@ pub struct WaitedAnswer {
 
 /// A call whose approval is decided.
 struct DecidedCall {
-    call: CallContext,
+    call: Box<CallContext>,
     arguments: Arguments,
     changed: Option<Arguments>,
 }
@@ -66,7 +66,7 @@ impl CallApprovals {
     /// to wait for the decision.
     pub async fn call_when_approved(
         &self,
-        call: CallContext,
+        call: Box<CallContext>,
         arguments: Arguments,
         max_wait: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
     ) -> WaitedAnswer {
@@ -79,7 +79,7 @@ impl CallApprovals {
             let may_wait = calls < MAX_CALLS && call.body.upload.is_none() && may_need;
             let again = may_wait.then(|| {
                 let body = CallBody { agent_call: call.body.agent_call.clone(), ..CallBody::default() };
-                CallContext { body, ..call.repeated() }
+                Box::new(CallContext { body, ..call.repeated() })
             });
             let answered = self.pipeline.call(call, arguments).await;
             let answer = WaitedAnswer { answered, changed };
@@ -140,7 +140,7 @@ impl CallApprovals {
     /// The call of an approval that is decided in time, with the arguments that were kept. With a run, the call that resumes it.
     async fn decided_call(
         &self,
-        (mut call, run): (CallContext, Option<Arc<str>>),
+        (mut call, run): (Box<CallContext>, Option<Arc<str>>),
         needed: NeededApproval,
         max_wait: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
     ) -> Option<DecidedCall> {

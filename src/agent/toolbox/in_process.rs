@@ -125,7 +125,7 @@ impl Toolbox for InProcess {
                 OnApproval::Pause => Duration::ZERO,
             };
             let max_wait = move |_| ready(max_wait).boxed();
-            self.gateway.approvals().call_when_approved(context, arguments, max_wait).await.into()
+            self.gateway.approvals().call_when_approved(Box::new(context), arguments, max_wait).await.into()
         })
     }
 }

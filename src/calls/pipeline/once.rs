@@ -34,11 +34,11 @@ impl Pipeline {
     /// Runs and settles a call that is recorded, in a task of its own.
     pub(super) async fn settle_recorded(
         self: &Arc<Self>,
-        call: CallContext,
+        call: Box<CallContext>,
         arguments: Arguments,
         mut recorded: Recorded,
     ) -> Answered {
-        let (pipeline, call) = (Arc::clone(self), Arc::new(call));
+        let (pipeline, call) = (Arc::clone(self), Arc::<CallContext>::from(call));
         let running = {
             let call = Arc::clone(&call);
             Box::pin(async move {

@@ -24,7 +24,8 @@ pub(in crate::mcp) async fn run(
     request: OperationRequest,
 ) -> Result<Value, CallError> {
     let (call, arguments) = request.into_call(call);
-    let answer = gateway.approvals().call_when_approved(call, arguments, |_| ready(Duration::ZERO).boxed()).await;
+    let max_wait = |_| ready(Duration::ZERO).boxed();
+    let answer = gateway.approvals().call_when_approved(Box::new(call), arguments, max_wait).await;
     // Only replies to calls that are sent twice at once are shared.
     let reply =
         Arc::into_inner(answer.answered.reply).ok_or_else(|| CallError::internal("the reply is in use elsewhere"))?;

@@ -105,11 +105,12 @@ impl Context {
     /// The work of a tool call, with the result in the form of the client's revision.
     fn work_of_tool(
         &self,
-        mut call: CallContext,
+        call: CallContext,
         client: Arc<Client>,
         arguments: Arguments,
     ) -> BoxFuture<'static, Outcome> {
         let (gateway, context, era) = (Arc::clone(&self.server.gateway), Arc::clone(&self.client), self.era);
+        let mut call = Box::new(call);
         async move {
             let snapshot = gateway.pipeline.registry.snapshot();
             // The pipeline refuses a tool that is hidden from the caller like an unknown one.
