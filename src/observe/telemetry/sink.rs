@@ -94,8 +94,8 @@ impl Sink {
 
 /// The text with the characters escaped that change its direction.
 fn escaped(text: &[u8]) -> Cow<'_, [u8]> {
-    let first_bytes = [0xd8, 0xe2];
-    if !text.iter().any(|byte| first_bytes.contains(byte)) {
+    // The first bytes of all these characters.
+    if memchr::memchr2(0xd8, 0xe2, text).is_none() {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text_direction::escaped(&String::from_utf8_lossy(text)).into_owned().into_bytes())
