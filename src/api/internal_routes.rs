@@ -65,9 +65,6 @@ impl InternalRoutes {
         let extensions = request.extensions_mut();
         extensions.insert(connection);
         extensions.insert(KnownCaller(Arc::clone(caller)));
-        if let Some(request) = &page.request {
-            extensions.insert(Arc::clone(request));
-        }
         let Ok(response) = self.0.clone().oneshot(request).await;
         if response.status().is_success() {
             return Ok(response);

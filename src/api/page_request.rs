@@ -45,7 +45,7 @@ impl PageRequest {
             is_local: connection.client.is_local,
             is_encrypted: server_url.starts_with("https://"),
             client_owner: connection.client_owner.clone(),
-            request: parts.extensions.get().cloned(),
+            request: Some(Arc::clone(&connection.request)),
             server_url,
             host: connection.host(parts).unwrap_or_default().to_owned(),
             headers: parts.headers.clone(),

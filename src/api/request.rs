@@ -264,7 +264,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let headers = &parts.headers;
-        let request = parts.extensions.get::<Arc<ClientRequest>>().cloned();
+        let request = parts.extensions.get::<Connection>().map(|connection| Arc::clone(&connection.request));
         let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {
             telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
         });

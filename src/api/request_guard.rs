@@ -24,6 +24,7 @@ use super::forwarded_request::{FORWARDED, ForwardedRequest};
 use super::reply;
 use crate::reply::ErrorReply;
 use sekisho_core::caller::{Caller, Owner};
+use sekisho_core::client_request::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::replica::Replica;
 
@@ -50,6 +51,8 @@ pub(super) struct RequestGuard {
 /// The data of a request that are known before its caller, in its extensions.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
+    /// The request, for the log and the audit trail.
+    pub request: Arc<ClientRequest>,
     pub client: ClientAddress,
     /// The owner of resources that a request holds before its caller is known, and of resources that callers without
     /// credentials hold.
@@ -157,8 +160,8 @@ impl RequestGuard {
         let mut response = match checked {
             Err(refusal) => self.refused(refusal),
             Ok((client, forwarded)) => {
-                request.extensions_mut().insert(self.connection_of(client, forwarded));
-                request.extensions_mut().insert(client_request);
+                let connection = self.connection_of(client_request, client, forwarded);
+                request.extensions_mut().insert(connection);
                 let mut router = self.router.clone();
                 match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
                     Ok(answer) => answer?,
@@ -209,14 +212,19 @@ impl RequestGuard {
         Ok((client, forwarded))
     }
 
-    fn connection_of(self: &Arc<Self>, client: ClientAddress, forwarded: Option<ForwardedRequest>) -> Connection {
+    fn connection_of(
+        self: &Arc<Self>,
+        request: Arc<ClientRequest>,
+        client: ClientAddress,
+        forwarded: Option<ForwardedRequest>,
+    ) -> Connection {
         let client_owner = match client.ip == self.peer {
             true => self.peer_owner.clone(),
             false => Owner::of_address(client.ip),
         };
         let client = ClientAddress { is_local: client.is_local || self.over_socket, ..client };
         let (over_socket, guard) = (self.over_socket, Arc::clone(self));
-        Connection { client, client_owner, caller: None, over_socket, forwarded, guard }
+        Connection { request, client, client_owner, caller: None, over_socket, forwarded, guard }
     }
 }
 
@@ -253,7 +261,8 @@ mod tests {
         let guard = Arc::new(guard.of_connection(SocketAddr::from((peer, 5_000))));
         let caller_of = |client: [u8; 4], anonymous: &Arc<Caller>| {
             let client = ClientAddress { ip: client.into(), is_local: false };
-            guard.connection_of(client, None).owned_by_client(anonymous)
+            let request = Arc::new(ClientRequest { address: Some(client.ip), id: "r".into() });
+            guard.connection_of(request, client, None).owned_by_client(anonymous)
         };
         let anonymous = Arc::new(Caller::anonymous());
         let first = caller_of(peer, &anonymous);

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, REFERRER_POLICY};
 use axum::http::request::Parts;
@@ -21,9 +20,9 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
+use crate::request_guard::Connection;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::administration::{Administrator, AdministratorProof};
-use sekisho_core::call::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, SourceKind};
 use sekisho_mcp_client::{Callback, OwnAddresses, SignInError, Started};
@@ -104,7 +103,7 @@ pub fn begin(
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn finish(
     State(gateway): State<Arc<Gateway>>,
-    request: Option<Extension<Arc<ClientRequest>>>,
+    parts: Parts,
     Parameters(parameters): Parameters<CallbackParameters>,
 ) -> Response {
     let callback = match parameters.read() {
@@ -115,8 +114,8 @@ pub(crate) async fn finish(
         Ok(server) => {
             tracing::info!(server, "a user has signed in to an MCP server");
             let event = AuditEvent { subject: Some(server.clone()), ..AuditEvent::new(EventKind::SignInFinished) };
-            let request = request.map(|Extension(request)| request);
-            gateway.pipeline.settlement.audit.event(event.of_request(request.as_ref(), None));
+            let request = Connection::of(&parts).ok().map(|connection| &connection.request);
+            gateway.pipeline.settlement.audit.event(event.of_request(request, None));
             format!("You are signed in to the MCP server {server}. This window can be closed.\n").into_response()
         }
         Err(error) => {
