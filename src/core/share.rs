@@ -11,6 +11,7 @@
 mod bytes;
 mod lease;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -263,10 +264,19 @@ impl State {
 
     fn give_back(&mut self, owner: &Owner, amount: u64) {
         self.used -= amount;
-        let (caller, tenant) = self.states(owner);
-        caller.held -= amount;
-        tenant.held -= amount;
-        self.forget_idle(owner);
+        // Each is looked up once.
+        if let Entry::Occupied(mut caller) = self.callers.entry(Arc::clone(&owner.caller)) {
+            caller.get_mut().held -= amount;
+            if caller.get().is_idle() {
+                caller.remove();
+            }
+        }
+        if let Entry::Occupied(mut tenant) = self.tenants.entry(Arc::clone(&owner.tenant)) {
+            tenant.get_mut().held -= amount;
+            if tenant.get().is_idle() {
+                tenant.remove();
+            }
+        }
     }
 
     fn enqueue(&mut self, owner: &Owner, amount: u64, grant: oneshot::Sender<Lease>) -> u64 {
@@ -352,10 +362,10 @@ impl State {
     }
 
     fn forget_idle(&mut self, owner: &Owner) {
-        if self.callers.get(&owner.caller).is_some_and(|caller| caller.held == 0 && caller.queue.is_empty()) {
+        if self.callers.get(&owner.caller).is_some_and(CallerState::is_idle) {
             self.callers.remove(&owner.caller);
         }
-        if self.tenants.get(&owner.tenant).is_some_and(|tenant| tenant.held == 0 && tenant.waiting == 0) {
+        if self.tenants.get(&owner.tenant).is_some_and(TenantState::is_idle) {
             self.tenants.remove(&owner.tenant);
         }
     }
@@ -363,6 +373,18 @@ impl State {
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
+    }
+}
+
+impl CallerState {
+    fn is_idle(&self) -> bool {
+        self.held == 0 && self.queue.is_empty()
+    }
+}
+
+impl TenantState {
+    fn is_idle(&self) -> bool {
+        self.held == 0 && self.waiting == 0
     }
 }
 
