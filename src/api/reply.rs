@@ -1,8 +1,9 @@
 //! Replies and errors as HTTP: the only module that maps error codes to status codes.
 
 use std::any::Any;
+use std::fmt::Write;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -185,9 +186,22 @@ fn refusal(error: CallError) -> Reply {
 }
 
 fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
-    headers.insert(RATE_LIMIT, HeaderValue::from(rate.limit));
-    headers.insert(RATE_REMAINING, HeaderValue::from(rate.remaining));
-    headers.insert(RATE_RESET, HeaderValue::from(rate.reset_seconds));
+    let RateState { limit, remaining, reset_seconds } = rate;
+    let numbers = [(RATE_LIMIT, limit.into()), (RATE_REMAINING, remaining.into()), (RATE_RESET, reset_seconds)];
+    // One text for all three: a value that is made of a number takes memory twice.
+    let mut text = String::with_capacity(32);
+    let places = numbers.map(|(name, number): (HeaderName, u64)| {
+        let start = text.len();
+        let _ = write!(text, "{number}");
+        (name, start..text.len())
+    });
+    let text = Bytes::from(text);
+    for (name, place) in places {
+        // Digits are valid in a header.
+        if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(place)) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// How the caller can get further with other credentials (RFC 9110 §15.5.2, RFC 6750 §3).
@@ -218,5 +232,18 @@ fn retry_after(headers: &mut HeaderMap, error: &CallError) {
     if let Some(wait) = error.retry_wait() {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_of_a_rate_have_its_numbers() {
+        let mut headers = HeaderMap::new();
+        rate_headers(&mut headers, RateState { limit: u32::MAX, remaining: 0, reset_seconds: 61 });
+        let found = [RATE_LIMIT, RATE_REMAINING, RATE_RESET].map(|name| headers[name].to_str().unwrap().to_owned());
+        assert_eq!(found, ["4294967295", "0", "61"]);
     }
 }
