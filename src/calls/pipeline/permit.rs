@@ -14,7 +14,12 @@ impl Pipeline {
     /// Whether the call may need approval at all, or one that its code makes: for others nothing is kept to make them again.
     pub fn may_need_approval(&self, call: &CallContext) -> bool {
         let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never || tool.metadata.sandboxed;
-        self.policy.asks_approval() || self.flow.asks() || self.registry.find_for(call).as_ref().is_ok_and(asks)
+        let tool_asks = || match call.target {
+            // Without the error for an unknown tool, which names similar ones: the call gets that later.
+            None => self.registry.snapshot().get(&call.tool).is_some_and(asks),
+            Some(_) => self.registry.find_for(call).as_ref().is_ok_and(asks),
+        };
+        self.policy.asks_approval() || self.flow.asks() || tool_asks()
     }
 
     /// Permits a call that nothing refuses and that has its approval, where it needs one.
