@@ -116,7 +116,7 @@ pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
     }
 }
 
-/// Writes the call's log line (E87). `cause`: that of its error, for the operator alone.
+/// Writes the call's log line (E87). `cause`: the cause of its error, only for the operator.
 pub fn log_call(call: &CallSummary, cause: Option<&str>) {
     // The level of an event is a constant of its place in the code.
     macro_rules! line {
