@@ -43,10 +43,13 @@ impl Preferences {
     /// The response to a call, which names the fulfilled preferences.
     pub(super) fn respond(self, answered: &Answered) -> Response {
         let has_preview = answered.reply.outcome.as_ref().is_ok_and(|answer| answer.preview.is_some());
+        if self.wait.is_none() && !has_preview {
+            return answered_reply(answered);
+        }
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
         let applied: Vec<_> = wait.into_iter().chain(has_preview.then(|| "handle".to_owned())).collect();
         let mut response = answered_reply(answered);
-        if let Some(applied) = HeaderValue::try_from(applied.join(", ")).ok().filter(|value| !value.is_empty()) {
+        if let Ok(applied) = HeaderValue::try_from(applied.join(", ")) {
             response.headers_mut().insert(PREFERENCE_APPLIED, applied);
         }
         response

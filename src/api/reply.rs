@@ -129,6 +129,9 @@ pub fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response
 /// Initial capacity for a reply with its receipt, so that serializing it does not reallocate.
 const TYPICAL_REPLY_BYTES: usize = 2_048;
 
+/// Headers of the reply with the most, a refusal by a rate: more than an empty map makes room for at first.
+const MAX_HEADERS: usize = 8;
+
 /// Any serialisable body.
 pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
     let mut bytes = Vec::with_capacity(TYPICAL_REPLY_BYTES);
@@ -136,6 +139,7 @@ pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
         Ok(()) => {
             let mut response = Response::new(Body::from(bytes));
             *response.status_mut() = status;
+            response.headers_mut().reserve(MAX_HEADERS);
             response.headers_mut().insert(CONTENT_TYPE, JSON);
             response
         }
