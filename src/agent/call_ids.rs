@@ -74,6 +74,23 @@ pub(super) fn for_provider(mut messages: Vec<Message>, api: &str) -> Vec<Message
     messages
 }
 
+/// The conversation with other ids of calls where Mistral's models refuse theirs.
+pub(super) fn with_short_ids(mut messages: Vec<Message>) -> Vec<Message> {
+    let shorten = |id: &mut String| {
+        if !fits_everywhere(id) {
+            *id = short_id(id);
+        }
+    };
+    for message in &mut messages {
+        match message {
+            Message::Assistant(turn) => turn.calls_mut().for_each(|call| shorten(&mut call.id)),
+            Message::Tool(answer) => shorten(&mut answer.call_id),
+            Message::System(_) | Message::User(_) => {}
+        }
+    }
+    messages
+}
+
 fn free_id(call: &RequestedCall, api: &str, used: &HashSet<String>) -> Option<String> {
     let given = call.provider_id.as_ref().filter(|given| *given.api == *api && !given.id.is_empty());
     let own = if fits_everywhere(&call.id) { call.id.clone() } else { short_id(&call.id) };
@@ -187,6 +204,14 @@ mod tests {
         assert_eq!((&sent[0], &sent[2], &sent[4]), (&taken, &format!("={}", sent[1]), &format!("={}", sent[3])));
         let calls: HashSet<_> = [&sent[0], &sent[1], &sent[3]].into();
         assert!(calls.len() == 3 && calls.iter().all(|id| fits_everywhere(id)), "{sent:?}");
+    }
+
+    #[test]
+    fn mistrals_models_get_ids_of_nine_letters_and_digits() {
+        let conversation = vec![turn(&[("call_0", None), ("D681PevKs", None)]), answer("call_0"), answer("D681PevKs")];
+        let sent = ids(&with_short_ids(conversation));
+        let short = short_id("call_0");
+        assert_eq!(sent, [short.clone(), "D681PevKs".into(), format!("={short}"), "=D681PevKs".into()]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
+use super::output_format::unfenced;
 use super::user_file::UserFile;
 use sekisho_core::call::Arguments;
 use sekisho_core::json;
@@ -228,7 +229,7 @@ pub enum Thought {
     Signed { text: String, signature: String },
     /// Encrypted by the provider.
     Redacted(String),
-    /// In a field of this name, from a server with OpenAI's API.
+    /// In a field of this name, from a server with OpenAI's or Anthropic's API.
     Unsigned { text: String, field: &'static str },
     /// The blocks of `reasoning_details`, from a router with OpenAI's API.
     Details(Vec<Value>),
@@ -295,8 +296,11 @@ impl TryFrom<StoredThought> for Thought {
     }
 }
 
-/// The fields in which servers with OpenAI's API put the model's thoughts.
-const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
+/// The fields in which compatible servers put the model's thoughts.
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", UNSIGNED_THINKING];
+
+/// The field of a thought without a signature, from a server with Anthropic's API.
+pub(super) const UNSIGNED_THINKING: &str = "thinking";
 
 /// Fields of a provider's own, which it requires back.
 pub type Extras = Map<String, Value>;
@@ -334,12 +338,14 @@ impl RequestedCall {
         Self { approval: Some(approval.into()), ..Self::new(id, tool, "{}".to_owned()) }
     }
 
-    /// The call's arguments. Models send an empty text for a tool without parameters, and some encode the object twice.
+    /// The call's arguments. Models send an empty text for a tool without parameters, and some encode the object twice, or
+    /// write a Markdown fence around it.
     ///
     /// # Errors
     /// The text is not a JSON object, or not one that the gateway accepts.
     pub(super) fn read_arguments(&self) -> Result<Arguments, String> {
-        let text = if self.arguments.trim().is_empty() { "{}" } else { &self.arguments };
+        let text = unfenced(self.arguments.trim());
+        let text = if text.is_empty() { "{}" } else { text };
         match json::parse(text.as_bytes()) {
             Ok(Value::Object(arguments)) => Ok(arguments),
             Ok(Value::String(inner)) => match json::parse(inner.as_bytes()) {
@@ -364,8 +370,8 @@ impl RequestedCall {
 
     /// The arguments as providers accept them back: an object, empty if the model sent none.
     pub(super) fn parsed_arguments(&self) -> Value {
-        let parsed =
-            json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
+        let text = unfenced(self.arguments.trim());
+        let parsed = json::parse_answer(text.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
         parsed.unwrap_or_else(|| Value::Object(Map::new()))
     }
 }

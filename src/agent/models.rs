@@ -18,7 +18,6 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use thiserror::Error;
-use url::Url;
 
 use super::message::{Message, RequestedCall, Thought};
 use super::options::ModelOptions;
@@ -28,10 +27,11 @@ use sekisho_calls::budget::model_prices::ModelUsage;
 use sekisho_config::{AgentProfile, Provider, Secret};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::redaction::SentSecrets;
+use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::Outbound;
 
 use self::aws::Signer;
-use self::openai::Server;
+use self::remote::Vendor;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
@@ -39,7 +39,11 @@ pub use self::replay::{Replay, ReplayError};
 ///
 /// # Errors
 /// A value of the profile is missing or invalid; the error names it.
-pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, ModelConfigError> {
+pub fn open(
+    profile: &AgentProfile,
+    outbound: &Outbound,
+    metrics: &Arc<Metrics>,
+) -> Result<Arc<dyn Model>, ModelConfigError> {
     let protocol = match profile.provider() {
         Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
         Provider::Anthropic => Protocol::Anthropic,
@@ -52,7 +56,7 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
     {
         let url = profile.base_url.clone().map_or_else(|| aws::bedrock_url(profile), Ok)?;
         let remote = Remote::new(outbound.clone(), protocol, profile.model(), Some(&url), &Secret::new(""))?;
-        return Ok(Arc::new(remote.signed_by(signer)));
+        return Ok(Arc::new(remote.signed_by(signer).counted_in(Arc::clone(metrics))));
     }
     // Self-hosted servers often need no key; the providers do.
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
@@ -65,17 +69,18 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         (Protocol::Bedrock, None) => Some(aws::bedrock_url(profile)?),
         (_, base_url) => base_url.clone(),
     };
-    Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), base_url.as_ref(), &key)?))
+    let remote = Remote::new(outbound.clone(), protocol, profile.model(), base_url.as_ref(), &key)?;
+    Ok(Arc::new(remote.counted_in(Arc::clone(metrics))))
 }
 
 /// Whether a profile's model reads PDFs itself. Servers with OpenAI's API mostly do not.
 pub fn reads_documents(profile: &AgentProfile) -> bool {
     match profile.provider() {
         Provider::Anthropic => true,
-        Provider::Openai => match Server::of(profile.base_url.as_ref()) {
-            Server::Openai | Server::Gemini => true,
-            Server::Other => profile.base_url.as_ref().and_then(Url::host_str) == Some("openrouter.ai"),
-        },
+        Provider::Openai => {
+            let vendor = Vendor::of(Protocol::Openai, profile.base_url.as_ref());
+            matches!(vendor, Vendor::Openai | Vendor::Gemini | Vendor::Openrouter)
+        }
         Provider::Bedrock => ["anthropic.claude", "amazon.nova"].iter().any(|name| profile.model().contains(name)),
         Provider::Replay => false,
     }
@@ -208,8 +213,8 @@ pub enum ModelError {
     #[error("the model did not answer in time")]
     Timeout,
     /// HTTP 429 or 503, with the provider's `Retry-After` if it sent one.
-    #[error("the model's provider is rate limiting or unavailable: HTTP {status}")]
-    Limited { status: u16, retry_after: Option<Duration> },
+    #[error("the model's provider is rate limiting or unavailable: {sentence}")]
+    Limited { status: u16, retry_after: Option<Duration>, sentence: String },
     /// The provider's account has used up its quota.
     #[error("the quota with the model's provider is used up: {0}")]
     OutOfQuota(String),
@@ -244,7 +249,8 @@ impl ModelError {
         | Self::Unavailable(text)
         | Self::Refused(text)
         | Self::ContextLength(text)
-        | Self::Garbled(text) = &mut self
+        | Self::Garbled(text)
+        | Self::Limited { sentence: text, .. } = &mut self
         {
             *text = secrets.strike(text).into_owned();
         }
@@ -283,10 +289,12 @@ impl ModelError {
 mod tests {
     use super::*;
     use sekisho_config::OutboundConfig;
+    use url::Url;
 
     #[test]
     fn a_profile_without_its_key_or_script_names_what_is_missing() {
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let metrics = Arc::new(Metrics::new("ns").unwrap());
         let base = || Url::parse("http://127.0.0.1:1/v1").ok();
         for (provider, base_url, key, problem) in [
             (Provider::Anthropic, None, None, Some("ANTHROPIC_API_KEY")),
@@ -300,7 +308,7 @@ mod tests {
             let model = Some("nowhere.yaml".to_owned());
             let profile =
                 AgentProfile { provider: Some(provider), model, base_url, api_key: key, ..AgentProfile::default() };
-            let message = open(&profile, &outbound).err().map(|error| error.to_string());
+            let message = open(&profile, &outbound, &metrics).err().map(|error| error.to_string());
             match problem {
                 None => assert_eq!(message, None),
                 Some(problem) => {

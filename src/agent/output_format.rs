@@ -83,7 +83,8 @@ impl PartialEq for OutputFormat {
     }
 }
 
-fn unfenced(text: &str) -> &str {
+/// A text without the Markdown fence around it.
+pub(super) fn unfenced(text: &str) -> &str {
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
     inner.strip_prefix("json").unwrap_or(inner).trim()
 }

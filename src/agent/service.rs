@@ -348,7 +348,7 @@ fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
 }
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
-    models::open(profile, gateway.outbound())
+    models::open(profile, gateway.outbound(), &gateway.pipeline.settlement.metrics)
         .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()).permanently())
 }
 

@@ -129,7 +129,8 @@ fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config
             Err(error) => return refused(&error),
         };
         // No provider has failed yet: the configuration lacks something.
-        if let Err(problem) = models::open(&chat.profile, chat.agents.gateway().outbound()) {
+        let gateway = chat.agents.gateway();
+        if let Err(problem) = models::open(&chat.profile, gateway.outbound(), &gateway.pipeline.settlement.metrics) {
             present::problem(&format!("the profile {:?} cannot be used: {problem}", chat.agent));
             return Exit::Misconfigured;
         }

@@ -4,9 +4,10 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::remote::lenient::{self, Oddity};
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason, claude};
-use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
+use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UNSIGNED_THINKING, UserPart};
 use crate::options::{ModelOptions, ToolChoice};
 use crate::toolbox::ToolDescription;
 use crate::user_file::{PDF, UserFile};
@@ -121,6 +122,10 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
             Some(json!({"type": "thinking", "thinking": text, "signature": signature}))
         }
         TurnPart::Thought(Thought::Redacted(data)) => Some(json!({"type": "redacted_thinking", "data": data})),
+        // Of a compatible server, which has no signatures.
+        TurnPart::Thought(Thought::Unsigned { text, field }) if *field == UNSIGNED_THINKING => {
+            Some(json!({"type": "thinking", "thinking": text, "signature": ""}))
+        }
         TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)) => None,
         TurnPart::Call(call) => {
             let input = call.parsed_arguments();
@@ -173,23 +178,30 @@ fn tool(tool: &ToolDescription) -> Value {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum StreamEvent {
+    /// A whole answer, from a server that does not stream.
+    Message {
+        #[serde(default)]
+        content: Vec<Block>,
+        stop_reason: Option<String>,
+        usage: Option<Value>,
+    },
     MessageStart {
         message: Start,
     },
     ContentBlockStart {
-        index: u64,
+        index: Value,
         content_block: Block,
     },
     ContentBlockDelta {
-        index: u64,
+        index: Value,
         delta: Increment,
     },
     ContentBlockStop {
-        index: u64,
+        index: Value,
     },
     MessageDelta {
         delta: End,
-        usage: Option<Usage>,
+        usage: Option<Value>,
     },
     MessageStop,
     Error {
@@ -201,7 +213,7 @@ enum StreamEvent {
 
 #[derive(Deserialize)]
 struct Start {
-    usage: Option<Usage>,
+    usage: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -214,8 +226,7 @@ enum Block {
     Thinking {
         #[serde(default)]
         thinking: String,
-        #[serde(default)]
-        signature: String,
+        signature: Option<String>,
     },
     RedactedThinking {
         data: String,
@@ -255,39 +266,42 @@ struct End {
     stop_reason: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Usage {
-    input_tokens: Option<u64>,
-    /// Not included in the input tokens; neither are the next.
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-}
-
 /// # Errors
 /// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    match serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())? {
-        StreamEvent::MessageStart { message } => count(message.usage, turn),
-        StreamEvent::ContentBlockStart { index, content_block } => begin(index, content_block, turn)?,
-        StreamEvent::ContentBlockDelta { index, delta } => match delta {
-            Increment::TextDelta { text } => turn.text(text)?,
-            Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking)?,
-            Increment::SignatureDelta { signature } => turn.signature(index, &signature)?,
-            Increment::InputJsonDelta { partial_json } => {
-                turn.call(CallFragment { place: index, arguments: partial_json, ..CallFragment::default() })?;
+    let fields = lenient::object(&event.data, turn)?;
+    if !fields.contains_key("type") && fields.contains_key("error") {
+        turn.odd(Oddity::Error);
+        return Err(Reported::read(&Value::Object(fields)).in_answer());
+    }
+    match serde_json::from_value(Value::Object(fields)).map_err(|_| ModelError::foreign())? {
+        StreamEvent::Message { content, stop_reason, usage } => {
+            turn.odd(Oddity::Message);
+            for (index, block) in (0_u64..).zip(content) {
+                begin(index, block, turn)?;
+                turn.end_block(index);
             }
-            Increment::Other => {}
-        },
-        StreamEvent::ContentBlockStop { index } => turn.end_block(index),
+            count(usage.as_ref(), turn);
+            stop(stop_reason.as_deref().unwrap_or("end_turn"), turn);
+            turn.end();
+        }
+        StreamEvent::MessageStart { message } => count(message.usage.as_ref(), turn),
+        StreamEvent::ContentBlockStart { index, content_block } => {
+            let index = lenient::index(Some(&index), turn);
+            begin(index, content_block, turn)?;
+        }
+        StreamEvent::ContentBlockDelta { index, delta } => {
+            let index = lenient::index(Some(&index), turn);
+            extend(index, delta, turn)?;
+        }
+        StreamEvent::ContentBlockStop { index } => {
+            let index = lenient::index(Some(&index), turn);
+            turn.end_block(index);
+        }
         StreamEvent::MessageDelta { delta, usage } => {
-            count(usage, turn);
-            match delta.stop_reason.as_deref() {
-                None => {}
-                Some("max_tokens" | "model_context_window_exceeded") => turn.stop(StopReason::Length),
-                Some("refusal") => turn.stop(StopReason::Refusal),
-                Some("pause_turn") => turn.stop(StopReason::Pause),
-                Some(_) => turn.stop(StopReason::Stop),
+            count(usage.as_ref(), turn);
+            if let Some(reason) = delta.stop_reason {
+                stop(&reason, turn);
             }
         }
         StreamEvent::MessageStop => turn.end(),
@@ -297,12 +311,35 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
     Ok(())
 }
 
+fn stop(reason: &str, turn: &mut TurnAssembler) {
+    turn.stop(match reason {
+        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+        "refusal" => StopReason::Refusal,
+        "pause_turn" => StopReason::Pause,
+        _ => StopReason::Stop,
+    });
+}
+
+fn extend(index: u64, delta: Increment, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    match delta {
+        Increment::TextDelta { text } => turn.text(text),
+        Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking),
+        Increment::SignatureDelta { signature } => turn.signature(index, &signature),
+        // Of a tool that runs at the provider.
+        Increment::InputJsonDelta { .. } if turn.is_skipped(index) => Ok(()),
+        Increment::InputJsonDelta { partial_json } => {
+            turn.call(CallFragment { place: index, arguments: partial_json, ..CallFragment::default() })
+        }
+        Increment::Other => Ok(()),
+    }
+}
+
 fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match block {
         Block::Text { text } => turn.text(text),
         Block::Thinking { thinking, signature } => {
             turn.thinking(index, thinking)?;
-            turn.signature(index, &signature)
+            turn.signature(index, &signature.unwrap_or_default())
         }
         Block::RedactedThinking { data } => turn.redacted(index, &data),
         Block::ToolUse { id, name, input } => {
@@ -316,14 +353,24 @@ fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), Model
                 ..CallFragment::default()
             })
         }
-        Block::Other => Ok(()),
+        Block::Other => {
+            turn.skip(index);
+            Ok(())
+        }
     }
 }
 
-fn count(usage: Option<Usage>, turn: &mut TurnAssembler) {
-    let Some(usage) = usage else { return };
-    let cached = [usage.cache_creation_input_tokens, usage.cache_read_input_tokens];
-    let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));
-    turn.used(prompt, usage.output_tokens);
-    turn.cached(usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
+/// The tokens of the cache are not included in the input tokens.
+fn count(usage: Option<&Value>, turn: &mut TurnAssembler) {
+    let Some(usage) = usage.filter(|usage| !usage.is_null()) else { return };
+    if !usage.is_object() {
+        turn.odd(Oddity::Usage);
+    }
+    let written = lenient::tokens(usage.get("cache_creation_input_tokens"), turn);
+    let read = lenient::tokens(usage.get("cache_read_input_tokens"), turn);
+    let input = lenient::tokens(usage.get("input_tokens"), turn);
+    let output = lenient::tokens(usage.get("output_tokens"), turn);
+    let prompt = input.map(|tokens| [written, read].into_iter().flatten().fold(tokens, u64::saturating_add));
+    turn.used(prompt, output);
+    turn.cached(read, written);
 }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::remote::lenient;
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason, anthropic, claude};
 use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
@@ -245,17 +246,7 @@ struct Stop {
 
 #[derive(Deserialize)]
 struct Metadata {
-    usage: Option<Usage>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Usage {
-    input_tokens: Option<u64>,
-    /// Not included in the input tokens; neither are the next.
-    cache_read_input_tokens: Option<u64>,
-    cache_write_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
+    usage: Option<Value>,
 }
 
 /// # Errors
@@ -278,11 +269,15 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
         "messageStop" => turn.stop(match parsed::<Stop>(event)?.stop_reason.as_deref() {
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
             Some("guardrail_intervened" | "content_filtered") => StopReason::Refusal,
+            // The model wrote something that the service could not read: the same request may succeed.
+            Some(reason @ ("malformed_model_output" | "malformed_tool_use")) => {
+                return Err(ModelError::Unavailable(format!("it ended its answer with {reason:?}")));
+            }
             _ => StopReason::Stop,
         }),
         // The usage arrives after the stop, as the last event.
         "metadata" => {
-            count(parsed::<Metadata>(event)?.usage, turn);
+            count(parsed::<Metadata>(event)?.usage.as_ref(), turn);
             turn.end();
         }
         _ => {}
@@ -308,12 +303,16 @@ fn handle(
     Ok(())
 }
 
-fn count(usage: Option<Usage>, turn: &mut TurnAssembler) {
+/// The tokens of the cache are not included in the input tokens.
+fn count(usage: Option<&Value>, turn: &mut TurnAssembler) {
     let Some(usage) = usage else { return };
-    let cached = [usage.cache_read_input_tokens, usage.cache_write_input_tokens];
-    let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));
-    turn.used(prompt, usage.output_tokens);
-    turn.cached(usage.cache_read_input_tokens, usage.cache_write_input_tokens);
+    let read = lenient::tokens(usage.get("cacheReadInputTokens"), turn);
+    let written = lenient::tokens(usage.get("cacheWriteInputTokens"), turn);
+    let input = lenient::tokens(usage.get("inputTokens"), turn);
+    let output = lenient::tokens(usage.get("outputTokens"), turn);
+    let prompt = input.map(|tokens| [read, written].into_iter().flatten().fold(tokens, u64::saturating_add));
+    turn.used(prompt, output);
+    turn.cached(read, written);
 }
 
 fn parsed<T: DeserializeOwned>(event: &Event) -> Result<T, ModelError> {

@@ -1,6 +1,6 @@
 //! The differences between the generations of Anthropic's models, with Anthropic's API as with Amazon's.
 
-use crate::message::{AssistantTurn, Message, Thought, TurnPart};
+use crate::message::{AssistantTurn, Message, Thought, TurnPart, UNSIGNED_THINKING};
 use crate::models::ModelRequest;
 use sekisho_config::{Effort, Thinking};
 
@@ -43,7 +43,11 @@ fn goes_on_without_thoughts(conversation: &[Message]) -> bool {
 }
 
 fn begins_with_thought(turn: &AssistantTurn) -> bool {
-    let is_sent = |part: &&TurnPart| !matches!(part, TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)));
+    let is_sent = |part: &&TurnPart| match part {
+        TurnPart::Thought(Thought::Unsigned { field, .. }) => *field == UNSIGNED_THINKING,
+        TurnPart::Thought(Thought::Details(_)) => false,
+        TurnPart::Thought(_) | TurnPart::Text(_) | TurnPart::Call(_) => true,
+    };
     matches!(turn.parts.iter().find(is_sent), Some(TurnPart::Thought(_)))
 }
 

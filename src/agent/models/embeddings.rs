@@ -107,7 +107,7 @@ fn refused(answer: &OutboundResponse) -> ModelError {
     let text: String = String::from_utf8_lossy(&answer.body).chars().take(MAX_SENTENCE).collect();
     let said = format!("HTTP {}: {text}", answer.status.as_u16());
     match answer.status {
-        StatusCode::TOO_MANY_REQUESTS => ModelError::Limited { status: 429, retry_after: None },
+        StatusCode::TOO_MANY_REQUESTS => ModelError::Limited { status: 429, retry_after: None, sentence: said },
         status if status.is_server_error() => ModelError::Unavailable(said),
         _ => ModelError::Refused(said),
     }

@@ -2,10 +2,13 @@
 
 mod answer;
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
-use url::Url;
 
 use super::ModelRequest;
+use super::remote::Vendor;
+use crate::call_ids;
 use crate::message::{AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart};
 use crate::options::ToolChoice;
 use crate::output_format::OutputFormat;
@@ -17,37 +20,19 @@ pub(super) use self::answer::read;
 /// The field that asks for the usage of a streamed answer. Some servers refuse it.
 pub(super) const STREAM_OPTIONS: &str = "stream_options";
 
-/// Whose server has the API, where it differs from others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Server {
-    Openai,
-    /// <https://ai.google.dev/gemini-api/docs/openai>
-    Gemini,
-    Other,
-}
-
-impl Server {
-    /// `base_url`: of the profile.
-    pub(super) fn of(base_url: Option<&Url>) -> Self {
-        const GEMINI: [&str; 2] = ["generativelanguage.googleapis.com", "aiplatform.googleapis.com"];
-        let Some(base_url) = base_url else { return Self::Openai };
-        match base_url.host_str() {
-            Some(host) if GEMINI.iter().any(|known| host.ends_with(known)) => Self::Gemini,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// A request. OpenAI requires `max_completion_tokens` for its newer models; other servers support only `max_tokens`.
-pub(super) fn body(model: &str, request: &ModelRequest, server: Server) -> Value {
+pub(super) fn body(model: &str, request: &ModelRequest, vendor: Vendor) -> Value {
     let limit_field =
-        if server == Server::Openai || is_reasoning(model) { "max_completion_tokens" } else { "max_tokens" };
-    let mut body = json!({
-        "model": model,
-        "messages": messages(&request.messages, server),
-        "stream": true,
-        STREAM_OPTIONS: {"include_usage": true},
-    });
+        if vendor == Vendor::Openai || is_reasoning(model) { "max_completion_tokens" } else { "max_tokens" };
+    let conversation: Cow<'_, [Message]> = match takes_short_ids(model, vendor) {
+        true => Cow::Owned(call_ids::with_short_ids(request.messages.clone())),
+        false => Cow::Borrowed(&request.messages[..]),
+    };
+    let mut body = json!({"model": model, "messages": messages(&conversation, vendor), "stream": true});
+    // Mistral refuses the field, and reports the usage without it.
+    if vendor != Vendor::Mistral {
+        body[STREAM_OPTIONS] = json!({"include_usage": true});
+    }
     body[limit_field] = request.max_tokens.into();
     let options = &request.options;
     let asked = [
@@ -72,6 +57,14 @@ pub(super) fn body(model: &str, request: &ModelRequest, server: Server) -> Value
         }
     }
     body
+}
+
+/// Whether a model refuses ids of calls that have other than nine letters and digits. A router writes the vendor before its
+/// name.
+fn takes_short_ids(model: &str, vendor: Vendor) -> bool {
+    const NAMES: [&str; 6] = ["mistral", "magistral", "ministral", "codestral", "devstral", "pixtral"];
+    let name = model.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    vendor == Vendor::Mistral || NAMES.iter().any(|known| name.starts_with(known))
 }
 
 /// OpenAI's models that think refuse a temperature and the older name of the token limit
@@ -101,13 +94,14 @@ fn tool_choice(choice: &ToolChoice) -> Option<Value> {
     }
 }
 
-fn messages(conversation: &[Message], server: Server) -> Vec<Value> {
+fn messages(conversation: &[Message], vendor: Vendor) -> Vec<Value> {
     let system: Vec<_> = conversation.iter().filter_map(Message::as_system).collect();
     // One, and first: the chat templates of many models accept no other.
     let mut messages: Vec<_> =
         (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")})).into_iter().collect();
     let mut images = Vec::new();
-    // Only the reasoning about the last request is taken back.
+    // The reasoning that led to calls is required for all of them (<https://api-docs.deepseek.com/guides/thinking_mode>); other
+    // reasoning is taken back about the last request.
     let asked = conversation.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or_default();
     for (index, message) in conversation.iter().enumerate() {
         // A tool message holds only text, and the results of a turn must be consecutive: images follow them.
@@ -116,8 +110,14 @@ fn messages(conversation: &[Message], server: Server) -> Vec<Value> {
         }
         messages.push(match message {
             Message::System(_) => continue,
-            Message::User(message) => json!({"role": "user", "content": user_content(message, server)}),
-            Message::Assistant(turn) => assistant_message(turn, index > asked),
+            Message::User(message) => json!({"role": "user", "content": user_content(message, vendor)}),
+            Message::Assistant(turn) => assistant_message(turn, index > asked || turn.calls().next().is_some()),
+            // Mistral refuses a message of the user directly after it, and takes the images here.
+            Message::Tool(answer) if vendor == Vendor::Mistral && !answer.images.is_empty() => {
+                let text = json!({"type": "text", "text": answer.text});
+                let content: Value = [text].into_iter().chain(answer.images.iter().map(image_part)).collect();
+                json!({"role": "tool", "tool_call_id": answer.call_id, "content": content})
+            }
             Message::Tool(answer) => {
                 images.extend(images_of(answer));
                 json!({"role": "tool", "tool_call_id": answer.call_id, "content": answer.text})
@@ -129,28 +129,28 @@ fn messages(conversation: &[Message], server: Server) -> Vec<Value> {
 }
 
 /// A message with only text is sent as a string: some servers accept nothing else.
-fn user_content(message: &UserMessage, server: Server) -> Value {
+fn user_content(message: &UserMessage, vendor: Vendor) -> Value {
     if message.parts.iter().all(|part| matches!(part, UserPart::Text(_))) {
         return message.text().into();
     }
-    message.parts.iter().flat_map(|part| user_parts(part, server)).collect()
+    message.parts.iter().flat_map(|part| user_parts(part, vendor)).collect()
 }
 
-fn user_parts(part: &UserPart, server: Server) -> Vec<Value> {
+fn user_parts(part: &UserPart, vendor: Vendor) -> Vec<Value> {
     match part {
         UserPart::Text(text) => vec![json!({"type": "text", "text": text})],
         UserPart::Image(image) => vec![image_part(image)],
         UserPart::File(file) => {
             let description = json!({"type": "text", "text": file.description()});
-            file.document().map(|data| document_part(file, data, server)).into_iter().chain([description]).collect()
+            file.document().map(|data| document_part(file, data, vendor)).into_iter().chain([description]).collect()
         }
     }
 }
 
 /// <https://platform.openai.com/docs/guides/pdf-files>. Gemini takes inline data of any of its types where images are.
-fn document_part(file: &UserFile, data: &str, server: Server) -> Value {
+fn document_part(file: &UserFile, data: &str, vendor: Vendor) -> Value {
     let data = format!("data:{PDF};base64,{data}");
-    if server == Server::Gemini {
+    if vendor == Vendor::Gemini {
         return json!({"type": "image_url", "image_url": {"url": data}});
     }
     json!({"type": "file", "file": {"filename": file.name, "file_data": data}})
@@ -224,21 +224,11 @@ mod tests {
 
     #[test]
     fn a_document_goes_to_gemini_as_inline_data() {
-        let url = |text: &str| Url::parse(text).unwrap();
-        let servers = [
-            (None, Server::Openai),
-            (Some(url("https://generativelanguage.googleapis.com/v1beta/openai/")), Server::Gemini),
-            (Some(url("https://europe-west1-aiplatform.googleapis.com/v1/openapi")), Server::Gemini),
-            (Some(url("http://127.0.0.1:8000/v1")), Server::Other),
-        ];
-        for (base_url, expected) in servers {
-            assert_eq!(Server::of(base_url.as_ref()), expected, "{base_url:?}");
-        }
         let file = UserFile::new("q3.pdf", Some(PDF.into()), b"%PDF-1.7 q3".to_vec());
-        let parts = user_parts(&UserPart::File(file.clone()), Server::Gemini);
+        let parts = user_parts(&UserPart::File(file.clone()), Vendor::Gemini);
         let expected =
             json!({"type": "image_url", "image_url": {"url": "data:application/pdf;base64,JVBERi0xLjcgcTM="}});
         assert_eq!((&parts[0], &parts[1]["text"]), (&expected, &json!(file.description())));
-        assert_eq!(user_parts(&UserPart::File(file), Server::Openai)[0]["type"], "file");
+        assert_eq!(user_parts(&UserPart::File(file), Vendor::Openai)[0]["type"], "file");
     }
 }

@@ -6,8 +6,10 @@
 mod aws_events;
 mod event_decoder;
 mod failure;
+pub(super) mod lenient;
 mod message_merger;
 mod turn_assembler;
+mod vendor;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,14 +26,15 @@ use url::Url;
 
 use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
-use super::openai::Server;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
+use crate::message::UNSIGNED_THINKING;
 use crate::meter::estimated_prompt;
 use sekisho_config::Secret;
 use sekisho_core::call::Deadline;
 use sekisho_core::error::CallError;
 use sekisho_core::headers;
 use sekisho_core::redaction::SentSecrets;
+use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 #[cfg(test)]
@@ -40,6 +43,7 @@ pub(super) use self::event_decoder::Event;
 pub(super) use self::failure::Reported;
 pub(super) use self::message_merger::MessageMerger;
 pub(super) use self::turn_assembler::{CallFragment, TurnAssembler};
+pub(super) use self::vendor::Vendor;
 
 /// The run's own timeout is shorter, and drops the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
@@ -68,8 +72,6 @@ pub struct Remote {
     model: String,
     /// The base URL of the API.
     base_url: Url,
-    /// The server of OpenAI's API.
-    server: Server,
     /// Includes the key.
     headers: HeaderMap,
     /// The key, which a provider may repeat in an error.
@@ -78,6 +80,10 @@ pub struct Remote {
     signer: Option<Signer>,
     /// Whether the server refuses `stream_options`, by which others report the usage of a streamed answer.
     refuses_stream_options: AtomicBool,
+    /// Whose server it is.
+    vendor: Vendor,
+    /// Where deviations of answers are counted.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Remote {
@@ -104,12 +110,18 @@ impl Remote {
             protocol,
             model: model.to_owned(),
             base_url: base_url.cloned().map_or_else(own, Ok)?,
-            server: Server::of(base_url),
             headers: protocol.headers(key)?,
             secrets,
             signer: None,
             refuses_stream_options: AtomicBool::new(false),
+            vendor: Vendor::of(protocol, base_url),
+            metrics: None,
         })
+    }
+
+    /// Counts answers that deviate from their protocol.
+    pub(super) fn counted_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// With a signature in each request.
@@ -160,6 +172,26 @@ impl Remote {
         }
     }
 
+    /// Reads an event, and counts how it deviates from the protocol.
+    fn read(&self, event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+        let read = self.protocol.read(event, turn);
+        for oddity in turn.take_oddities() {
+            let (provider, oddity) = (self.vendor.as_str(), oddity.as_str());
+            tracing::debug!(provider, oddity, "an answer of a model deviates from its protocol");
+            if let Some(metrics) = &self.metrics {
+                metrics.record_odd_answer(provider, oddity);
+            }
+        }
+        read
+    }
+
+    /// The field of thoughts without a signature, where the server has Anthropic's API and is not Anthropic's, which signs
+    /// each of them.
+    fn unsigned_thinking(&self) -> Option<&'static str> {
+        let is_compatible = self.protocol == Protocol::Anthropic && self.vendor != Vendor::Anthropic;
+        is_compatible.then_some(UNSIGNED_THINKING)
+    }
+
     fn address(&self) -> Result<Url, ModelError> {
         let mut url = self.base_url.clone();
         if url.cannot_be_a_base() {
@@ -181,7 +213,7 @@ impl Remote {
         match self.protocol {
             Protocol::Anthropic => anthropic::body(&self.model, request),
             Protocol::Openai => {
-                let mut body = openai::body(&self.model, request, self.server);
+                let mut body = openai::body(&self.model, request, self.vendor);
                 if self.refuses_stream_options.load(Ordering::Relaxed)
                     && let Some(body) = body.as_object_mut()
                 {
@@ -199,7 +231,8 @@ impl Model for Remote {
         let pieces = try_stream! {
             let (answer, framing) = self.ask(&request).await?;
             let mut wire = EventDecoder::new(framing);
-            let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens);
+            let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens)
+                .with_unsigned(self.unsigned_thinking());
             let mut pieces = std::pin::pin!(answer.pieces());
             while !turn.is_over() {
                 let piece = match next(&mut pieces, turn.is_complete()).await {
@@ -209,7 +242,7 @@ impl Model for Remote {
                 };
                 wire.feed(&piece)?;
                 while let Some(event) = wire.next()? {
-                    self.protocol.read(&event, &mut turn)?;
+                    self.read(&event, &mut turn)?;
                     for piece in turn.take_pieces() {
                         yield piece;
                     }
@@ -218,8 +251,10 @@ impl Model for Remote {
                     }
                 }
             }
-            if let Some(event) = wire.whole() {
-                self.protocol.read(&event, &mut turn)?;
+            if !turn.is_complete()
+                && let Some(event) = wire.whole()
+            {
+                self.read(&event, &mut turn)?;
                 for piece in turn.take_pieces() {
                     yield piece;
                 }
@@ -269,8 +304,8 @@ impl Protocol {
         let is = |media_type: &str| content_type.eq_ignore_ascii_case(media_type);
         match self {
             _ if is(own.media_type()) => Some(own),
-            // Some servers with OpenAI's API do not stream, or name their stream a text.
-            Self::Openai if is("application/json") => Some(Framing::Whole),
+            // Some compatible servers do not stream, or name their stream a text.
+            Self::Openai | Self::Anthropic if is("application/json") => Some(Framing::Whole),
             Self::Openai if is("text/plain") => Some(own),
             Self::Anthropic | Self::Openai | Self::Bedrock => None,
         }

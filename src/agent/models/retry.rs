@@ -212,7 +212,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_after_of_the_provider_sets_the_wait() {
-        let limited = || Err(ModelError::Limited { status: 429, retry_after: Some(Duration::from_secs(7)) });
+        let (status, retry_after, sentence) = (429, Some(Duration::from_secs(7)), "HTTP 429".to_owned());
+        let limited = || Err(ModelError::Limited { status, retry_after, sentence: sentence.clone() });
         let (pieces, left, seconds) = play(vec![vec![limited()], vec![limited()], vec![end()]]).await;
         assert_eq!((pieces, left, seconds), (vec![end()], 0, 14));
         let (pieces, left, _) = play(vec![vec![limited()]; 4]).await;

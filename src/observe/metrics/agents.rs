@@ -39,6 +39,11 @@ impl Metrics {
         self.families.agent_tools_left_out.with_label_values(&[self.agents.label_of(agent)]).inc_by(tools as u64);
     }
 
+    /// Counts an answer of a model that deviated from its provider's protocol. Both labels are from fixed lists.
+    pub fn record_odd_answer(&self, provider: &'static str, oddity: &'static str) {
+        self.families.agent_odd_answers.with_label_values(&[provider, oddity]).inc();
+    }
+
     /// Counts a run of an agent that is over.
     pub fn record_run(&self, agent: &str, reason: FinishReason, used: &RunUsage) {
         let (families, agent) = (&self.families, self.agents.label_of(agent));

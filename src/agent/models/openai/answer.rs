@@ -1,9 +1,10 @@
-//! Reads the events of an answer, also from servers that keep to the protocol only in part.
+//! Reads the events of an answer, also from servers that keep to the protocol only in part: each member by itself, so that
+//! an odd one fails no answer.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::message::Extras;
+use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
 use crate::models::{ModelError, StopReason};
 
@@ -14,119 +15,107 @@ const DONE: &[u8] = b"[DONE]";
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures#openai>).
 const EXTRA_CONTENT: &str = "extra_content";
 
-/// One event of an answer, or a whole answer from a server that does not stream. Other fields are ignored.
-#[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
-    usage: Option<Usage>,
-    error: Option<Value>,
-}
+/// The names of the reasoning. Some servers send both of them with the same text.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-#[derive(Deserialize)]
-struct Choice {
-    /// Some servers send a whole message.
-    #[serde(alias = "message")]
-    delta: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-/// Reasoning has two names, and some servers send both of them with the same text.
-#[derive(Deserialize)]
-struct Delta {
-    /// A text, or a list of parts.
-    content: Option<Value>,
-    refusal: Option<String>,
-    reasoning_content: Option<String>,
-    reasoning: Option<String>,
-    /// The same in blocks, which a router requires back (<https://openrouter.ai/docs/use-cases/reasoning-tokens>).
-    reasoning_details: Option<Vec<Value>>,
-    tool_calls: Option<Vec<Fragment>>,
-    /// The form before `tool_calls`.
-    function_call: Option<Function>,
-}
-
-#[derive(Deserialize)]
-struct Fragment {
-    index: Option<u64>,
-    id: Option<String>,
-    function: Option<Function>,
-    extra_content: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Function {
-    name: Option<String>,
-    /// JSON in a text; some servers send an object.
-    arguments: Option<Value>,
-}
-
-/// A part of a content list. A thought holds a list of parts itself.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part {
-    Text {
-        text: String,
-    },
-    Thinking {
-        thinking: Vec<Part>,
-    },
-    #[serde(other)]
-    Other,
-}
-
-/// Cached tokens are included in the prompt's.
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<PromptDetails>,
-    completion_tokens_details: Option<CompletionDetails>,
-    /// DeepSeek's name of the cached tokens (<https://api-docs.deepseek.com/guides/kv_cache>).
-    prompt_cache_hit_tokens: Option<u64>,
-    /// Kimi's.
-    cached_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct CompletionDetails {
-    reasoning_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-    /// `OpenRouter` tells it of Anthropic's models.
-    cache_write_tokens: Option<u64>,
-}
-
+/// One event of an answer, or a whole answer from a server that does not stream. Unknown fields are ignored.
+///
 /// # Errors
 /// The event does not belong to the protocol, or reports an error.
 pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    if event.data == DONE {
+    if event.data.trim_ascii() == DONE {
+        if event.data != DONE {
+            turn.odd(Oddity::End);
+        }
         turn.end();
         return Ok(());
     }
-    let chunk: Chunk = serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())?;
-    if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-        return Err(Reported::read(&json!({"error": error})).in_answer());
+    let mut chunk = lenient::object(&event.data, turn)?;
+    match chunk.remove("error") {
+        None | Some(Value::Null) => {}
+        Some(error) if is_empty(&error) => turn.odd(Oddity::Error),
+        Some(error) => return Err(Reported::read(&json!({"error": error})).in_answer()),
     }
-    for Choice { delta, finish_reason } in chunk.choices.unwrap_or_default().into_iter().take(1) {
-        if let Some(delta) = delta {
-            handle(delta, turn)?;
-        }
-        if let Some(reason) = finish_reason.filter(|reason| !reason.is_empty()) {
-            finish(&reason, turn)?;
-        }
+    if event.name == "error" || chunk.get("object").is_some_and(|kind| *kind == "error") {
+        turn.odd(Oddity::Error);
+        return Err(Reported::read(&Value::Object(chunk)).in_answer());
     }
-    if let Some(usage) = chunk.usage {
-        turn.used(usage.prompt_tokens, usage.completion_tokens);
-        turn.reasoned(usage.completion_tokens_details.and_then(|details| details.reasoning_tokens));
-        let details = usage.prompt_tokens_details;
-        let cached = details.as_ref().and_then(|details| details.cached_tokens);
-        let cached = cached.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);
-        turn.cached(cached, details.and_then(|details| details.cache_write_tokens));
+    let choice = match chunk.remove("choices") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(choices)) => choices.into_iter().next(),
+        Some(choice @ Value::Object(_)) => {
+            turn.odd(Oddity::Message);
+            Some(choice)
+        }
+        Some(_) => return Err(ModelError::foreign()),
+    };
+    // Kimi's API has the usage in the choice.
+    let in_choice = choice.map(|choice| handle_choice(choice, turn)).transpose()?.flatten();
+    for usage in [in_choice, chunk.remove("usage")].into_iter().flatten() {
+        count(&usage, turn);
     }
     Ok(())
+}
+
+/// Reads a choice, and returns its usage.
+fn handle_choice(choice: Value, turn: &mut TurnAssembler) -> Result<Option<Value>, ModelError> {
+    let Value::Object(mut choice) = choice else {
+        turn.odd(Oddity::Message);
+        return Ok(None);
+    };
+    // Some servers send a whole message in place of the fragment, others beside it.
+    let delta = match (fields(choice.remove("delta")), fields(choice.remove("message"))) {
+        (Some(delta), Some(message)) => {
+            turn.odd(Oddity::Message);
+            if delta.is_empty() && turn.is_silent() { message } else { delta }
+        }
+        (Some(fields), None) | (None, Some(fields)) => fields,
+        (None, None) => Map::new(),
+    };
+    handle(delta, turn)?;
+    if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
+        finish(reason, turn)?;
+    }
+    Ok(choice.remove("usage"))
+}
+
+/// Cached tokens are included in the prompt's.
+fn count(usage: &Value, turn: &mut TurnAssembler) {
+    if usage.is_null() {
+        return;
+    }
+    if !usage.is_object() {
+        turn.odd(Oddity::Usage);
+    }
+    let detail = |of: &str, name: &str| usage.get(of).and_then(|details| details.get(name));
+    let prompt = lenient::tokens(usage.get("prompt_tokens"), turn);
+    let completion = lenient::tokens(usage.get("completion_tokens"), turn);
+    let total = lenient::tokens(usage.get("total_tokens"), turn);
+    let reasoning = lenient::tokens(detail("completion_tokens_details", "reasoning_tokens"), turn);
+    turn.used(prompt, with_reasoning(prompt, completion, total, reasoning));
+    let cached = detail("prompt_tokens_details", "cached_tokens")
+        // DeepSeek's name of the cached tokens (<https://api-docs.deepseek.com/guides/kv_cache>), and Kimi's.
+        .or_else(|| usage.get("prompt_cache_hit_tokens"))
+        .or_else(|| usage.get("cached_tokens"));
+    let cached = lenient::tokens(cached, turn);
+    // `OpenRouter` tells it of Anthropic's models.
+    let written = lenient::tokens(detail("prompt_tokens_details", "cache_write_tokens"), turn);
+    turn.cached(cached, written);
+}
+
+/// The tokens that the provider generated. xAI and Gemini count those of the reasoning beside the completion: they are in
+/// the total, or there are more of them than of the completion.
+fn with_reasoning(
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    total: Option<u64>,
+    reasoning: Option<u64>,
+) -> Option<u64> {
+    let of_total = prompt.zip(total).map(|(prompt, total)| total.saturating_sub(prompt));
+    let Some(completion) = completion else { return of_total };
+    let beside = reasoning.filter(|reasoning| *reasoning > completion);
+    let generated = of_total.unwrap_or_else(|| completion.saturating_add(beside.unwrap_or_default()));
+    Some(generated.max(completion))
 }
 
 /// Besides OpenAI's own reasons the reasons of other vendors: a full context is `model_length` at Mistral and
@@ -150,17 +139,19 @@ fn finish(reason: &str, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-    match (filled(delta.reasoning_content), filled(delta.reasoning)) {
-        (Some(text), _) => turn.reasoning("reasoning_content", text)?,
-        (None, Some(text)) => turn.reasoning("reasoning", text)?,
-        (None, None) => {}
+fn handle(mut delta: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    for field in REASONING {
+        let text = delta.get(field).map(|value| lenient::text(value, Oddity::Reasoning, turn)).unwrap_or_default();
+        if !text.is_empty() {
+            turn.reasoning(field, text)?;
+            break;
+        }
     }
-    for block in delta.reasoning_details.unwrap_or_default() {
+    // The reasoning in blocks, which a router requires back (<https://openrouter.ai/docs/use-cases/reasoning-tokens>).
+    for block in list(delta.remove("reasoning_details"), Oddity::Reasoning, turn) {
         turn.detail(block)?;
     }
-    match delta.content {
+    match delta.remove("content") {
         None | Some(Value::Null) => {}
         Some(Value::String(text)) => {
             if !text.is_empty() {
@@ -168,45 +159,103 @@ fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
             }
             turn.text(text)?;
         }
-        Some(parts) => {
-            let parts: Vec<Part> = serde_json::from_value(parts).map_err(|_| ModelError::foreign())?;
-            parts.into_iter().try_for_each(|part| handle_part(part, turn))?;
-        }
+        parts => list(parts, Oddity::Text, turn).into_iter().try_for_each(|part| handle_part(&part, turn))?,
     }
-    if let Some(refusal) = delta.refusal {
+    let refusal = delta.get("refusal").map(|value| lenient::text(value, Oddity::Text, turn)).unwrap_or_default();
+    if !refusal.is_empty() {
         turn.text(refusal)?;
         turn.stop(StopReason::Refusal);
     }
-    if let Some(function) = delta.function_call {
-        turn.call(fragment_of(None, Some(function)))?;
+    // The form before `tool_calls`.
+    if let Some(function) = fields(delta.remove("function_call")) {
+        turn.call(fragment_of(String::new(), function))?;
     }
-    for Fragment { index, id, function, extra_content } in delta.tool_calls.unwrap_or_default() {
-        let extras: Extras = extra_content.into_iter().map(|extra| (EXTRA_CONTENT.to_owned(), extra)).collect();
-        turn.call(CallFragment { place: index.unwrap_or_default(), extras, ..fragment_of(id, function) })?;
-    }
-    Ok(())
+    list(delta.remove("tool_calls"), Oddity::Call, turn).into_iter().try_for_each(|call| handle_call(call, turn))
 }
 
-fn handle_part(part: Part, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    match part {
-        Part::Text { text } => turn.text(text),
-        Part::Thinking { thinking } => {
-            let text = thinking.into_iter().filter_map(|part| match part {
-                Part::Text { text } => Some(text),
-                Part::Thinking { .. } | Part::Other => None,
-            });
-            turn.thinking(0, text.collect())
+/// A part of a content list: a text, or a thought, which is a text or holds a list of parts itself.
+fn handle_part(part: &Value, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    let kind = part.get("type").and_then(Value::as_str);
+    match (part, kind) {
+        (Value::String(text), _) => {
+            turn.odd(Oddity::Text);
+            turn.text(text.clone())
         }
-        Part::Other => Ok(()),
+        (_, Some("thinking")) => {
+            let thought = part.get("thinking").unwrap_or(&Value::Null);
+            let thought = lenient::text(thought, Oddity::Reasoning, turn);
+            turn.thinking(0, thought)
+        }
+        (_, Some("text" | "output_text") | None) => {
+            turn.text(part.get("text").and_then(Value::as_str).unwrap_or_default().to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
-fn fragment_of(id: Option<String>, function: Option<Function>) -> CallFragment {
-    let (tool, arguments) = function.map(|function| (function.name, function.arguments)).unwrap_or_default();
-    let arguments = match arguments {
+fn handle_call(fragment: Value, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    let Value::Object(mut fragment) = fragment else {
+        turn.odd(Oddity::Call);
+        return Ok(());
+    };
+    let place = lenient::index(fragment.get("index"), turn);
+    let id = match fragment.remove("id") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(id)) => id,
+        Some(other) => {
+            turn.odd(Oddity::Call);
+            other.to_string()
+        }
+    };
+    let extra = fragment.remove(EXTRA_CONTENT).filter(|extra| !extra.is_null());
+    let extras: Extras = extra.into_iter().map(|extra| (EXTRA_CONTENT.to_owned(), extra)).collect();
+    let function = fragment.remove("function");
+    if function.as_ref().is_some_and(|function| !function.is_object()) {
+        turn.odd(Oddity::Call);
+    }
+    // Some servers leave out the level of the function.
+    let function = fields(function).unwrap_or(fragment);
+    turn.call(CallFragment { place, extras, ..fragment_of(id, function) })
+}
+
+fn fragment_of(id: String, mut function: Map<String, Value>) -> CallFragment {
+    let tool = function.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+    // JSON in a text; some servers send an object.
+    let arguments = match function.remove("arguments") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),
     };
-    CallFragment { id, tool, arguments, ..CallFragment::default() }
+    CallFragment { id: Some(id), tool, arguments, ..CallFragment::default() }
+}
+
+fn fields(value: Option<Value>) -> Option<Map<String, Value>> {
+    match value {
+        Some(Value::Object(fields)) => Some(fields),
+        _ => None,
+    }
+}
+
+/// The items of a list. Anything else is an oddity, and the only item.
+fn list(value: Option<Value>, kind: Oddity, turn: &mut TurnAssembler) -> Vec<Value> {
+    match value {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(other) => {
+            turn.odd(kind);
+            vec![other]
+        }
+    }
+}
+
+/// Some servers send an error in each event, which is empty where there is none.
+fn is_empty(error: &Value) -> bool {
+    match error {
+        Value::String(text) => text.trim().is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(is_error) => !is_error,
+        Value::Null => true,
+        Value::Number(code) => code.as_u64() == Some(0),
+    }
 }

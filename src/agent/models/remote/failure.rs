@@ -25,7 +25,10 @@ const MAX_SENTENCE: usize = 500;
 /// <https://docs.anthropic.com/en/api/errors>, <https://ai.google.dev/gemini-api/docs/troubleshooting> and
 /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>.
 const QUOTA: &[&str] = &["insufficient_quota", "billing_error", "exceeded_current_quota_error"];
-const RATE: &[&str] = &["rate_limit_error", "rate_limit_exceeded", "ThrottlingException"];
+const RATE: &[&str] = &["RESOURCE_EXHAUSTED", "rate_limit_error", "rate_limit_exceeded", "ThrottlingException"];
+/// The model wrote a call that the provider could not read (<https://console.groq.com/docs/tool-use>): asked again, it may
+/// write a valid one.
+const MALFORMED: &[&str] = &["tool_use_failed"];
 const OVERLOADED: &[&str] = &["overloaded_error"];
 const REFUSED: &[&str] = &[
     "AccessDeniedException",
@@ -65,12 +68,19 @@ const CONTEXT_PHRASES: &[&str] = &[
 /// How Anthropic, which has no name for it in its API, says that the account is used up, in lower case.
 const QUOTA_PHRASES: &[&str] = &["credit balance is too low"];
 
+/// Maximum items of a list whose sentences are repeated.
+const MAX_ITEMS: usize = 5;
+
 /// A provider's report of a failure.
 #[derive(Debug, Default)]
 pub(in crate::models) struct Reported {
     /// The provider's names for it, the more specific ones first.
     names: Vec<String>,
     sentence: String,
+    /// The wait that the body asks for.
+    retry_after: Option<Duration>,
+    /// Whether a limit for each day is used up: a retry within minutes would be refused, too.
+    is_daily: bool,
 }
 
 /// The error of a response that is not a success.
@@ -115,10 +125,14 @@ impl Reported {
         let body = body.get(0).unwrap_or(body);
         let text = |place: &&str| body.pointer(place)?.as_str().map(str::to_owned);
         let names = ["/error/code", "/error/type", "/error/status", "/code", "/type", "/__type"];
-        let sentences = ["/error/message", "/message", "/error", "/detail"];
+        let sentences = ["/error/message", "/message", "/error", "/detail", "/errors"];
+        let sentence = |place: &&str| Some(sentence_of(body.pointer(place)?)).filter(|sentence| !sentence.is_empty());
+        let (retry_after, is_daily) = google_details(body);
         Self {
             names: names.iter().filter_map(text).collect(),
-            sentence: shown(&sentences.iter().find_map(text).unwrap_or_default()),
+            sentence: shown(&sentences.iter().find_map(sentence).unwrap_or_default()),
+            retry_after,
+            is_daily,
         }
     }
 
@@ -133,6 +147,7 @@ impl Reported {
 
     /// The error of a provider's HTTP status; 529 is Anthropic's "overloaded" (A65).
     pub(in crate::models) fn with_status(self, status: u16, wait: Option<Duration>) -> ModelError {
+        let wait = wait.or(self.retry_after);
         if status < 500
             && let Some(error) = self.by_name(wait)
         {
@@ -144,7 +159,7 @@ impl Reported {
             529 => ModelError::Overloaded { retry_after: wait },
             // The body is too large, whatever its tokens: a shorter conversation may fit.
             413 => ModelError::ContextLength(said("")),
-            429 | 503 => ModelError::Limited { status, retry_after: wait },
+            429 | 503 => ModelError::Limited { status, retry_after: wait, sentence: said("") },
             408 | 500.. => ModelError::Unavailable(said("")),
             401 | 403 => ModelError::Refused(said(", check the profile's api_key")),
             404 => ModelError::Refused(said(", check the profile's model and base_url")),
@@ -156,14 +171,17 @@ impl Reported {
     fn by_name(&self, retry_after: Option<Duration>) -> Option<ModelError> {
         let sentence = self.sentence.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| sentence.contains(phrase));
-        if self.is(QUOTA) || says(QUOTA_PHRASES) {
+        if self.is(QUOTA) || self.is_daily || says(QUOTA_PHRASES) {
             Some(ModelError::OutOfQuota(self.said("")))
         } else if self.is(CONTEXT) || says(CONTEXT_PHRASES) {
             Some(ModelError::ContextLength(self.said("")))
         } else if self.is(OVERLOADED) {
             Some(ModelError::Overloaded { retry_after })
         } else if self.is(RATE) {
-            Some(ModelError::Limited { status: 429, retry_after })
+            let retry_after = retry_after.or(self.retry_after);
+            Some(ModelError::Limited { status: 429, retry_after, sentence: self.said("HTTP 429") })
+        } else if self.is(MALFORMED) {
+            Some(ModelError::Unavailable(self.said("")))
         } else {
             None
         }
@@ -186,6 +204,41 @@ impl Reported {
             (what, false) => format!("{what}: {}", rest.join(" ")),
         }
     }
+}
+
+/// The sentence in a member of an error: a text, or the sentences of a list or of an object, as servers write them that check
+/// requests by a schema: `{"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "…"}]}`.
+fn sentence_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let sentences = items.iter().take(MAX_ITEMS).map(sentence_of).filter(|sentence| !sentence.is_empty());
+            sentences.collect::<Vec<_>>().join("; ")
+        }
+        Value::Object(fields) => {
+            let place = fields.get("loc").and_then(Value::as_array).map(|place| {
+                let steps = place.iter().map(|step| step.as_str().map_or_else(|| step.to_string(), str::to_owned));
+                steps.collect::<Vec<_>>().join(".")
+            });
+            let kind = fields.get("loc").and(fields.get("type")).and_then(Value::as_str).map(str::to_owned);
+            let inner =
+                ["message", "msg", "detail", "error"].iter().find_map(|name| fields.get(*name)).map(sentence_of);
+            let parts = [kind, place, inner].into_iter().flatten().filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(": ")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => String::new(),
+    }
+}
+
+/// The wait that Google's API asks for, and whether a quota of a day is used up
+/// (<https://cloud.google.com/apis/design/errors#error_details>).
+fn google_details(body: &Value) -> (Option<Duration>, bool) {
+    let details = body.pointer("/error/details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s')?.parse().ok());
+    let delay = delay.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
+    let violations = details.iter().filter_map(|detail| detail.get("violations")?.as_array()).flatten();
+    let mut quotas = violations.filter_map(|violation| violation.get("quotaId")?.as_str());
+    (delay, quotas.any(|quota| quota.contains("PerDay")))
 }
 
 /// On one line, and not longer than a reader needs.

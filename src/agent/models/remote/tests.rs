@@ -3,6 +3,7 @@
 mod ends;
 mod failures;
 mod images;
+mod odd_answers;
 mod options;
 mod requests;
 mod thinking;

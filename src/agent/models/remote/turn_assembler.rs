@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::Oddity;
 use crate::message::{Extras, RequestedCall, Thought};
 use crate::meter::tokens_of;
 use crate::models::{ModelChunk, ModelError, StopReason};
@@ -36,6 +37,14 @@ pub(in crate::models) struct TurnAssembler {
     prompt_tokens: u64,
     /// Maximum tokens of the turn.
     max_tokens: u32,
+    /// The field of thoughts without a signature, where the provider takes them back.
+    unsigned: Option<&'static str>,
+    /// The places of blocks of an unknown type.
+    skipped: Vec<u64>,
+    /// How the answer deviates from its protocol, each kind once.
+    oddities: Vec<Oddity>,
+    /// How many of these were taken.
+    taken_oddities: usize,
 }
 
 /// A call, and the index that its fragments name.
@@ -83,7 +92,46 @@ impl TurnAssembler {
             usage: ModelUsage::default(),
             prompt_tokens,
             max_tokens,
+            unsigned: None,
+            skipped: Vec::new(),
+            oddities: Vec::new(),
+            taken_oddities: 0,
         }
+    }
+
+    /// For a provider that takes thoughts without a signature back, in the field of this name.
+    pub(super) fn with_unsigned(self, unsigned: Option<&'static str>) -> Self {
+        Self { unsigned, ..self }
+    }
+
+    /// The answer deviates from its protocol.
+    pub(in crate::models) fn odd(&mut self, oddity: Oddity) {
+        if !self.oddities.contains(&oddity) {
+            self.oddities.push(oddity);
+        }
+    }
+
+    /// The oddities since the last time.
+    pub(super) fn take_oddities(&mut self) -> Vec<Oddity> {
+        let fresh = self.oddities.get(self.taken_oddities..).unwrap_or_default().to_vec();
+        self.taken_oddities = self.oddities.len();
+        fresh
+    }
+
+    /// Whether nothing of an answer has arrived yet.
+    pub(in crate::models) fn is_silent(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// A block of a type that is not known begins: its fragments are not those of a call.
+    pub(in crate::models) fn skip(&mut self, place: u64) {
+        if self.skipped.len() < MAX_PARTS {
+            self.skipped.push(place);
+        }
+    }
+
+    pub(in crate::models) fn is_skipped(&self, place: u64) -> bool {
+        self.skipped.contains(&place)
     }
 
     /// # Errors
@@ -177,7 +225,7 @@ impl TurnAssembler {
 
     /// A fragment of the call at an index. Without a name it continues the call there. A new call begins with a
     /// different id, since some servers give every call the same index; or, where the server sends no ids, with a
-    /// name after complete arguments.
+    /// name after complete arguments. A name may arrive in several fragments, or after the id.
     ///
     /// # Errors
     /// The call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
@@ -190,10 +238,15 @@ impl TurnAssembler {
         let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);
         match known {
             Some(call) if tool.is_empty() || continues(call, &id) => {
+                if call.arguments.is_empty() && call.tool != tool {
+                    call.tool.push_str(&tool);
+                }
                 call.arguments.push_str(&arguments);
                 call.extras.extend(extras);
             }
-            _ if tool.is_empty() => {
+            // It has nothing but its place.
+            _ if tool.is_empty() && id.is_empty() && arguments.is_empty() => {}
+            _ if tool.is_empty() && id.is_empty() => {
                 return Err(ModelError::Garbled("a piece of a tool call that never began".into()));
             }
             _ if count >= MAX_PARTS => {
@@ -255,8 +308,9 @@ impl TurnAssembler {
         std::mem::take(&mut self.pieces).into_iter()
     }
 
-    /// The remaining chunks: the chunks emitted only when complete, and the end.
-    pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
+    /// The remaining chunks: the chunks emitted only when complete, and the end. A call whose name never arrived is none.
+    pub(super) fn finish(mut self) -> impl Iterator<Item = ModelChunk> {
+        self.calls.retain(|joining| !joining.call.tool.is_empty());
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal | StopReason::Pause)) => stop,
             _ if self.calls.is_empty() && self.released == 0 => StopReason::Stop,
@@ -290,7 +344,7 @@ impl TurnAssembler {
                 return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} thoughts")));
             }
             None => {
-                self.thoughts.push(PartialThought { place, ..PartialThought::default() });
+                self.thoughts.push(PartialThought { place, field: self.unsigned, ..PartialThought::default() });
                 self.thoughts.len() - 1
             }
         };
@@ -346,8 +400,8 @@ impl PartialThought {
             _ if !details.is_empty() => Some(Thought::Details(details)),
             _ if !redacted.is_empty() => Some(Thought::Redacted(redacted)),
             _ if !signature.is_empty() => Some(Thought::Signed { text, signature }),
-            Some(field) => Some(Thought::Unsigned { text, field }),
-            None => None,
+            Some(field) if !text.is_empty() => Some(Thought::Unsigned { text, field }),
+            Some(_) | None => None,
         }
     }
 }

@@ -162,14 +162,19 @@ async fn failures_within_an_answer_are_distinguished() {
     let broken = json!({"type": "error", "error": {"type": "api_error", "message": KEY}});
     let failure =
         |name: &str| aws_events::tests::frame(&[(":message-type", "exception"), (":exception-type", name)], KEY);
-    let limited = ModelError::Limited { status: 429, retry_after: None };
+    let limited =
+        |name: &str| ModelError::Limited { status: 429, retry_after: None, sentence: format!("HTTP 429: ({name})") };
     let unavailable = |rest: &str| ModelError::Unavailable(format!("an error in its answer: {rest}"));
     for (protocol, event, expected) in [
         (Protocol::Anthropic, anthropic(&[overloaded]), ModelError::Overloaded { retry_after: None }),
         (Protocol::Anthropic, anthropic(&[broken]), unavailable("[redacted] (api_error)")),
-        (Protocol::Openai, openai(&[json!({"error": {"code": "rate_limit_exceeded"}})]), limited.clone()),
+        (
+            Protocol::Openai,
+            openai(&[json!({"error": {"code": "rate_limit_exceeded"}})]),
+            limited("rate_limit_exceeded"),
+        ),
         (Protocol::Openai, openai(&[json!({"error": {"code": 500, "message": KEY}})]), unavailable("[redacted]")),
-        (Protocol::Bedrock, failure("throttlingException"), limited),
+        (Protocol::Bedrock, failure("throttlingException"), limited("throttlingException")),
         (Protocol::Bedrock, failure("modelStreamErrorException"), unavailable("(modelStreamErrorException)")),
     ] {
         let (mut pieces, _) = exchange(protocol, &event, 4_096, question()).await;

@@ -6,9 +6,9 @@ use super::*;
 #[test]
 fn the_token_limit_has_openais_name_for_openai_alone() {
     let request = provider::request(question());
-    let own = openai::body("gpt", &request, openai::Server::Openai);
+    let own = openai::body("gpt", &request, Vendor::Openai);
     assert_eq!((&own["max_completion_tokens"], &own["max_tokens"]), (&json!(100), &Value::Null));
-    let others = openai::body("gpt", &request, openai::Server::Other);
+    let others = openai::body("gpt", &request, Vendor::Other);
     assert_eq!((&others["max_completion_tokens"], &others["max_tokens"]), (&Value::Null, &json!(100)));
 }
 
@@ -58,7 +58,7 @@ fn options_are_sent_in_each_protocols_own_terms() {
         ..options.clone()
     };
     let request = |options: ModelOptions| ModelRequest { options, ..provider::request(question()) };
-    let body = openai::body("gpt-4o", &request(of_openai.clone()), openai::Server::Openai);
+    let body = openai::body("gpt-4o", &request(of_openai.clone()), Vendor::Openai);
     let expected = json!({"temperature": 0.5, "top_p": 0.9, "presence_penalty": 1.0, "frequency_penalty": -1.0,
         "seed": 7, "stop": ["END"], "parallel_tool_calls": false, "reasoning_effort": "low",
         "tool_choice": {"type": "function", "function": {"name": "add"}}});
@@ -82,7 +82,7 @@ fn options_are_sent_in_each_protocols_own_terms() {
     let output = OutputFormat::of_schema("n".into(), schema.clone(), true).unwrap();
     let formed = request(ModelOptions { output: Some(output), ..ModelOptions::default() });
     let expected = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
-    assert_eq!(openai::body("gpt-4o", &formed, openai::Server::Openai)["response_format"], expected);
+    assert_eq!(openai::body("gpt-4o", &formed, Vendor::Openai)["response_format"], expected);
     assert!(anthropic::body("claude", &formed)["system"][0]["text"].as_str().unwrap().contains("JSON Schema"));
     assert!(bedrock::body("a-model", &formed)["system"][1]["text"].as_str().unwrap().contains("JSON Schema"));
 
@@ -117,7 +117,7 @@ fn options_are_sent_in_each_protocols_own_terms() {
         ("gpt-5-chat", true),
         ("olmo", true),
     ] {
-        let body = openai::body(model, &request(of_openai.clone()), openai::Server::Other);
+        let body = openai::body(model, &request(of_openai.clone()), Vendor::Other);
         assert_eq!(body.get("temperature").is_some(), takes_it, "{model}");
         assert_eq!(body.get("max_tokens").is_some(), takes_it, "{model}");
     }
@@ -169,7 +169,7 @@ fn what_the_next_request_begins_with_is_marked_for_the_cache() {
     ] {
         assert_eq!(marked(&bedrock::body(model, &request)), expected, "{model}");
     }
-    assert!(marked(&openai::body("gpt-4o", &request, openai::Server::Openai)).is_empty(), "OpenAI needs no marks");
+    assert!(marked(&openai::body("gpt-4o", &request, Vendor::Openai)).is_empty(), "OpenAI needs no marks");
     let own = ModelRequest { purpose: Purpose::ContextSummary, ..request };
     assert!(marked(&anthropic::body("claude", &own)).is_empty(), "nothing continues a summary");
 }

@@ -14,7 +14,7 @@ const PROVIDERS: [(&str, &[&str], WriteBody); 3] = [
     (
         include_str!("../../../../../tests/fixtures/model_apis/openai.json"),
         &["gpt-4o", "gpt-5-mini"],
-        |model, request| openai::body(model, request, openai::Server::Openai),
+        |model, request| openai::body(model, request, Vendor::Openai),
     ),
     (
         include_str!("../../../../../tests/fixtures/model_apis/bedrock.json"),

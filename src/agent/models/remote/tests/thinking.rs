@@ -91,8 +91,8 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
     }
 }
 
-/// Servers other than OpenAI's send it under two names, some under both. DeepSeek and Kimi refuse the results of calls
-/// without it, and take none for questions that were answered.
+/// Servers other than OpenAI's send it under two names, some under both. DeepSeek and Kimi refuse calls without the reasoning
+/// that led to them, also of questions that were answered.
 #[tokio::test]
 async fn reasoning_of_openai_compatible_servers_goes_back_with_the_results_of_its_calls() {
     let tool_calls = json!([{"index": 0, "id": "a", "function": {"name": "add", "arguments": "{}"}}]);
@@ -114,7 +114,12 @@ async fn reasoning_of_openai_compatible_servers_goes_back_with_the_results_of_it
         assert_eq!(request["messages"][2][field], "hm", "{request:#}");
         let answered = [asked, vec![Message::User("and now?".into())]].concat();
         let (_, request) = exchange(Protocol::Openai, &body, 4_096, answered).await;
-        assert!(request["messages"][2].get(field).is_none(), "{request:#}");
+        assert_eq!(request["messages"][2][field], "hm", "{request:#}");
+        let parts = vec![TurnPart::Thought(Thought::Unsigned { text: "hm".into(), field }), TurnPart::Text("3".into())];
+        let turn = AssistantTurn { parts, api: None };
+        let answered = [question(), vec![Message::Assistant(turn), Message::User("and now?".into())]].concat();
+        let (_, request) = exchange(Protocol::Openai, &body, 4_096, answered).await;
+        assert!(request["messages"][2].get(field).is_none(), "without calls: {request:#}");
     }
 }
 
