@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Message;
 use super::message::RequestedCall;
-use sekisho_config::AgentProfile;
+use sekisho_config::{AgentProfile, Wire};
 
 /// The length of the ids that Mistral's models accept, which have only letters and digits
 /// (<https://docs.mistral.ai/capabilities/function_calling>). All other providers accept them too.
@@ -38,7 +38,9 @@ pub(super) fn new_id() -> String {
 /// Names the API that a profile uses: its protocol and its address.
 pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
     let place = profile.base_url.as_ref().map_or("", |url| url.as_str());
-    format!("{} {place}", profile.provider().as_str()).into()
+    // The reasoning of one API of OpenAI is refused by the other.
+    let wire = if profile.wire() == Wire::Responses { " responses" } else { "" };
+    format!("{}{wire} {place}", profile.provider().as_str()).into()
 }
 
 /// The conversation as it is sent to an API: each call has the id that this API gave it, else a short one. Thoughts and

@@ -33,10 +33,11 @@ struct Vendor {
     windows: HashMap<u64, Vec<String>>,
 }
 
-/// The window of a profile's model in tokens: its `context_tokens`, or the window in the list; `None` if neither has
-/// it.
+/// The window of a profile's model in tokens: its `context_tokens`, or the window in the table of models or in the list;
+/// `None` if none of them has it.
 pub(super) fn window_of(profile: &AgentProfile) -> Option<u64> {
-    profile.context_tokens.or_else(|| find(LIST.as_ref().ok()?, profile.model()))
+    let in_table = || profile.row().and_then(|row| row.context_tokens);
+    profile.context_tokens.or_else(in_table).or_else(|| find(LIST.as_ref().ok()?, profile.model()))
 }
 
 /// Estimated tokens of a request with these messages and tools.

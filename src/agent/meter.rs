@@ -5,21 +5,19 @@ use std::sync::Arc;
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::timeout;
 use tracing::Span;
 
 use super::context;
 use super::event::RunUsage;
-use super::models::{Model, ModelChunk, ModelError, ModelRequest};
-use super::think_tag::ThinkTag;
+use super::message::{Extras, RequestedCall};
+use super::models::{Fallback, Model, ModelChunk, ModelError, ModelRequest};
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
-use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
-use sekisho_config::AgentProfile;
-use sekisho_core::call::{
-    BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ModelTurns, ReservedTurn, UsedModel, Via,
-};
-use sekisho_core::error::ErrorCode;
+use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
+use sekisho_config::{AgentProfile, Thinking};
+use sekisho_core::call::{BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ReservedTurn, Via};
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::telemetry;
@@ -73,6 +71,9 @@ struct TurnCharge<'a> {
     is_over: bool,
 }
 
+/// Fewer tokens are not tried where the money is short.
+const MIN_ANSWER_TOKENS: u32 = 1_000;
+
 /// Estimated bytes of a model's token.
 const BYTES_OF_A_TOKEN: usize = 4;
 
@@ -104,47 +105,52 @@ impl Meter {
         self.by_agent.add(&self.agent, model, &counts);
     }
 
+    /// Reserves the price of a turn. Where the money that is left is not enough for its maximum of tokens, half of them are
+    /// tried, and so on, while they are enough for an answer.
+    ///
     /// # Errors
     /// A scope has too little money left for the turn, or the model has no price while a daily cost limit applies.
     async fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
-        let completion_tokens = request.max_tokens.into();
-        let max_usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
-        let hold =
-            match &self.account {
-                Some(account) => {
-                    let call = CallContext {
-                        charging: CallCharging {
-                            scopes: account.scopes.clone(),
-                            sink: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
-                        },
-                        ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
-                    };
-                    let most = amount(&prices, max_usage);
-                    let reserved = account.budgets.reserve_turn_or_wait(&call, profile.model(), most).await;
-                    Some(reserved.map_err(|error| ModelError::NotSent {
-                        code: error.code(),
-                        message: error.message().to_owned(),
-                    })?)
+        // A number of tokens for thinking must be below the maximum.
+        let thinking = request.options.thinking.map_or(0, Thinking::tokens);
+        let least_tokens = MIN_ANSWER_TOKENS.saturating_add(thinking);
+        let mut max_tokens = request.max_tokens;
+        let hold = loop {
+            match self.reserve(profile, &prices, prompt_tokens, max_tokens).await {
+                Err(ModelError::NotSent { code: ErrorCode::BudgetExceeded, .. }) if max_tokens / 2 >= least_tokens => {
+                    max_tokens /= 2;
                 }
-                None => None,
-            };
-        let (agent, provider) = (Arc::clone(&self.agent), profile.provider().as_str().into());
-        let model = UsedModel { agent, provider, model: profile.model().into() };
-        Ok(TurnCharge {
-            meter: self,
-            model,
-            prices,
-            hold,
-            prompt_tokens,
-            max_tokens: completion_tokens,
-            said_bytes: 0,
-            settled: false,
-            begun: Instant::now(),
-            has_begun_to_answer: false,
-            is_over: false,
-        })
+                reserved => break reserved?,
+            }
+        };
+        let (model, max_tokens) = (profile.model().to_owned(), max_tokens.into());
+        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })
+    }
+
+    /// # Errors
+    /// A scope has too little money left for so many tokens.
+    async fn reserve(
+        &self,
+        profile: &AgentProfile,
+        prices: &Prices,
+        prompt_tokens: u64,
+        max_tokens: u32,
+    ) -> Result<Option<Hold>, ModelError> {
+        let Some(account) = self.account.as_ref().filter(|_| !prices.is_free()) else { return Ok(None) };
+        let max_usage = ModelUsage { prompt_tokens, completion_tokens: max_tokens.into(), ..ModelUsage::default() };
+        let call = CallContext {
+            charging: CallCharging {
+                scopes: account.scopes.clone(),
+                sink: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+            },
+            ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
+        };
+        let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
+        let not_sent =
+            |error: CallError| ModelError::NotSent { code: error.code(), message: error.message().to_owned() };
+        reserved.map(Some).map_err(not_sent)
     }
 
     /// A model without a price is free only if no daily cost limit applies.
@@ -163,34 +169,87 @@ impl Meter {
 impl Model for MeteredModel<'_> {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         stream! {
-            let mut bill = match self.meter.open(&request, self.profile).await {
-                Ok(bill) => bill,
-                Err(error) => {
+            let mut fallbacks = self.model.fallbacks();
+            let (mut model, mut profile, mut sent) = (self.model, self.profile, Arc::clone(&request));
+            let mut is_own = true;
+            loop {
+                let opened = self.meter.open(&sent, profile).await;
+                let mut bill = match opened {
+                    Ok(bill) => bill,
+                    Err(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                };
+                if let Err(error) = bill.store_reservation().await {
                     yield Err(error);
                     return;
                 }
-            };
-            if let Err(error) = bill.store_reservation().await {
-                yield Err(error);
-                return;
-            }
-            let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.options.temperature);
-            let mut pieces = self.model.stream(request);
-            let mut tag = ThinkTag::default();
-            while let Some(piece) = pieces.next().await {
-                failpoint::reach("turn.piece");
-                trace(&span, &piece);
-                bill.record(&piece);
-                for piece in tag.split(piece) {
-                    yield piece;
+                if let Some(max_tokens) = bill.lowered(&sent) {
+                    Arc::make_mut(&mut sent).max_tokens = max_tokens;
                 }
+                let span = telemetry::model_span(self.span, profile, sent.max_tokens, sent.options.temperature);
+                let mut pieces = model.stream(Arc::clone(&sent));
+                let wait = (!fallbacks.is_empty()).then(|| profile.fallback_wait());
+                let mut is_silent = true;
+                let failure = loop {
+                    let next = match wait.filter(|_| is_silent) {
+                        Some(wait) => timeout(wait, pieces.next()).await.unwrap_or(Some(Err(ModelError::Timeout))),
+                        None => pieces.next().await,
+                    };
+                    let Some(piece) = next else { return };
+                    failpoint::reach("turn.piece");
+                    trace(&span, &piece);
+                    bill.record(&piece);
+                    match piece {
+                        Err(error) if is_silent => break error,
+                        Ok(piece) => {
+                            is_silent &= matches!(piece, ModelChunk::Fragment { .. } | ModelChunk::Retry { .. });
+                            let kept = if is_own { Some(piece) } else { without_foreign(piece) };
+                            if let Some(piece) = kept {
+                                yield Ok(piece);
+                            }
+                        }
+                        Err(error) => {
+                            yield Err(error);
+                            return;
+                        }
+                    }
+                };
+                drop(pieces);
+                let class = failure.class();
+                let is_for = |fallback: &Fallback| class.is_some_and(|class| fallback.config.is_for(class));
+                let Some(index) = fallbacks.iter().position(is_for) else {
+                    yield Err(failure);
+                    return;
+                };
+                let fallback = &fallbacks[index];
+                let name = &fallback.config.profile;
+                tracing::warn!(error = %failure, profile = name, "the model of another profile is asked");
+                yield Ok(ModelChunk::Retry { message: format!("{failure}; the profile {name:?} is asked in its place") });
+                (model, profile, sent) = (&*fallback.model, &*fallback.profile, fallback.request(&request));
+                (fallbacks, is_own) = (&fallbacks[index + 1..], false);
             }
         }
         .boxed()
     }
 }
 
+/// A chunk of another model than the run's: without the parts that only its own API takes back.
+fn without_foreign(piece: ModelChunk) -> Option<ModelChunk> {
+    match piece {
+        ModelChunk::Thought(_) => None,
+        ModelChunk::Call(call) => Some(ModelChunk::Call(RequestedCall { extras: Extras::new(), ..call })),
+        piece => Some(piece),
+    }
+}
+
 impl TurnCharge<'_> {
+    /// The maximum of tokens, where it is less than that of the request.
+    fn lowered(&self, request: &ModelRequest) -> Option<u32> {
+        u32::try_from(self.max_tokens).ok().filter(|max_tokens| *max_tokens < request.max_tokens)
+    }
+
     /// Where the charges of the run are stored with it, stores the maximum cost of the turn before it is sent.
     ///
     /// # Errors
@@ -330,7 +389,8 @@ mod tests {
     use super::*;
     use crate::message::Message;
     use crate::models::StopReason;
-    use sekisho_config::BudgetConfig;
+    use crate::models::fallback::WithFallbacks;
+    use sekisho_config::{BudgetConfig, FailureClass, FallbackConfig};
 
     /// Sends its chunks, then nothing more.
     struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);
@@ -455,20 +515,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_tokens_of_a_free_model_count_in_the_budget_of_a_day() {
-        let (meter, budgets) =
-            meter_with(&BudgetConfig { max_tokens_per_caller_per_day: Some(10_000), ..BudgetConfig::default() });
-        let free = AgentProfile::replay("script.yaml");
-        for _ in 0..2 {
-            assert!(turn_of(&meter, &free, vec![end(4_950, 10)], 1).await[0].is_ok());
+    async fn an_answer_is_made_shorter_where_the_money_is_short() {
+        let (meter, budgets) = meter();
+        let (model, span, profile) = (ScriptedModel(vec![text("hi"), end(12, 3)]), Span::none(), profile());
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let request = ModelRequest { max_tokens: 128_000, ..ModelRequest::default() };
+        // Two dollars for a thousand tokens: not even the fewest fit.
+        let pieces: Vec<_> = metered.stream(Arc::new(request.clone())).take(1).collect().await;
+        assert!(matches!(&pieces[..], [Err(ModelError::NotSent { .. })]), "{pieces:?}");
+        let cheap = AgentProfile { price_per_million_completion_tokens: Some(Decimal::from(20)), ..profile.clone() };
+        let metered = MeteredModel { profile: &cheap, ..metered };
+        let mut pieces = metered.stream(Arc::new(request));
+        assert!(matches!(pieces.next().await, Some(Ok(ModelChunk::Text(_)))));
+        // 16,000 tokens of half a dollar; 32,000 cost more.
+        assert_eq!(budgets.held().cost_usd, Decimal::new(32, 2));
+    }
+
+    /// Ends at once with a failure, or never begins.
+    struct FailingModel(Option<ModelError>);
+
+    impl Model for FailingModel {
+        fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+            match &self.0 {
+                Some(error) => stream::iter([Err(error.clone())]).boxed(),
+                None => stream::pending().boxed(),
+            }
         }
-        // 80 are left, and its answer may have 100.
-        let refused = turn_of(&meter, &free, vec![end(1, 1)], 1).await;
-        assert!(
-            matches!(&refused[..], [Err(ModelError::NotSent { code: ErrorCode::TokenLimitExceeded, .. })]),
-            "{refused:?}"
-        );
-        assert_eq!(budgets.held().tokens, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_profile_is_asked_after_the_failures_that_it_is_for() {
+        let overloaded = || Some(ModelError::Overloaded { retry_after: None });
+        let refused = || Some(ModelError::Refused("no".into()));
+        let answers = || ScriptedModel(vec![text("hi"), end(12, 3)]);
+        for (failure, after, is_asked) in [
+            (overloaded(), vec![], true),
+            (overloaded(), vec![FailureClass::Overloaded], true),
+            (overloaded(), vec![FailureClass::Quota], false),
+            (refused(), vec![], false),
+            (refused(), vec![FailureClass::Refused], true),
+            (None, vec![FailureClass::Timeout], true),
+        ] {
+            let other = AgentProfile { price_per_million_completion_tokens: Some(Decimal::ZERO), ..profile() };
+            let config = FallbackConfig { profile: "other".into(), after };
+            let fallback = Fallback { config, model: Arc::new(answers()), profile: Arc::new(other) };
+            let model = WithFallbacks { model: Arc::new(FailingModel(failure)), fallbacks: vec![fallback] };
+            let profile = AgentProfile { fallback_seconds: Some(2.0), ..profile() };
+            let ((meter, budgets), span) = (meter(), Span::none());
+            let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+            let messages = vec![Message::User("x".repeat(40).into())];
+            let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
+            let pieces: Vec<_> = metered.stream(Arc::new(request)).take(3).collect().await;
+            match is_asked {
+                true => {
+                    let [Ok(ModelChunk::Retry { message }), rest @ ..] = &pieces[..] else { panic!("{pieces:?}") };
+                    assert!(message.contains("\"other\""), "{message}");
+                    assert_eq!(rest, [text("hi"), end(12, 3)]);
+                    assert_eq!(cost(&meter), "0.012", "at the price of the other profile");
+                }
+                false => assert!(matches!(&pieces[..], [Err(_)]), "{pieces:?}"),
+            }
+            assert!(budgets.held().cost_usd.is_zero());
+        }
     }
 
     #[tokio::test]

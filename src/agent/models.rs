@@ -5,14 +5,18 @@ mod aws;
 mod bedrock;
 mod claude;
 pub mod embeddings;
+pub mod fallback;
+mod gemini;
 mod openai;
 mod remote;
 pub mod replay;
+mod responses;
 pub mod retry;
 pub mod sampling;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
@@ -24,13 +28,14 @@ use super::options::ModelOptions;
 use super::output_format::OutputFormat;
 use super::toolbox::ToolDescription;
 use sekisho_calls::budget::model_prices::ModelUsage;
-use sekisho_config::{AgentProfile, Provider, Secret};
+use sekisho_config::{AgentProfile, Effort, FailureClass, Provider, Secret, Thinking, Wire};
 use sekisho_core::error::ErrorCode;
 use sekisho_core::redaction::SentSecrets;
 use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::Outbound;
 
 use self::aws::Signer;
+pub use self::fallback::Fallback;
 use self::remote::Vendor;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
@@ -47,7 +52,9 @@ pub fn open(
     let protocol = match profile.provider() {
         Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
         Provider::Anthropic => Protocol::Anthropic,
+        Provider::Openai if profile.wire() == Wire::Responses => Protocol::Responses,
         Provider::Openai => Protocol::Openai,
+        Provider::Gemini => Protocol::Gemini,
         Provider::Bedrock => Protocol::Bedrock,
     };
     if protocol == Protocol::Bedrock
@@ -56,7 +63,7 @@ pub fn open(
     {
         let url = profile.base_url.clone().map_or_else(|| aws::bedrock_url(profile), Ok)?;
         let remote = Remote::new(outbound.clone(), protocol, profile.model(), Some(&url), &Secret::new(""))?;
-        return Ok(Arc::new(remote.signed_by(signer).counted_in(Arc::clone(metrics))));
+        return Ok(Arc::new(remote.with_settings(profile)?.signed_by(signer).counted_in(Arc::clone(metrics))));
     }
     // Self-hosted servers often need no key; the providers do.
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
@@ -70,13 +77,13 @@ pub fn open(
         (_, base_url) => base_url.clone(),
     };
     let remote = Remote::new(outbound.clone(), protocol, profile.model(), base_url.as_ref(), &key)?;
-    Ok(Arc::new(remote.counted_in(Arc::clone(metrics))))
+    Ok(Arc::new(remote.with_settings(profile)?.counted_in(Arc::clone(metrics))))
 }
 
 /// Whether a profile's model reads PDFs itself. Servers with OpenAI's API mostly do not.
 pub fn reads_documents(profile: &AgentProfile) -> bool {
     match profile.provider() {
-        Provider::Anthropic => true,
+        Provider::Anthropic | Provider::Gemini => true,
         Provider::Openai => {
             let vendor = Vendor::of(Protocol::Openai, profile.base_url.as_ref());
             matches!(vendor, Vendor::Openai | Vendor::Gemini | Vendor::Openrouter)
@@ -104,6 +111,36 @@ pub trait Model: Send + Sync {
     /// The turn's chunks, in order. A stream that ends without [`ModelChunk::End`] was cut off.
     /// Dropping it closes the connection.
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>>;
+
+    /// Other models for its failures, in the order in which they are asked.
+    fn fallbacks(&self) -> &[Fallback] {
+        &[]
+    }
+}
+
+/// Whether a provider has accepted a request, which may be billed then. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Accepted(Arc<AtomicBool>);
+
+impl Accepted {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn reset(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// It is no part of the request.
+impl PartialEq for Accepted {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A request to a model.
@@ -116,6 +153,8 @@ pub struct ModelRequest {
     pub options: ModelOptions,
     /// Maximum tokens of the turn, thinking included.
     pub max_tokens: u32,
+    /// Set by the model.
+    pub accepted: Accepted,
 }
 
 impl ModelRequest {
@@ -130,10 +169,19 @@ impl ModelRequest {
         self.purpose == Purpose::Turn
     }
 
-    /// For work of the gateway's own: without chance, if the model accepts a temperature (A46), and without thinking.
+    /// For work of the gateway's own: without chance, if the model accepts a temperature (A46), and with as little thinking as
+    /// the model can do, for which it has room.
     pub(super) fn own(purpose: Purpose, messages: Vec<Message>, max_tokens: u32, profile: &AgentProfile) -> Self {
-        let options = ModelOptions { temperature: profile.temperature().map(|_| 0.0), ..ModelOptions::default() };
-        Self { purpose, messages, tools: Vec::new(), options, max_tokens }
+        let row = profile.row().filter(|row| row.reasons && profile.provider() != Provider::Replay);
+        let least = row.filter(|row| !row.efforts.is_empty()).map(|row| match row.efforts.contains(&Effort::None) {
+            true => Effort::None,
+            false => row.nearest_effort(Effort::Minimal),
+        });
+        let room = row.map_or(0, |_| Thinking::Effort(least.unwrap_or(Effort::Medium)).tokens());
+        let thinking = least.map(Thinking::Effort);
+        let options =
+            ModelOptions { temperature: profile.temperature().map(|_| 0.0), thinking, ..ModelOptions::default() };
+        Self { purpose, messages, options, max_tokens: max_tokens.saturating_add(room), ..Self::default() }
     }
 }
 
@@ -271,6 +319,20 @@ impl ModelError {
         }
     }
 
+    /// Its class, if another model may not fail in the same way.
+    pub(super) fn class(&self) -> Option<FailureClass> {
+        match self {
+            Self::Overloaded { .. } => Some(FailureClass::Overloaded),
+            Self::Timeout => Some(FailureClass::Timeout),
+            Self::Limited { .. } => Some(FailureClass::Rate),
+            Self::OutOfQuota(_) => Some(FailureClass::Quota),
+            Self::Unavailable(_) | Self::Garbled(_) => Some(FailureClass::Unavailable),
+            Self::Refused(_) => Some(FailureClass::Refused),
+            Self::ContextLength(_) => Some(FailureClass::TooLong),
+            Self::InvalidOutput(_) | Self::NotSent { .. } => None,
+        }
+    }
+
     /// Whether the same request would fail again, although its code is mostly one that passes by itself.
     pub(super) fn is_permanent(&self) -> bool {
         matches!(self, Self::OutOfQuota(_))
@@ -301,6 +363,7 @@ mod tests {
             (Provider::Openai, None, None, Some("OPENAI_API_KEY")),
             (Provider::Bedrock, None, None, Some("AWS_BEARER_TOKEN_BEDROCK")),
             (Provider::Bedrock, None, None, Some("AWS_ACCESS_KEY_ID")),
+            (Provider::Gemini, None, None, Some("GEMINI_API_KEY")),
             (Provider::Openai, base(), None, None),
             (Provider::Anthropic, None, Some(Secret::new("k")), None),
             (Provider::Replay, None, None, Some("nowhere.yaml: cannot be read")),

@@ -3,7 +3,7 @@
 
 use super::models::sampling;
 use super::output_format::OutputFormat;
-use sekisho_config::{AgentProfile, Provider, Thinking};
+use sekisho_config::{AgentProfile, Effort, Provider, RefusedFeature, Thinking, Wire};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// `None` and empty values leave it to the profile, or to the provider.
@@ -61,6 +61,13 @@ impl ModelOptions {
         self.thinking.or(profile.thinking.filter(|_| !self.without_thinking))
     }
 
+    /// Tokens for thinking, beside those of the answer. A model that thinks without being asked to needs them, too.
+    pub(super) fn thinking_tokens(&self, profile: &AgentProfile) -> u32 {
+        let thinks = profile.provider() != Provider::Replay && profile.row().is_some_and(|row| row.reasons);
+        let by_itself = thinks.then_some(Thinking::Effort(Effort::Medium)).filter(|_| !self.without_thinking);
+        self.thinking_in(profile).or(by_itself).map_or(0, Thinking::tokens)
+    }
+
     /// Anthropic's models do not think in a turn that must call a tool.
     pub(super) fn can_think(&self) -> bool {
         !matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
@@ -72,6 +79,14 @@ impl ModelOptions {
         let provider = profile.provider();
         let is_openai = matches!(provider, Provider::Openai | Provider::Replay);
         let is_bedrock = provider == Provider::Bedrock;
+        let is_gemini = provider == Provider::Gemini;
+        let is_responses = provider == Provider::Openai && profile.wire() == Wire::Responses;
+        let is_forced = matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
+        if is_forced && sampling::refuses(profile, RefusedFeature::ForcedTools) {
+            let message =
+                "`tool_choice` cannot be kept: the agent's model takes no call that must be made; leave it out";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
         let fixed = [
             ("temperature", sampling::is_other(self.temperature) && sampling::has_fixed_temperature(profile, self)),
             ("top_p", sampling::is_other(self.top_p) && sampling::has_fixed_top_p(profile)),
@@ -81,11 +96,12 @@ impl ModelOptions {
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let impossible = [
-            ("presence_penalty", self.presence_penalty.is_some() && !is_openai),
-            ("frequency_penalty", self.frequency_penalty.is_some() && !is_openai),
-            ("seed", self.seed.is_some() && !is_openai),
+            ("presence_penalty", self.presence_penalty.is_some() && (is_responses || !is_openai && !is_gemini)),
+            ("frequency_penalty", self.frequency_penalty.is_some() && (is_responses || !is_openai && !is_gemini)),
+            ("seed", self.seed.is_some() && (is_responses || !is_openai && !is_gemini)),
+            ("stop", !self.stop.is_empty() && is_responses),
             ("tool_choice", self.tool_choice == ToolChoice::None && is_bedrock),
-            ("parallel_tool_calls", self.parallel_tool_calls == Some(false) && is_bedrock),
+            ("parallel_tool_calls", self.parallel_tool_calls == Some(false) && (is_bedrock || is_gemini)),
         ];
         match impossible.into_iter().find(|(_, is_asked)| *is_asked) {
             None => Ok(()),

@@ -25,9 +25,9 @@ pub async fn select(
     let request = ModelRequest::own(Purpose::Selection, messages, profile.max_tokens(), profile);
     let request = Arc::new(ModelRequest { tools, ..request });
     // A client waits, and a search can replace the model.
-    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0, end: None };
+    let policy = RetryPolicy { timeout: profile.brief_timeout(), retries: 0, end: None };
     let work = choose(model, request, policy);
-    retry::within(profile.timeout(), work).await
+    retry::within(profile.brief_timeout(), work).await
 }
 
 async fn choose(

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::catalog::{Catalog, Tenant};
 use super::client_calls::{self, Restored, SentPrefix};
 use super::front_matter::UnusableFile;
+use super::models::fallback::{Fallback, WithFallbacks};
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
 use super::subagents;
@@ -347,9 +348,28 @@ fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
     Event::Usage(RunUsage { turns, tool_calls, duration_ms, ..usage.total() })
 }
 
+/// The model of a profile, with those of its fallbacks that can be used.
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
-    models::open(profile, gateway.outbound(), &gateway.pipeline.settlement.metrics)
-        .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()).permanently())
+    let open = |profile: &AgentProfile| {
+        models::open(profile, gateway.outbound(), &gateway.pipeline.settlement.metrics)
+            .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()).permanently())
+    };
+    let model = open(profile)?;
+    if profile.fallbacks.is_empty() {
+        return Ok(model);
+    }
+    let config = gateway.configuration().current();
+    let mut fallbacks = Vec::new();
+    for fallback in &profile.fallbacks {
+        let Some(other) = config.agent.profiles.get(&fallback.profile) else { continue };
+        match open(other) {
+            Ok(model) => {
+                fallbacks.push(Fallback { config: fallback.clone(), model, profile: Arc::new(other.clone()) });
+            }
+            Err(problem) => tracing::warn!(profile = fallback.profile, %problem, "a fallback cannot be used"),
+        }
+    }
+    Ok(Arc::new(WithFallbacks { model, fallbacks }))
 }
 
 impl fmt::Debug for AgentService {

@@ -119,7 +119,7 @@ async fn ask(
     let messages = vec![Message::System(prompt.to_owned()), Message::User(input.into())];
     let request = ModelRequest::own(purpose, messages, max_tokens, profile);
     // The reply waits for this summary, and a background task should be short too.
-    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0, end: None };
+    let policy = RetryPolicy { timeout: profile.brief_timeout(), retries: 0, end: None };
     let work = async {
         let mut pieces = pin!(retry::ask(model, Arc::new(request), policy));
         let mut text = String::new();
@@ -130,7 +130,7 @@ async fn ask(
         }
         Ok(text)
     };
-    retry::within(profile.timeout(), work).await
+    retry::within(profile.brief_timeout(), work).await
 }
 
 /// The items of a list, one a line, without their bullets.
@@ -203,7 +203,7 @@ mod tests {
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let begun = Instant::now();
         let summary = of_thread(&EndlessModel, &profile, &prompts, None, ["q", "a"]).await;
-        assert_eq!((summary, begun.elapsed()), (Err(ModelError::Timeout), profile.timeout()));
+        assert_eq!((summary, begun.elapsed()), (Err(ModelError::Timeout), profile.brief_timeout()));
     }
 
     #[tokio::test]

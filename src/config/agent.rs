@@ -1,18 +1,23 @@
+mod fallback;
 mod profile;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
+pub use self::fallback::{FailureClass, FallbackConfig};
 pub use self::profile::{AgentProfile, ProfilePrompt, Provider};
 
 use super::check::Findings;
 use super::embeddings::EmbeddingsConfig;
+use super::model_table::ModelTable;
 use super::models::ModelConfig;
 use super::overrides::Overrides;
 use super::subagents::SubAgentsConfig;
+use super::yaml::error::ConfigError;
 
 /// The agents: their models, and the limits of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -25,6 +30,8 @@ pub struct AgentConfig {
     pub profiles: BTreeMap<String, AgentProfile>,
     /// Further names of models; each has the settings of a profile. Requests and tenants may name them.
     pub models: BTreeMap<String, ModelConfig>,
+    /// A file with rows about models, in the form of `src/config/model_table.yaml`: they come before the shipped ones.
+    pub models_file: Option<PathBuf>,
     /// A folder with skills: folders with a `SKILL.md`, whose front matter has `name` and `description`.
     pub skills_directory: Option<PathBuf>,
     pub subagents: SubAgentsConfig,
@@ -72,6 +79,7 @@ impl Default for AgentConfig {
             default_profile: Provider::Anthropic.as_str().into(),
             profiles: built_in(),
             models: BTreeMap::new(),
+            models_file: None,
             skills_directory: None,
             subagents: SubAgentsConfig::default(),
             prompts_directory: None,
@@ -114,6 +122,18 @@ impl AgentConfig {
         }
     }
 
+    /// Gives each profile the rows of `models_file`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a table.
+    pub(super) fn read_models(&mut self) -> Result<(), ConfigError> {
+        let Some(file) = &self.models_file else { return Ok(()) };
+        let text = fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;
+        let table = ModelTable::with(&text).map_err(|problem| ConfigError::of_file(file, problem))?;
+        self.profiles.values_mut().for_each(|profile| profile.table = table.clone());
+        Ok(())
+    }
+
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         let memory = &mut self.memory;
         environment.apply("CONVERSATION_SUMMARY_ENABLED", "agent.memory.summaries", &mut memory.summaries);
@@ -131,6 +151,7 @@ impl AgentConfig {
                     environment.apply("ANTHROPIC_API_KEY", &key, &mut profile.api_key);
                 }
                 Provider::Openai => environment.apply("OPENAI_API_KEY", &key, &mut profile.api_key),
+                Provider::Gemini => environment.apply("GEMINI_API_KEY", &key, &mut profile.api_key),
                 Provider::Bedrock => {
                     environment.apply("AWS_BEARER_TOKEN_BEDROCK", &key, &mut profile.api_key);
                     profile.aws.override_from(&format!("agent.profiles.{name}.aws"), environment);
@@ -164,6 +185,12 @@ impl AgentConfig {
             let at = format!("agent.profiles.{name}");
             findings.name(&at, name);
             profile.check(&at, findings);
+            for (index, fallback) in profile.fallbacks.iter().enumerate() {
+                if fallback.profile == *name || !self.profiles.contains_key(&fallback.profile) {
+                    let at = format!("{at}.fallbacks[{index}].profile");
+                    findings.add(at, "is not the name of another profile", "set one of `agent.profiles`");
+                }
+            }
         }
         for (name, model) in &self.models {
             let at = format!("agent.models.{name}");

@@ -22,6 +22,7 @@ mod identity;
 mod labels;
 mod limits;
 mod mcp;
+mod model_table;
 mod models;
 mod one_or_many;
 mod openapi;
@@ -67,7 +68,7 @@ use self::check::{Finding, Findings};
 use self::overrides::Overrides;
 use self::yaml::document::Document;
 
-pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
+pub use self::agent::{AgentConfig, AgentProfile, FailureClass, FallbackConfig, ProfilePrompt, Provider};
 pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::is_secure;
@@ -92,6 +93,7 @@ pub use self::mcp::{
     McpSandboxMode, McpSandboxNetwork, McpSandboxSettings, McpServerSettings, McpShare, McpSignIn, McpTransport,
     identity_of_headers,
 };
+pub use self::model_table::{ModelRow, ModelTable, RefusedFeature, RowPrices, Wire};
 pub use self::models::ModelConfig;
 pub use self::names::{ExistingNames, NameKind, UnknownName, adapter_names};
 pub use self::one_or_many::OneOrMany;
@@ -276,6 +278,9 @@ impl Config {
         mcp_files.retain(|file| !config.mcp.files.is_empty() || file.exists());
         mcp_files.retain(|file| may_read.is_none_or(|known| known.contains(file)));
         errors.extend(config.mcp.read_files(&mcp_files, environment));
+        if may_read.is_none() {
+            errors.extend(config.agent.read_models().err());
+        }
         config.set = SetValues::of(document, &overrides, environment);
         if errors.is_empty() {
             let findings = config.findings().into_iter().filter(|finding| config.set.is_known(finding));

@@ -5,7 +5,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "ThinkingSettings")]
 pub enum Thinking {
-    /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`].
+    /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`]. `none`: it does not think.
     Effort(Effort),
     /// Maximum tokens; Anthropic's least is 1024. Where the provider knows only efforts, the one that fits.
     BudgetTokens(u32),
@@ -36,10 +36,13 @@ impl TryFrom<ThinkingSettings> for Thinking {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Effort {
+    None,
     Minimal,
     Low,
     Medium,
     High,
+    Xhigh,
+    Max,
 }
 
 impl Effort {
@@ -47,12 +50,27 @@ impl Effort {
         self.into()
     }
 
+    pub(super) fn rank(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Minimal => 1,
+            Self::Low => 2,
+            Self::Medium => 3,
+            Self::High => 4,
+            Self::Xhigh => 5,
+            Self::Max => 6,
+        }
+    }
+
     fn tokens(self) -> u32 {
         match self {
+            Self::None => 0,
             Self::Minimal => 1_024,
             Self::Low => 2_048,
             Self::Medium => 8_192,
             Self::High => 24_576,
+            Self::Xhigh => 32_768,
+            Self::Max => 65_536,
         }
     }
 }

@@ -102,8 +102,9 @@ struct OutputConfig {
 enum RequestedEffort {
     Low,
     Medium,
-    #[serde(alias = "xhigh", alias = "max")]
     High,
+    Xhigh,
+    Max,
 }
 
 /// The form of the answer, which the gateway checks: an answer in another form is asked for once more, then refused with
@@ -250,6 +251,8 @@ impl From<RequestedEffort> for Thinking {
             RequestedEffort::Low => Effort::Low,
             RequestedEffort::Medium => Effort::Medium,
             RequestedEffort::High => Effort::High,
+            RequestedEffort::Xhigh => Effort::Xhigh,
+            RequestedEffort::Max => Effort::Max,
         })
     }
 }
@@ -308,8 +311,8 @@ mod tests {
             let request = serde_json::from_value::<MessagesRequest>(body).unwrap();
             (request.shows_thinking(), request.options().unwrap().thinking)
         };
-        let high = Some(Thinking::Effort(Effort::High));
-        assert_eq!(asked(json!({"type": "adaptive"}), json!("max")), (true, high));
+        let most = Some(Thinking::Effort(Effort::Max));
+        assert_eq!(asked(json!({"type": "adaptive"}), json!("max")), (true, most));
         assert_eq!(asked(json!({"type": "adaptive", "display": "omitted"}), Value::Null), (true, None));
         assert_eq!(asked(json!({"type": "disabled"}), json!("low")), (false, None));
         assert_eq!(asked(Value::Null, json!("low")), (false, None));

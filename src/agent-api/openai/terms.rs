@@ -24,8 +24,9 @@ pub(crate) enum ReasoningEffort {
     Minimal,
     Low,
     Medium,
-    #[serde(alias = "xhigh")]
     High,
+    Xhigh,
+    Max,
 }
 
 impl From<ToolChoiceMode> for ToolChoice {
@@ -51,6 +52,8 @@ impl ReasoningEffort {
             Self::Low => Effort::Low,
             Self::Medium => Effort::Medium,
             Self::High => Effort::High,
+            Self::Xhigh => Effort::Xhigh,
+            Self::Max => Effort::Max,
         };
         Some(Thinking::Effort(effort))
     }

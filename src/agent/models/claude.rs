@@ -28,9 +28,11 @@ pub(super) fn thinking(request: &ModelRequest, is_adaptive: bool) -> Option<Thin
 /// The name of an effort; the least of these models is `low`.
 pub(super) fn effort(thinking: Thinking) -> &'static str {
     match thinking.effort() {
-        Effort::Minimal | Effort::Low => "low",
+        Effort::None | Effort::Minimal | Effort::Low => "low",
         Effort::Medium => "medium",
         Effort::High => "high",
+        Effort::Xhigh => "xhigh",
+        Effort::Max => "max",
     }
 }
 

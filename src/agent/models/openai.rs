@@ -72,7 +72,8 @@ fn takes_short_ids(model: &str, vendor: Vendor) -> bool {
 pub(super) fn is_reasoning(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
     let is_o = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
-    is_o || name.starts_with("gpt-5") && !name.contains("chat")
+    let generation = name.strip_prefix("gpt-").and_then(|rest| rest.chars().next()?.to_digit(10));
+    is_o || generation.is_some_and(|generation| generation >= 5) && !name.contains("chat")
 }
 
 fn response_format(format: &OutputFormat) -> Value {

@@ -6,11 +6,13 @@
 mod aws_events;
 mod event_decoder;
 mod failure;
+mod fitting;
 pub(super) mod lenient;
 mod message_merger;
 mod turn_assembler;
 mod vendor;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +28,10 @@ use url::Url;
 
 use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
-use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
+use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, gemini, openai, responses};
 use crate::message::UNSIGNED_THINKING;
 use crate::meter::estimated_prompt;
-use sekisho_config::Secret;
+use sekisho_config::{AgentProfile, ModelRow, Secret};
 use sekisho_core::call::Deadline;
 use sekisho_core::error::CallError;
 use sekisho_core::headers;
@@ -61,6 +63,10 @@ pub enum Protocol {
     Anthropic,
     /// <https://platform.openai.com/docs/api-reference/chat>
     Openai,
+    /// <https://platform.openai.com/docs/api-reference/responses>
+    Responses,
+    /// <https://ai.google.dev/api/generate-content>
+    Gemini,
     /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>
     Bedrock,
 }
@@ -80,6 +86,12 @@ pub struct Remote {
     signer: Option<Signer>,
     /// Whether the server refuses `stream_options`, by which others report the usage of a streamed answer.
     refuses_stream_options: AtomicBool,
+    /// Whether the account is refused summaries of the reasoning.
+    refuses_summaries: AtomicBool,
+    /// What is known of the model.
+    row: Option<ModelRow>,
+    /// Members of each request's body.
+    extra_body: BTreeMap<String, Value>,
     /// Whose server it is.
     vendor: Vendor,
     /// Where deviations of answers are counted.
@@ -105,18 +117,45 @@ impl Remote {
         };
         let mut secrets = SentSecrets::default();
         secrets.add(key.expose());
+        let vendor = Vendor::of(protocol, base_url);
+        let base_url = base_url.cloned().map_or_else(own, Ok)?;
         Ok(Self {
             outbound,
             protocol,
             model: model.to_owned(),
-            base_url: base_url.cloned().map_or_else(own, Ok)?,
-            headers: protocol.headers(key)?,
+            headers: protocol.headers(key, vendor, &base_url)?,
+            base_url,
             secrets,
             signer: None,
             refuses_stream_options: AtomicBool::new(false),
-            vendor: Vendor::of(protocol, base_url),
+            refuses_summaries: AtomicBool::new(false),
+            row: None,
+            extra_body: BTreeMap::new(),
+            vendor,
             metrics: None,
         })
+    }
+
+    /// With the settings of a profile beside its model, address and key.
+    ///
+    /// # Errors
+    /// A header of it cannot be sent.
+    pub(super) fn with_settings(mut self, profile: &AgentProfile) -> Result<Self, ModelError> {
+        for (name, value) in &profile.headers {
+            let refused = || ModelError::Refused(format!("the profile's header {name:?} cannot be sent"));
+            let mut sent = HeaderValue::try_from(value.expose()).map_err(|_| refused())?;
+            sent.set_sensitive(true);
+            self.headers.insert(HeaderName::try_from(name.as_str()).map_err(|_| refused())?, sent);
+            self.secrets.add_setting(value.expose());
+        }
+        self.extra_body.clone_from(&profile.extra_body);
+        self.row = profile.row().cloned();
+        Ok(self)
+    }
+
+    #[cfg(test)]
+    fn with_row(self, row: ModelRow) -> Self {
+        Self { row: Some(row), ..self }
     }
 
     /// Counts answers that deviate from their protocol.
@@ -129,16 +168,23 @@ impl Remote {
         Self { signer: Some(signer), ..self }
     }
 
-    /// The same as [`send`](Self::send); once more without `stream_options` for a server that refuses them.
+    /// The same as [`send`](Self::send); once more without the member that a server or an account is refused.
     async fn ask(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
         match self.send(request).await {
-            Err(ModelError::Refused(sentence)) if sentence.contains(openai::STREAM_OPTIONS) => {
-                if self.refuses_stream_options.swap(true, Ordering::Relaxed) {
-                    return Err(ModelError::Refused(sentence));
-                }
-                self.send(request).await
+            Err(ModelError::Refused(sentence)) => {
+                let is_new = self.refused_member(&sentence).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed));
+                if is_new { self.send(request).await } else { Err(ModelError::Refused(sentence)) }
             }
             answer => answer,
+        }
+    }
+
+    /// The flag of the member that a refusal is about, if requests may go without it.
+    fn refused_member(&self, sentence: &str) -> Option<&AtomicBool> {
+        match self.protocol {
+            Protocol::Openai if sentence.contains(openai::STREAM_OPTIONS) => Some(&self.refuses_stream_options),
+            Protocol::Responses if sentence.contains("summar") => Some(&self.refuses_summaries),
+            _ => None,
         }
     }
 
@@ -200,6 +246,11 @@ impl Remote {
         let path = match self.protocol {
             Protocol::Anthropic => "messages".to_owned(),
             Protocol::Openai => "chat/completions".to_owned(),
+            Protocol::Responses => "responses".to_owned(),
+            Protocol::Gemini => {
+                url.query_pairs_mut().append_pair("alt", "sse");
+                format!("models/{}:streamGenerateContent", utf8_percent_encode(&self.model, OF_A_MODEL))
+            }
             // Encoded as AWS's own clients do, since the path is a part of the signature.
             Protocol::Bedrock => {
                 format!("model/{}/converse-stream", utf8_percent_encode(&self.model, OF_A_MODEL))
@@ -210,6 +261,14 @@ impl Remote {
     }
 
     fn body(&self, request: &ModelRequest) -> Value {
+        let mut body = self.own_body(request);
+        for (name, value) in &self.extra_body {
+            body[name] = value.clone();
+        }
+        body
+    }
+
+    fn own_body(&self, request: &ModelRequest) -> Value {
         match self.protocol {
             Protocol::Anthropic => anthropic::body(&self.model, request),
             Protocol::Openai => {
@@ -221,6 +280,17 @@ impl Remote {
                 }
                 body
             }
+            Protocol::Responses => {
+                let reasons = self.row.as_ref().is_some_and(|row| row.reasons);
+                let mut body = responses::body(&self.model, request, reasons);
+                if self.refuses_summaries.load(Ordering::Relaxed)
+                    && let Some(reasoning) = body.get_mut("reasoning").and_then(Value::as_object_mut)
+                {
+                    reasoning.remove(responses::SUMMARY);
+                }
+                body
+            }
+            Protocol::Gemini => gemini::body(&self.model, request),
             Protocol::Bedrock => bedrock::body(&self.model, request),
         }
     }
@@ -228,8 +298,10 @@ impl Remote {
 
 impl Model for Remote {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        let request = fitting::fitted(request, self.protocol, self.row.as_ref());
         let pieces = try_stream! {
             let (answer, framing) = self.ask(&request).await?;
+            request.accepted.set();
             let mut wire = EventDecoder::new(framing);
             let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens)
                 .with_unsigned(self.unsigned_thinking());
@@ -287,13 +359,15 @@ impl Protocol {
         match self {
             Self::Anthropic => anthropic::read(event, turn),
             Self::Openai => openai::read(event, turn),
+            Self::Responses => responses::read(event, turn),
+            Self::Gemini => gemini::read(event, turn),
             Self::Bedrock => bedrock::read(event, turn),
         }
     }
 
     fn framing(self) -> Framing {
         match self {
-            Self::Anthropic | Self::Openai => Framing::Events,
+            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini => Framing::Events,
             Self::Bedrock => Framing::AwsEventDecoder,
         }
     }
@@ -305,13 +379,13 @@ impl Protocol {
         match self {
             _ if is(own.media_type()) => Some(own),
             // Some compatible servers do not stream, or name their stream a text.
-            Self::Openai | Self::Anthropic if is("application/json") => Some(Framing::Whole),
+            Self::Openai | Self::Responses | Self::Anthropic if is("application/json") => Some(Framing::Whole),
             Self::Openai if is("text/plain") => Some(own),
-            Self::Anthropic | Self::Openai | Self::Bedrock => None,
+            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => None,
         }
     }
 
-    fn headers(self, key: &Secret) -> Result<HeaderMap, ModelError> {
+    fn headers(self, key: &Secret, vendor: Vendor, base_url: &Url) -> Result<HeaderMap, ModelError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static(self.framing().media_type()));
@@ -319,9 +393,16 @@ impl Protocol {
             headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
         }
         if !key.expose().is_empty() {
+            let bare = |name| (HeaderName::from_static(name), key.expose().to_owned());
+            let is_vertex = base_url.host_str().is_some_and(|host| host.ends_with("aiplatform.googleapis.com"));
             let (name, value) = match self {
-                Self::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
-                Self::Openai | Self::Bedrock => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
+                Self::Anthropic => bare("x-api-key"),
+                // A token of Vertex AI is an access token.
+                Self::Gemini if !is_vertex => bare("x-goog-api-key"),
+                Self::Openai | Self::Responses if vendor == Vendor::Azure => bare("api-key"),
+                Self::Openai | Self::Responses | Self::Gemini | Self::Bedrock => {
+                    (header::AUTHORIZATION, format!("Bearer {}", key.expose()))
+                }
             };
             let mut value = HeaderValue::try_from(value).map_err(|_| {
                 ModelError::Refused("the profile's api_key holds characters that a header cannot carry".into())
@@ -335,7 +416,8 @@ impl Protocol {
     pub(super) fn key_variable(self) -> &'static str {
         match self {
             Self::Anthropic => "ANTHROPIC_API_KEY",
-            Self::Openai => "OPENAI_API_KEY",
+            Self::Openai | Self::Responses => "OPENAI_API_KEY",
+            Self::Gemini => "GEMINI_API_KEY",
             Self::Bedrock => "AWS_BEARER_TOKEN_BEDROCK",
         }
     }
@@ -343,7 +425,7 @@ impl Protocol {
     /// A note for the error about a missing key.
     pub(super) fn key_note(self) -> &'static str {
         match self {
-            Self::Anthropic | Self::Openai => "",
+            Self::Anthropic | Self::Openai | Self::Responses | Self::Gemini => "",
             Self::Bedrock => {
                 ", or credentials of AWS: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role"
             }
@@ -353,7 +435,8 @@ impl Protocol {
     fn own_base_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com/v1",
-            Self::Openai => "https://api.openai.com/v1",
+            Self::Openai | Self::Responses => "https://api.openai.com/v1",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
             Self::Bedrock => "https://bedrock-runtime.us-east-1.amazonaws.com",
         }
     }

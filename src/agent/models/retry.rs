@@ -39,6 +39,7 @@ pub fn ask(
     stream! {
         let mut failures = 0;
         loop {
+            request.accepted.reset();
             let mut pieces = model.stream(Arc::clone(&request));
             let mut silent = true;
             let error = loop {
@@ -58,8 +59,10 @@ pub fn ask(
             // Closes the connection before the wait.
             drop(pieces);
             failures += 1;
+            // A provider that is silent after it accepted the request may be at work on it, and bill it.
+            let is_at_work = error == ModelError::Timeout && request.accepted.is_set();
             match policy.wait(&error, failures) {
-                Some(wait) if silent => {
+                Some(wait) if silent && !is_at_work => {
                     tracing::warn!(%error, failures, wait_ms = wait.as_millis(), "the request to the model is retried");
                     let message = format!("{error}; the request is sent again in {:.1} s", wait.as_secs_f64());
                     yield Ok(ModelChunk::Retry { message });
@@ -193,6 +196,21 @@ mod tests {
     async fn a_silent_model_is_retried_three_times_and_then_times_out() {
         let (pieces, left, seconds) = play(vec![Vec::new(); 5]).await;
         assert_eq!((pieces, left, seconds), (vec![Err(ModelError::Timeout)], 1, 4 * 30 + 1 + 2 + 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_the_provider_has_accepted_is_not_sent_again_after_its_silence() {
+        struct AcceptedModel;
+        impl Model for AcceptedModel {
+            fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Piece> {
+                request.accepted.set();
+                stream::pending().boxed()
+            }
+        }
+        let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2, end: None };
+        let begun = Instant::now();
+        let pieces: Vec<_> = ask(&AcceptedModel, Arc::default(), policy).collect().await;
+        assert_eq!((pieces, begun.elapsed().as_secs()), (vec![Err(ModelError::Timeout)], 30));
     }
 
     #[tokio::test(start_paused = true)]

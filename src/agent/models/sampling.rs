@@ -2,25 +2,34 @@
 
 use super::{claude, openai};
 use crate::options::ModelOptions;
-use sekisho_config::{AgentConfig, AgentProfile, Provider};
+use sekisho_config::{AgentConfig, AgentProfile, ModelRow, Provider, RefusedFeature};
 
 /// The temperature, and the `top_p`, of a model that chooses by itself.
 const DEFAULT: f64 = 1.0;
 
 /// Whether the model refuses any other temperature than its default. Anthropic's do while they think.
 pub fn has_fixed_temperature(profile: &AgentProfile, options: &ModelOptions) -> bool {
+    if refuses(profile, RefusedFeature::Temperature) {
+        return true;
+    }
     match profile.provider() {
         Provider::Openai => openai::is_reasoning(profile.model()),
         Provider::Anthropic | Provider::Bedrock => {
             claude::is_adaptive(profile.model()) || options.thinking_in(profile).is_some() && options.can_think()
         }
-        Provider::Replay => false,
+        Provider::Gemini | Provider::Replay => false,
     }
+}
+
+/// Whether the table of models says so. A script refuses nothing.
+pub fn refuses(profile: &AgentProfile, feature: RefusedFeature) -> bool {
+    profile.provider() != Provider::Replay && profile.row().is_some_and(|row| row.refuses(feature))
 }
 
 /// Whether the model refuses any other `top_p` than its default.
 pub fn has_fixed_top_p(profile: &AgentProfile) -> bool {
-    matches!(profile.provider(), Provider::Anthropic | Provider::Bedrock) && claude::is_adaptive(profile.model())
+    let is_of_anthropic = matches!(profile.provider(), Provider::Anthropic | Provider::Bedrock);
+    is_of_anthropic && claude::is_adaptive(profile.model()) || refuses(profile, RefusedFeature::TopP)
 }
 
 /// Whether a value is asked for that is not the default.
@@ -45,6 +54,24 @@ pub fn unused_settings(config: &AgentConfig) -> Vec<(String, String)> {
         })
     };
     config.profiles.iter().flat_map(of_profile).collect()
+}
+
+/// The profiles that can be used and whose models are in no row of the table, in one sentence; `None` where there are none.
+pub fn unknown_models(config: &AgentConfig) -> Option<(String, String)> {
+    let is_usable = |profile: &AgentProfile| {
+        profile.api_key.is_some() || profile.base_url.is_some() || profile.aws.names_credentials()
+    };
+    let is_unknown = |profile: &AgentProfile| profile.provider() != Provider::Replay && profile.row().is_none();
+    let profiles = config.profiles.iter().filter(|(_, profile)| is_usable(profile) && is_unknown(profile));
+    let names: Vec<_> = profiles.map(|(name, profile)| format!("{name} ({:?})", profile.model())).collect();
+    let sentence = format!(
+        "nothing is known of the models of {}: answers have at most {} tokens, and a silence of {} s is a time-out; \
+         write rows about them in `agent.models_file`, or set `max_tokens` and `timeout_seconds`",
+        names.join(", "),
+        ModelRow::answer_tokens(None),
+        ModelRow::silence(None).as_secs(),
+    );
+    (!names.is_empty()).then(|| ("models".to_owned(), sentence))
 }
 
 #[cfg(test)]
@@ -73,6 +100,25 @@ mod tests {
             let found = (has_fixed_temperature(&profile, &ModelOptions::default()), has_fixed_top_p(&profile));
             assert_eq!(found, (temperature, top_p), "{}", profile.model());
         }
+    }
+
+    #[test]
+    fn profiles_with_models_that_are_in_no_row_are_named() {
+        let usable = |provider, model| AgentProfile {
+            api_key: Some(sekisho_config::Secret::new("k")),
+            ..profile(provider, model, None)
+        };
+        let profiles = [
+            ("known", usable(Provider::Openai, "gpt-4o")),
+            ("mine", usable(Provider::Openai, "qwen3")),
+            ("unused", profile(Provider::Openai, "phi", None)),
+            ("script", AgentProfile::replay("script.yaml")),
+        ];
+        let profiles = profiles.into_iter().map(|(name, profile)| (name.to_owned(), profile)).collect();
+        let config = AgentConfig { profiles, ..AgentConfig::default() };
+        let (_, sentence) = unknown_models(&config).unwrap();
+        assert!(sentence.contains("of mine (\"qwen3\"):") && sentence.contains("8192"), "{sentence}");
+        assert_eq!(unknown_models(&AgentConfig::default()), None);
     }
 
     #[test]

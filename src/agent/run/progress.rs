@@ -22,7 +22,7 @@ use crate::meter::Meter;
 use crate::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::options::{ModelOptions, ToolChoice};
 use crate::toolbox::{OnApproval, ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
-use sekisho_config::{AgentProfile, Thinking};
+use sekisho_config::AgentProfile;
 
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -140,6 +140,7 @@ impl Progress {
             tools: self.tools.clone(),
             options: self.options_of_turn(profile),
             max_tokens: self.max_tokens(profile),
+            ..ModelRequest::default()
         })
     }
 
@@ -197,8 +198,10 @@ impl Progress {
     /// Maximum tokens of a turn.
     pub(super) fn max_tokens(&self, profile: &AgentProfile) -> u32 {
         let answer = self.options.max_tokens.map_or(profile.max_tokens(), |asked| asked.min(profile.max_tokens()));
-        let thinking = self.options.thinking_in(profile).map_or(0, Thinking::tokens);
-        answer.saturating_add(thinking)
+        let total = answer.saturating_add(self.options.thinking_tokens(profile));
+        // The table's maximum is with the thinking; a profile may know better.
+        let maximum = profile.row().and_then(|row| row.max_output_tokens).map(|own| own.max(profile.max_tokens()));
+        maximum.map_or(total, |maximum| total.min(maximum))
     }
 
     /// Adds a chunk to the current turn; returns the event to send now, if any.

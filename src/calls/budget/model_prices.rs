@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 
-use sekisho_config::{AgentConfig, AgentProfile, Config, Provider};
+use sekisho_config::{AgentConfig, AgentProfile, Config, Provider, RowPrices};
 
 /// Prefixes of Amazon's inference profiles; each costs the same as the model in a region.
 const BEDROCK_GEOGRAPHIES: [&str; 5] = ["us.", "eu.", "apac.", "jp.", "au."];
@@ -81,8 +81,13 @@ impl Prices {
     /// # Errors
     /// Neither the profile nor the list has a price for the model.
     pub fn of(profile: &AgentProfile) -> Result<Self, UnpricedModel> {
+        let in_table = profile.row().and_then(|row| row.prices).map(|prices| {
+            let RowPrices { prompt, completion, cached, cache_write } = prices;
+            Self(vec![Rates { above: 0, prompt, completion, cached, cache_write }])
+        });
         let listed = match profile.provider() {
             Provider::Replay => Some(Self::free()),
+            _ if in_table.is_some() => in_table,
             _ => LIST.as_ref().ok().and_then(|list| list.find(profile.model())).cloned(),
         };
         match (profile.price_per_million_prompt_tokens, profile.price_per_million_completion_tokens, listed) {

@@ -7,9 +7,10 @@ use sekisho_agent::catalog::read_folders;
 use sekisho_agent::models::sampling;
 use sekisho_config::AgentConfig;
 
-/// Settings that the models of their profiles do not take.
+/// Settings that the models of their profiles do not take, and models of which nothing is known.
 pub(super) fn unused_settings(config: &AgentConfig) -> Vec<Finding> {
-    sampling::unused_settings(config).into_iter().map(warning).collect()
+    let unused = sampling::unused_settings(config).into_iter().chain(sampling::unknown_models(config));
+    unused.map(warning).collect()
 }
 
 /// The skills and types of sub-agents, where there are any.

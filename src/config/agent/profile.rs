@@ -1,16 +1,20 @@
 //! One agent: its provider, its model, and the limits of its runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use rust_decimal::Decimal;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use url::Url;
 
+use super::fallback::FallbackConfig;
 use crate::Secret;
 use crate::aws::AwsConfig;
 use crate::check::Findings;
+use crate::model_table::{ModelRow, ModelTable, Wire};
 use crate::planner::PlannerConfig;
 use crate::schema::Money;
 use crate::thinking::{Thinking, ThinkingSettings};
@@ -28,22 +32,32 @@ pub struct AgentProfile {
     /// Base URL of the API, if it is not the provider's default.
     pub base_url: Option<Url>,
     pub api_key: Option<Secret>,
+    /// Of `openai`: the API. Default: the one that the model needs (`src/config/model_table.yaml`), or `chat`.
+    pub wire: Option<Wire>,
+    /// Headers of each request, such as those of a proxy in front of the provider.
+    pub headers: BTreeMap<String, Secret>,
+    /// Members of each request's body, in place of the gateway's own of the same name.
+    pub extra_body: BTreeMap<String, Value>,
     /// Of `bedrock`, in place of an API key.
     pub aws: AwsConfig,
     /// `null` uses the provider's default (A10, D21).
     #[serde(deserialize_with = "stated")]
     #[schemars(with = "Option<f64>")]
     pub temperature: Option<Option<f64>>,
-    /// Maximum tokens of one answer (A11, D22), without those of its thinking.
+    /// Maximum tokens of one answer (A11, D22), without those of its thinking. Default: the client's, or the model's own.
     pub max_tokens: Option<u32>,
     /// How much the model thinks before it answers. By default the provider's choice: most models do not.
     #[schemars(with = "Option<ThinkingSettings>")]
     pub thinking: Option<Thinking>,
     /// Maximum wait for the first content of an answer, and between two content chunks (A12); keep-alives do not
-    /// reset it.
-    pub timeout_seconds: f64,
+    /// reset it. Default: the time that the model may be silent (`src/config/model_table.yaml`).
+    pub timeout_seconds: Option<f64>,
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
+    /// Other profiles, in this order, for failures before the first content of an answer.
+    pub fallbacks: Vec<FallbackConfig>,
+    /// Maximum wait for the first content before the next of `fallbacks` is asked. Default: half of `timeout_seconds`.
+    pub fallback_seconds: Option<f64>,
     /// USD per million tokens sent to the model, 0 for a free one. Default: the vendor's price in the shipped list
     /// (`src/calls/budget/model_prices.yaml`). A model without a price is refused where `budget.max_cost_per_caller_per_day` or
     /// `max_cost_per_tenant_per_day` is set.
@@ -87,6 +101,9 @@ pub struct AgentProfile {
     pub end_words: Vec<String>,
     /// Lets the agent plan before it acts.
     pub planner: Option<PlannerConfig>,
+    /// The facts about models, of this version and of `agent.models_file`.
+    #[serde(skip)]
+    pub table: ModelTable,
 }
 
 /// A system prompt. `{current_date}` and `{tools_info}`, a line for each tool, are filled in.
@@ -108,13 +125,21 @@ pub enum Provider {
     /// Anthropic Messages.
     #[serde(alias = "claude")]
     Anthropic,
-    /// OpenAI Chat Completions, and compatible APIs.
+    /// OpenAI Chat Completions, and compatible APIs; Responses for models that need it.
     Openai,
+    /// Gemini's `generateContent`.
+    Gemini,
     /// Amazon Bedrock's Converse, with an API key or credentials of AWS.
     Bedrock,
     /// A scripted conversation from a file.
     Replay,
 }
+
+/// Of requests beside the conversation: summaries, titles, and the choice of tools.
+const MAX_BRIEF_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tokens of an answer of a script.
+const REPLAY_ANSWER: u32 = 2_000;
 
 impl Default for AgentProfile {
     fn default() -> Self {
@@ -123,12 +148,17 @@ impl Default for AgentProfile {
             model: None,
             base_url: None,
             api_key: None,
+            wire: None,
+            headers: BTreeMap::new(),
+            extra_body: BTreeMap::new(),
             aws: AwsConfig::default(),
             temperature: None,
             max_tokens: None,
             thinking: None,
-            timeout_seconds: 30.0,
+            timeout_seconds: None,
             retries: 2,
+            fallbacks: Vec::new(),
+            fallback_seconds: None,
             price_per_million_prompt_tokens: None,
             price_per_million_completion_tokens: None,
             prompt: ProfilePrompt::default(),
@@ -146,6 +176,7 @@ impl Default for AgentProfile {
             max_result_bytes: 65_536,
             end_words: Vec::new(),
             planner: None,
+            table: ModelTable::default(),
         }
     }
 }
@@ -160,6 +191,7 @@ impl Provider {
         match self {
             Self::Anthropic => "claude-sonnet-4-5",
             Self::Openai => "gpt-4o-mini",
+            Self::Gemini => "gemini-3.8-flash",
             Self::Bedrock | Self::Replay => "",
         }
     }
@@ -183,19 +215,46 @@ impl AgentProfile {
     pub fn temperature(&self) -> Option<f64> {
         self.temperature.unwrap_or(Some(match self.provider() {
             Provider::Openai => 0.7,
+            // Its vendor advises against any other.
+            Provider::Gemini => 1.0,
             Provider::Anthropic | Provider::Bedrock | Provider::Replay => 0.2,
         }))
     }
 
-    pub fn max_tokens(&self) -> u32 {
-        self.max_tokens.unwrap_or(match self.provider() {
-            Provider::Openai => 1_000,
-            Provider::Anthropic | Provider::Bedrock | Provider::Replay => 2_000,
-        })
+    /// What is known of the model.
+    pub fn row(&self) -> Option<&ModelRow> {
+        self.table.find(self.model())
     }
 
+    /// Maximum tokens of an answer for which the client sets none. A script has a number of its own, so that its cost does
+    /// not depend on the table.
+    pub fn max_tokens(&self) -> u32 {
+        let own = || match self.provider() {
+            Provider::Replay => REPLAY_ANSWER,
+            _ => ModelRow::answer_tokens(self.row()),
+        };
+        self.max_tokens.unwrap_or_else(own)
+    }
+
+    /// The longest silence of the model.
     pub fn timeout(&self) -> Duration {
-        seconds(self.timeout_seconds)
+        self.timeout_seconds.map_or_else(|| ModelRow::silence(self.row()), seconds)
+    }
+
+    /// The longest silence in a request beside the conversation, for which a reply waits.
+    pub fn brief_timeout(&self) -> Duration {
+        self.timeout_seconds.map_or_else(|| self.timeout().min(MAX_BRIEF_TIMEOUT), seconds)
+    }
+
+    /// The wait for the beginning of an answer before another profile is asked.
+    pub fn fallback_wait(&self) -> Duration {
+        self.fallback_seconds.map_or_else(|| self.timeout() / 2, seconds)
+    }
+
+    /// The API of the provider `openai`. Routers, which write a vendor before the name of a model, have Chat Completions.
+    pub fn wire(&self) -> Wire {
+        let of_model = || self.row().filter(|_| !self.model().contains('/')).and_then(|row| row.wire);
+        self.wire.or_else(of_model).unwrap_or(Wire::Chat)
     }
 
     pub fn max_run(&self) -> Duration {
@@ -208,7 +267,7 @@ impl AgentProfile {
 
     pub(super) fn check(&self, at: &str, findings: &mut Findings) {
         if self.provider.is_none() {
-            findings.add(format!("{at}.provider"), "is missing", "set anthropic, openai, bedrock or replay");
+            findings.add(format!("{at}.provider"), "is missing", "set anthropic, openai, gemini, bedrock or replay");
         }
         if self.model().trim().is_empty() {
             findings.add(format!("{at}.model"), "is empty", "set the provider's model, or the path of a script");
@@ -246,7 +305,22 @@ impl AgentProfile {
         findings.above_zero_or_none(&format!("{at}.context_tokens"), self.context_tokens);
         findings.above_zero(&format!("{at}.parallel_tool_calls"), self.parallel_tool_calls);
         findings.above_zero(&format!("{at}.max_result_bytes"), self.max_result_bytes);
-        findings.duration(&format!("{at}.timeout_seconds"), self.timeout_seconds);
+        for (setting, value) in [("timeout_seconds", self.timeout_seconds), ("fallback_seconds", self.fallback_seconds)]
+        {
+            if let Some(value) = value {
+                findings.duration(&format!("{at}.{setting}"), value);
+            }
+        }
+        if self.wire == Some(Wire::Responses) && self.provider() != Provider::Openai {
+            findings.add(format!("{at}.wire"), "is for the provider `openai`", "remove it");
+        }
+        for (name, value) in &self.headers {
+            let is_header = name.parse::<HeaderName>().is_ok() && HeaderValue::try_from(value.expose()).is_ok();
+            if !is_header {
+                let problem = "is not a header that can be sent";
+                findings.add(format!("{at}.headers.{name}"), problem, "use letters, digits and hyphens in its name");
+            }
+        }
         findings.duration(&format!("{at}.max_run_seconds"), self.max_run_seconds);
         findings.duration(&format!("{at}.same_answer_seconds"), self.same_answer_seconds);
         if self.end_words.iter().any(|word| word.trim().is_empty()) {

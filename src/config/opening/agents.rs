@@ -11,6 +11,7 @@ pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig
         default_profile: _,
         profiles,
         models,
+        models_file,
         // These take effect at the next start.
         skills_directory: _,
         prompts_directory: _,
@@ -19,6 +20,8 @@ pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig
         conversations: _,
         embeddings,
     } = was;
+    // Its prices and windows are those of the budgets.
+    at.changed("models_file", models_file, &is.models_file);
     at.below("profiles").in_both(profiles, &is.profiles, profile);
     at.below("models").in_both(models, &is.models, |at, was, is| {
         let ModelConfig {
@@ -50,12 +53,17 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         model: _,
         base_url,
         api_key: _,
+        wire: _,
+        headers: _,
+        extra_body: _,
         aws,
         temperature: _,
         max_tokens: _,
         thinking: _,
         timeout_seconds: _,
         retries: _,
+        fallbacks,
+        fallback_seconds: _,
         price_per_million_prompt_tokens: prompt,
         price_per_million_completion_tokens: completion,
         prompt: _,
@@ -73,7 +81,9 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         max_result_bytes: _,
         end_words: _,
         planner: _,
+        table: _,
     } = was;
+    at.changed("fallbacks", fallbacks, &is.fallbacks);
     at.changed("provider", provider, &is.provider);
     at.changed("base_url", base_url, &is.base_url);
     aws_of_profile(&mut at.below("aws"), aws, &is.aws);

@@ -33,6 +33,8 @@ fn the_settings_that_are_off_are_valid_too() {
     let branches = "src/config/planner/steps.json";
     let text =
         text.replace(&format!("branches: {branches}"), &format!("branches: {}", checkout().join(branches).display()));
+    let table = checkout().join("src/config/model_table.yaml");
+    let text = text.replace("/etc/sekisho/models.yaml", &table.display().to_string());
     // Object storage is for replicas.
     let text = text.replace("at each.\n  enabled: false", "at each.\n  enabled: true");
     let of_cluster = "0123456789abcdef0123456789abcdef";

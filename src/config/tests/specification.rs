@@ -10,10 +10,14 @@ fn agents_have_the_numbers_of_their_documents() {
         let profile = &config.agent.profiles[name];
         (profile.model().to_owned(), profile.temperature(), profile.max_tokens())
     };
-    assert_eq!(of("anthropic"), ("claude-sonnet-4-5".into(), Some(0.2), 2_000));
-    assert_eq!((of("o").1, of("o").2), (Some(0.7), 1_000));
+    // A11, A12 and D22 are decided otherwise: the numbers are those of the model.
+    assert_eq!(of("anthropic"), ("claude-sonnet-4-5".into(), Some(0.2), 64_000));
+    assert_eq!((of("o").1, of("o").2), (Some(0.7), 16_384));
     let profile = &config.agent.profiles["anthropic"];
-    assert_eq!((profile.timeout_seconds, profile.retries, profile.max_turns), (30.0, 2, 50));
+    assert_eq!((profile.timeout().as_secs(), profile.retries, profile.max_turns), (300, 2, 50));
+    let set = load("agent: {profiles: {anthropic: {max_tokens: 2000, timeout_seconds: 30}}}").unwrap();
+    let profile = &set.agent.profiles["anthropic"];
+    assert_eq!((profile.max_tokens(), profile.timeout().as_secs()), (2_000, 30));
     let memory = &config.agent.memory;
     assert_eq!((memory.summaries, memory.max_summaries, memory.summary_model.as_deref()), (true, 1_000, None));
     let variables = [

@@ -208,7 +208,7 @@ mod tests {
         let none = ModelOptions { without_thinking: true, ..ModelOptions::default() };
         assert_eq!(read(json!({"reasoning_effort": "none"})).unwrap(), none);
         let most = read(json!({"reasoning_effort": "xhigh"})).unwrap();
-        assert_eq!(most.thinking, Some(Thinking::Effort(Effort::High)));
+        assert_eq!(most.thinking, Some(Thinking::Effort(Effort::Xhigh)));
     }
 
     #[test]

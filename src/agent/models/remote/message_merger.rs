@@ -2,31 +2,49 @@
 
 use serde_json::{Value, json};
 
-/// Messages of the form `{"role": …, "content": […]}`.
-#[derive(Debug, Default)]
-pub(in crate::models) struct MessageMerger(Vec<(&'static str, Vec<Value>)>);
+/// Messages of the form `{"role": …, "content": […]}`, or of another protocol's with the same parts.
+#[derive(Debug)]
+pub(in crate::models) struct MessageMerger {
+    messages: Vec<(&'static str, Vec<Value>)>,
+    /// The role of the model.
+    model: &'static str,
+    /// The member with the parts.
+    content: &'static str,
+}
+
+impl Default for MessageMerger {
+    fn default() -> Self {
+        Self { messages: Vec::new(), model: "assistant", content: "content" }
+    }
+}
 
 impl MessageMerger {
+    /// `{"role": …, "parts": […]}`, with the role `model`.
+    pub(in crate::models) fn for_gemini() -> Self {
+        Self { messages: Vec::new(), model: "model", content: "parts" }
+    }
+
     pub(in crate::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
         self.push("user", parts);
     }
 
     pub(in crate::models) fn assistant(&mut self, parts: impl IntoIterator<Item = Value>) {
-        self.push("assistant", parts);
+        self.push(self.model, parts);
     }
 
     pub(in crate::models) fn into_messages(self) -> Value {
-        let message = |(role, parts)| json!({"role": role, "content": Value::Array(parts)});
-        self.0.into_iter().map(message).collect()
+        let content = self.content;
+        let message = |(role, parts)| json!({"role": role, content: Value::Array(parts)});
+        self.messages.into_iter().map(message).collect()
     }
 
     fn push(&mut self, role: &'static str, parts: impl IntoIterator<Item = Value>) {
         let mut parts = parts.into_iter().peekable();
-        match self.0.last_mut() {
+        match self.messages.last_mut() {
             Some((last, content)) if *last == role => content.extend(parts),
             // A message without parts is refused.
             _ if parts.peek().is_none() => {}
-            _ => self.0.push((role, parts.collect())),
+            _ => self.messages.push((role, parts.collect())),
         }
     }
 }

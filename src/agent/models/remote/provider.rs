@@ -149,6 +149,7 @@ pub(super) fn two_calls(protocol: Protocol) -> Vec<u8> {
     match protocol {
         Protocol::Openai => two_calls_of_openai(),
         Protocol::Anthropic => two_calls_of_anthropic(),
+        Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
         Protocol::Bedrock => two_calls_of_bedrock(),
     }
 }

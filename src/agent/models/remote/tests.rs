@@ -2,10 +2,12 @@
 
 mod ends;
 mod failures;
+mod gemini_answers;
 mod images;
 mod odd_answers;
 mod options;
 mod requests;
+mod responses_answers;
 mod thinking;
 
 use serde_json::json;
@@ -135,6 +137,7 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
                 "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"},
                     "cache_control": {"type": "ephemeral"}}],
             }),
+            Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
             Protocol::Bedrock => json!({
                 "system": [{"text": "be brief"}],
                 "messages": [
@@ -167,6 +170,7 @@ async fn all_system_prompts_are_sent_as_one() {
                 assert_eq!(request["messages"][0]["content"], all);
             }
             Protocol::Anthropic => assert_eq!((roles.len(), &request["system"][0]["text"]), (1, &json!(all))),
+            Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
             Protocol::Bedrock => assert_eq!((roles.len(), request["system"].as_array().unwrap().len()), (1, 3)),
         }
     }
@@ -271,6 +275,12 @@ fn urls_keep_the_profiles_path_and_query() {
     for (protocol, base_url, expected) in [
         (Protocol::Openai, None, "https://api.openai.com/v1/chat/completions"),
         (Protocol::Anthropic, None, "https://api.anthropic.com/v1/messages"),
+        (Protocol::Responses, None, "https://api.openai.com/v1/responses"),
+        (
+            Protocol::Gemini,
+            None,
+            "https://generativelanguage.googleapis.com/v1beta/models/eu.a-model%3A0%2Fx:streamGenerateContent?alt=sse",
+        ),
         (
             Protocol::Bedrock,
             None,

@@ -264,6 +264,22 @@ impl TurnAssembler {
         Ok(())
     }
 
+    /// Whether arguments of the call at an index have arrived.
+    pub(in crate::models) fn has_arguments(&self, place: u64) -> bool {
+        self.calls.iter().any(|joining| joining.place == place && !joining.call.arguments.is_empty())
+    }
+
+    /// A thought that arrives as a whole, to be sent back as it is.
+    ///
+    /// # Errors
+    /// The answer is longer than [`MAX_ANSWER_BYTES`], or has too many of them.
+    pub(in crate::models) fn whole_thought(&mut self, place: u64, block: Value) -> Result<(), ModelError> {
+        self.count(block.to_string().len())?;
+        self.thought(place)?.details.push(block);
+        self.end_thought(place);
+        Ok(())
+    }
+
     /// The stop reason: after it only usage follows.
     pub(in crate::models) fn stop(&mut self, reason: StopReason) {
         // A refusal is not replaced by a later reason.

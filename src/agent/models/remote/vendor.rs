@@ -50,7 +50,8 @@ impl Vendor {
         let Some(base_url) = base_url else {
             return match protocol {
                 Protocol::Anthropic => Self::Anthropic,
-                Protocol::Openai => Self::Openai,
+                Protocol::Openai | Protocol::Responses => Self::Openai,
+                Protocol::Gemini => Self::Gemini,
                 Protocol::Bedrock => Self::Bedrock,
             };
         };

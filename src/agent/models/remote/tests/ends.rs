@@ -14,6 +14,7 @@ fn cut_call(protocol: Protocol) -> Vec<u8> {
             json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}),
             json!({"type": "message_stop"}),
         ]),
+        Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
         Protocol::Bedrock => bedrock(&[
             ("contentBlockStart", json!({"contentBlockIndex": 0, "start": start})),
             ("messageStop", json!({"stopReason": "max_tokens"})),

@@ -19,6 +19,7 @@ async fn images_of_the_user_are_shown_to_the_model() {
                 {"type": "image",
                     "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
             ]),
+            Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
             Protocol::Bedrock => json!([
                 {"text": "what is this?"},
                 {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}},
@@ -47,6 +48,7 @@ async fn documents_of_the_user_are_read_by_the_model() {
                     "source": {"type": "base64", "media_type": "application/pdf", "data": data}},
                 {"type": "text", "text": about},
             ]),
+            Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
             Protocol::Bedrock => json!([
                 {"document": {"format": "pdf", "name": format!("Q3-report-v2-{digest}"), "source": {"bytes": data}}},
                 {"text": about},
@@ -98,6 +100,7 @@ async fn images_of_tools_are_shown_to_the_model() {
                 ]},
                 {"type": "tool_result", "tool_use_id": "b", "content": "b"},
             ]),
+            Protocol::Responses | Protocol::Gemini => unreachable!("they have tests of their own"),
             Protocol::Bedrock => json!([
                 {"toolResult": {"toolUseId": "a", "content": [
                     {"text": "a"}, {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}]}},

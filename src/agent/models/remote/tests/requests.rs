@@ -5,7 +5,7 @@ use super::*;
 type WriteBody = fn(&str, &ModelRequest) -> Value;
 
 /// The schema of each provider's requests, and models of different generations and vendors.
-const PROVIDERS: [(&str, &[&str], WriteBody); 3] = [
+const PROVIDERS: [(&str, &[&str], WriteBody); 5] = [
     (
         include_str!("../../../../../tests/fixtures/model_apis/anthropic.json"),
         &["claude-sonnet-4-5", "claude-opus-4-7"],
@@ -15,6 +15,16 @@ const PROVIDERS: [(&str, &[&str], WriteBody); 3] = [
         include_str!("../../../../../tests/fixtures/model_apis/openai.json"),
         &["gpt-4o", "gpt-5-mini"],
         |model, request| openai::body(model, request, Vendor::Openai),
+    ),
+    (
+        include_str!("../../../../../tests/fixtures/model_apis/openai_responses.json"),
+        &["gpt-4.1", "gpt-5.6-sol"],
+        |model, request| responses::body(model, request, false),
+    ),
+    (
+        include_str!("../../../../../tests/fixtures/model_apis/gemini.json"),
+        &["gemini-2.5-pro", "gemini-3.8-flash"],
+        gemini::body,
     ),
     (
         include_str!("../../../../../tests/fixtures/model_apis/bedrock.json"),
@@ -41,7 +51,7 @@ fn each_kind_of_request_is_valid_against_the_providers_schema() {
                 assert!(violations.is_empty(), "{model}, {kind}: {violations:?}\n{body:#}");
             }
         }
-        let null = json!({"messages": null, "tools": null, "toolConfig": null});
+        let null = json!({"messages": null, "tools": null, "toolConfig": null, "contents": null});
         assert!(!validator.is_valid(&null), "the schema refuses a request");
     }
 }
@@ -94,6 +104,7 @@ fn with_options() -> impl Iterator<Item = (&'static str, ModelOptions)> {
         ("an answer by a schema", output(format)),
         ("thinking by tokens", thinking(Thinking::BudgetTokens(2_000))),
         ("thinking by effort", thinking(Thinking::Effort(Effort::High))),
+        ("the most thinking", thinking(Thinking::Effort(Effort::Xhigh))),
     ]
     .into_iter()
 }
