@@ -13,17 +13,19 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::StreamExt;
+use serde_json::Value;
 
 use self::error::{AnthropicError, AnthropicErrorBody};
 use self::events::{EventEncoder, PING, shown};
 use self::message::{MessageBody, TokenCount};
-use self::request::MessagesRequest;
+use self::request::{MessagesRequest, RequestedThread};
 use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
+use super::responses::{Conversation, KeptResponses};
 use super::run_events;
-use sekisho_agent::AgentService;
+use sekisho_agent::{AgentService, FinishReason, Message};
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{DigestedBody, JsonBody, RequestMeta, event_stream};
 use sekisho_gateway::Gateway;
@@ -36,6 +38,7 @@ pub(super) async fn create(
     meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
+    Extension(kept): Extension<Arc<KeptResponses>>,
     request: Request,
 ) -> Result<Response, AnthropicError> {
     let meta = meta?;
@@ -43,28 +46,54 @@ pub(super) async fn create(
     let turn = Turn { route: "/v1/messages".to_owned(), body };
     keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        answer(&meta, &agents, request, &progress).await
+        answer(&meta, (&agents, &kept), request, &progress).await
     })
     .await
 }
 
 async fn answer(
     meta: &RequestMeta,
-    agents: &Arc<AgentService>,
+    (agents, kept): (&Arc<AgentService>, &Arc<KeptResponses>),
     request: MessagesRequest,
     progress: &Progress,
 ) -> Result<Response, AnthropicError> {
     let agent = NamedAgent::find(agents, &meta.caller, request.model.as_deref()).await?;
     let (streams, shows_thinking) = (request.streams(), request.shows_thinking());
     let session = session_of_thread(meta, agents.gateway());
-    let events = progress.watch(request.into_run()?.begin(&agent, meta, agents, session).await?).boxed();
+    let begun = MessageBody::begun(&agent.name);
+    let conversation = match request.thread() {
+        None => None,
+        Some(RequestedThread::Create) => Some(Conversation::new(&begun.id)),
+        Some(RequestedThread::Continue { previous_message_id }) => {
+            Some(kept.find_message(&meta.caller, previous_message_id)?)
+        }
+    };
+    let earlier = conversation.as_ref().map(Conversation::messages).unwrap_or_default();
+    let (mut run, own) = request.into_run_after(earlier)?;
+    run.place_files(&agent, meta, agents.gateway(), session.as_ref()).await?;
+    let own = run.messages.split_at(run.messages.len() - own).1.to_vec();
+    let events = progress.watch(run.begin(&agent, meta, agents, session).await?).boxed();
+    let (caller, id, kept) = (Arc::clone(&meta.caller), begun.id.clone(), Arc::clone(kept));
+    // Kept for another request of the thread.
+    let keep = move |finish: FinishReason, answers: Vec<Message>, added: Vec<Message>| {
+        let Some(conversation) = conversation.filter(|_| finish != FinishReason::Error) else { return };
+        // The answers belong to the turn before.
+        let messages = answers.into_iter().chain(own).chain(added).collect();
+        kept.keep(&caller, &id, conversation, messages, Vec::new(), Value::Null);
+    };
     if streams {
         let shown = shown(run_events::first(events).await?, shows_thinking);
-        let encoder = EventEncoder { message: MessageBody::begun(&agent.name) };
-        return Ok(event_stream::respond_named(encoded(encoder, shown, drop), PING));
+        let ended = move |output: Output| {
+            keep(output.finish, output.answers.into_iter().map(Message::Tool).collect(), output.added);
+        };
+        return Ok(event_stream::respond_named(encoded(EventEncoder { message: begun }, shown, ended), PING));
     }
-    let output = Output::whole(shown(events, shows_thinking).collect::<Vec<_>>().await)?;
-    Ok(reply::json(StatusCode::OK, &MessageBody::of(&agent.name, output)?))
+    let mut output = Output::whole(shown(events, shows_thinking).collect::<Vec<_>>().await)?;
+    let (answers, added) = (std::mem::take(&mut output.answers), std::mem::take(&mut output.added));
+    let finish = output.finish;
+    let message = MessageBody { id: begun.id, ..MessageBody::of(&agent.name, output)? };
+    keep(finish, answers.into_iter().map(Message::Tool).collect(), added);
+    Ok(reply::json(StatusCode::OK, &message))
 }
 
 /// Estimates the tokens of a request to `POST /v1/messages`, without running it.

@@ -44,6 +44,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(openai::model))
         .routes(routes!(openai::complete))
         .routes(routes!(responses::create))
+        .routes(routes!(responses::show))
         .routes(routes!(anthropic::create))
         .routes(routes!(anthropic::count_tokens))
         .routes(routes!(chat::chat))

@@ -15,7 +15,6 @@ use axum::response::Response;
 use futures_util::StreamExt;
 
 use self::events::EventEncoder;
-use self::kept::Conversation;
 use self::request::{ReadRequest, ResponseRequest};
 use self::response::ResponseBody;
 use super::keyed_turn::{self, Progress, Turn};
@@ -26,10 +25,11 @@ use super::openai::{OpenAiError, OpenAiErrorBody};
 use super::run_events;
 use sekisho_agent::{AgentService, FinishReason, Message};
 use sekisho_api::reply::{self, ErrorReply};
-use sekisho_api::{DigestedBody, RequestMeta, event_stream};
+use sekisho_api::{DigestedBody, Name, RequestMeta, event_stream};
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
-pub(super) use self::kept::KeptResponses;
+pub(super) use self::kept::{Conversation, KeptResponses};
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's functions are returned.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "agents", request_body = ResponseRequest,
@@ -51,6 +51,23 @@ pub(super) async fn create(
         answer(&meta, serving, request, &progress).await
     })
     .await
+}
+
+/// A response as it was answered, while another one can continue it: for an hour, and until the gateway restarts.
+#[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "getResponse", tag = "agents", params(("id" = String, Path)),
+    responses((status = 200, body = ResponseBody), (status = "4XX", body = OpenAiErrorBody)))]
+pub(super) async fn show(
+    meta: Result<RequestMeta, ErrorReply>,
+    Extension(kept): Extension<Arc<KeptResponses>>,
+    id: Result<Name, ErrorReply>,
+) -> Result<Response, OpenAiError> {
+    let meta = meta?;
+    let Name(id) = id?;
+    let body = kept.body(&meta.caller, &id).ok_or_else(|| {
+        let shown: String = id.chars().take(100).collect();
+        CallError::new(ErrorCode::UnknownSession, format!("there is no response {shown:?}, or not any more"))
+    })?;
+    Ok(reply::json(StatusCode::OK, &body))
 }
 
 async fn answer(
@@ -76,14 +93,16 @@ async fn answer(
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
     let events = progress.watch(run.begin(&agent, meta, &agents, session).await?).boxed();
     let (caller, id) = (Arc::clone(&meta.caller), begun.id.clone());
-    // Kept for another response that continues this response.
+    let first = begun.clone();
+    // Kept for another response that continues this response, and to be read again.
     let keep = move |output: Output| {
         let is_kept = is_kept && output.finish != FinishReason::Error;
         let Some(conversation) = conversation.filter(|_| is_kept) else { return };
+        let body = serde_json::to_value(first.ended(&output)).unwrap_or_default();
         // They belong to the turn before.
         let answers = output.answers.into_iter().map(Message::Tool);
         let messages = answers.chain(own).chain(output.added).collect();
-        kept.keep(&caller, &id, conversation, messages, output.parts);
+        kept.keep(&caller, &id, conversation, messages, output.parts, body);
     };
     if streams {
         let events = run_events::first(events).await?;

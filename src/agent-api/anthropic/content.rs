@@ -37,13 +37,17 @@ pub(super) enum Content {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MessagesBlock)]
 pub(super) struct Block {
-    /// Of the user `text`, `image`, `document` or `tool_result`; of the assistant `text`, `tool_use`, `server_tool_use`,
+    /// Of the user `text`, `image`, `document`, `search_result` or `tool_result`; of the assistant `text`, `tool_use`, `server_tool_use`,
     /// `thinking` or `redacted_thinking`. Others are refused.
     r#type: String,
     text: Option<String>,
-    source: Option<Source>,
-    /// Of a `document`: its file name.
+    /// Of an `image` or `document` its data, of a `search_result` its address.
+    source: Option<BlockSource>,
+    /// Of a `document`: its file name. Of a `search_result`: its title.
     title: Option<String>,
+    /// Of a `document` or `search_result`. Refused where it is enabled.
+    #[schema(value_type = Option<Object>)]
+    citations: Option<Value>,
     /// Of a `tool_use` or `server_tool_use`.
     id: Option<String>,
     name: Option<String>,
@@ -51,7 +55,7 @@ pub(super) struct Block {
     input: Option<Value>,
     /// Of a `tool_result`.
     tool_use_id: Option<String>,
-    /// Of a `tool_result`. Read when the block is: so that blocks within blocks within blocks are not read at all.
+    /// Of a `tool_result` or `search_result`. Read when the block is: so that blocks within blocks within blocks are not read at all.
     #[schema(value_type = Option<Content>, no_recursion)]
     content: Option<Value>,
     is_error: Option<bool>,
@@ -60,6 +64,14 @@ pub(super) struct Block {
     signature: Option<String>,
     /// Of `redacted_thinking`.
     data: Option<String>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = MessagesBlockSource)]
+enum BlockSource {
+    Data(Source),
+    Address(String),
 }
 
 /// The gateway fetches no addresses for callers, and keeps no uploaded files.
@@ -124,6 +136,7 @@ impl Block {
             text: Some(text),
             source: None,
             title: None,
+            citations: None,
             id: None,
             name: None,
             input: None,
@@ -145,14 +158,19 @@ impl Block {
     }
 
     fn into_user_part(self) -> Result<UserPart, String> {
+        let is_cited = self.citations.as_ref().and_then(|citations| citations.get("enabled")).and_then(Value::as_bool);
+        if is_cited == Some(true) {
+            return Err("`citations` cannot be kept: an agent's answer has nothing like it; leave it out".into());
+        }
         match self.r#type.as_str() {
+            "search_result" => self.into_search_result().map(|text| UserPart::Text(text.into())),
             "image" => {
-                let (media_type, data) = self.source.ok_or("an `image` has no `source`")?.into_base64()?;
+                let (media_type, data) = data_of(self.source, "an `image`")?.into_base64()?;
                 content::image("source.data", &media_type, &data).map(UserPart::Image)
             }
             "document" => {
                 let title = self.title.as_deref();
-                let source = self.source.ok_or("a `document` has no `source`")?;
+                let source = data_of(self.source, "a `document`")?;
                 // It is part of the message, however long it is.
                 if source.r#type == "text" {
                     let text = source.data.ok_or("a `source` of the type `text` has no `data`")?;
@@ -167,8 +185,19 @@ impl Block {
         }
     }
 
-    /// `None` for a thought without the provider's signature, as the gateway shows it: it goes back to the model from the runs that
-    /// the gateway keeps. One with a signature goes back as it is.
+    /// The text of a result of the client's own search, after its title and address.
+    fn into_search_result(self) -> Result<String, String> {
+        let content = self.content.ok_or("a `search_result` has no `content`")?;
+        let content = serde_json::from_value::<Content>(content);
+        let text = content.map_err(|_| "the `content` of a `search_result` is no list of texts")?.into_text()?;
+        let address = match self.source {
+            Some(BlockSource::Address(address)) => format!(" ({address})"),
+            Some(BlockSource::Data(_)) | None => String::new(),
+        };
+        Ok(format!("[Search result `{}`{address}:]\n{text}", self.title.unwrap_or_default()))
+    }
+
+    /// `None` for a thought of a model: it goes back to the model from the runs that the gateway keeps.
     fn into_turn_part(self) -> Result<Option<TurnPart>, String> {
         match self.r#type.as_str() {
             "thinking" => {
@@ -213,6 +242,15 @@ impl Block {
         let is_error = self.is_error == Some(true);
         let text = if is_error { format!("Error: {text}") } else { text };
         Ok(ToolMessage { call_id, tool, text, images, is_error })
+    }
+}
+
+/// # Errors
+/// A block of this kind has none.
+fn data_of(source: Option<BlockSource>, kind: &str) -> Result<Source, String> {
+    match source {
+        Some(BlockSource::Data(source)) => Ok(source),
+        Some(BlockSource::Address(_)) | None => Err(format!("{kind} has no `source`")),
     }
 }
 
@@ -306,10 +344,19 @@ mod tests {
     }
 
     #[test]
+    fn a_search_result_is_a_text_with_its_address() {
+        let block = json!({"type": "search_result", "source": "https://a.example", "title": "A",
+            "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "citations": {"enabled": false}});
+        let messages = read(json!([{"role": "user", "content": [block]}])).unwrap();
+        assert_eq!(messages, [Message::User("[Search result `A` (https://a.example):]\none\n\ntwo".into())]);
+    }
+
+    #[test]
     fn blocks_that_cannot_be_read_are_refused() {
         let document = |source: Value| json!({"type": "document", "source": source});
         for (role, block, problem) in [
-            ("user", json!({"type": "search_result"}), "\"search_result\""),
+            ("user", json!({"type": "search_result"}), "`search_result`"),
+            ("user", json!({"type": "text", "text": "a", "citations": {"enabled": true}}), "`citations`"),
             ("user", json!({"type": "tool_use", "id": "a", "name": "b", "input": {}}), "\"tool_use\""),
             ("user", json!({"type": "image", "source": {"type": "url", "url": "https://example.com"}}), "\"url\""),
             ("user", json!({"type": "image"}), "`source`"),

@@ -14,7 +14,7 @@ use sekisho_core::json;
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = MessagesReply)]
 pub(crate) struct MessageBody {
-    id: String,
+    pub(super) id: String,
     r#type: &'static str,
     role: &'static str,
     /// The agent's name.

@@ -43,6 +43,24 @@ pub(crate) struct MessagesRequest {
     /// Refused.
     #[schema(value_type = Option<Object>)]
     container: Option<Value>,
+    /// A conversation that the gateway keeps for an hour: only the new messages are sent after its first request.
+    thread: Option<RequestedThread>,
+    /// Refused, but for edits of thoughts: the gateway compacts conversations itself.
+    #[schema(value_type = Option<Object>)]
+    context_management: Option<Value>,
+    /// Refused: fallbacks are those of the agent's profile.
+    #[schema(value_type = Option<Vec<Object>>)]
+    fallbacks: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = MessagesThread)]
+pub(super) enum RequestedThread {
+    /// Begins a conversation.
+    Create,
+    /// Goes on after the message of this id.
+    Continue { previous_message_id: String },
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -131,23 +149,38 @@ impl MessagesRequest {
         !matches!(self.thinking, None | Some(RequestedThinking::Disabled))
     }
 
+    pub(super) fn thread(&self) -> Option<&RequestedThread> {
+        self.thread.as_ref()
+    }
+
     /// # Errors
     /// `invalid_request`, with the place.
     pub(super) fn into_run(self) -> Result<ClientRun, CallError> {
+        self.into_run_after(Vec::new()).map(|(run, _)| run)
+    }
+
+    /// The run after the messages of a conversation, and how many of its messages are of the request.
+    ///
+    /// # Errors
+    /// `invalid_request`, with the place.
+    pub(super) fn into_run_after(self, earlier: Vec<Message>) -> Result<(ClientRun, usize), CallError> {
         let options = self.options()?;
         let client_tools = client_tools(self.tools.unwrap_or_default())?;
-        let mut messages = Vec::with_capacity(self.messages.len() + 1);
+        let mut messages = Vec::with_capacity(self.messages.len() + earlier.len() + 1);
         if let Some(system) = self.system {
             let text = system.into_text().map_err(|problem| invalid(format!("`system`: {problem}")))?;
             messages.extend((!text.is_empty()).then_some(Message::System(text)));
         }
+        messages.extend(earlier);
+        let given = messages.len();
         for (index, message) in self.messages.into_iter().enumerate() {
             message.add_to(&mut messages).map_err(|problem| invalid(format!("`messages[{index}]`: {problem}")))?;
         }
         check_results(&messages)?;
         // An answer with calls that wait for an approver is continued.
         let is_paused = |turn: &AssistantTurn| turn.paused_calls().next().is_some();
-        let may_follow = match messages.last() {
+        // News of the system may come last.
+        let may_follow = match messages.iter().rfind(|message| !matches!(message, Message::System(_))) {
             Some(Message::User(_) | Message::Tool(_)) => true,
             Some(Message::Assistant(turn)) => is_paused(turn),
             Some(Message::System(_)) | None => false,
@@ -155,7 +188,8 @@ impl MessagesRequest {
         if !may_follow {
             return Err(invalid("the last of `messages` must be one of the user: an agent continues no answer"));
         }
-        Ok(ClientRun { messages, client_tools, options })
+        let own = messages.len() - given;
+        Ok((ClientRun { messages, client_tools, options }, own))
     }
 
     fn options(&self) -> Result<ModelOptions, CallError> {
@@ -163,6 +197,8 @@ impl MessagesRequest {
             ("top_k", self.top_k.is_some()),
             ("mcp_servers", self.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty())),
             ("container", self.container.as_ref().is_some_and(|container| !container.is_null())),
+            ("context_management", self.context_management.as_ref().is_some_and(edits_more_than_thoughts)),
+            ("fallbacks", self.fallbacks.as_ref().is_some_and(|fallbacks| !fallbacks.is_empty())),
         ])?;
         check_range("temperature", self.temperature, &(0.0..=1.0))?;
         check_range("top_p", self.top_p, &(0.0..=1.0))?;
@@ -207,6 +243,13 @@ impl MessagesRequest {
             max => Ok(max.map(|max| max - budget)),
         }
     }
+}
+
+/// Claude Code asks for the thoughts to be kept, which the gateway does by itself.
+fn edits_more_than_thoughts(management: &Value) -> bool {
+    let edits = management.get("edits").and_then(Value::as_array).into_iter().flatten();
+    let kind = |edit: &Value| edit.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    edits.map(kind).any(|kind| !kind.starts_with("clear_thinking"))
 }
 
 fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallError> {
@@ -326,6 +369,8 @@ mod tests {
             ("top_k", json!(5), "`top_k`"),
             ("mcp_servers", json!([{"url": "https://example.com"}]), "`mcp_servers`"),
             ("container", json!("c"), "`container`"),
+            ("context_management", json!({"edits": [{"type": "clear_tool_uses_20250919"}]}), "`context_management`"),
+            ("fallbacks", json!([{"model": "claude-haiku-4-5"}]), "`fallbacks`"),
             ("temperature", json!(2), "`temperature`"),
             ("top_p", json!(-1), "`top_p`"),
             ("max_tokens", json!(0), "`max_tokens`"),
@@ -353,6 +398,25 @@ mod tests {
             let is_named = error.code() == ErrorCode::InvalidRequest && error.message().contains(named);
             assert!(is_named, "{option}: {error}");
         }
+    }
+
+    #[test]
+    fn a_thread_goes_on_after_its_messages_and_news_of_the_system_may_come_last() {
+        let body = json!({"messages": [{"role": "user", "content": "and?"}, {"role": "system", "content": "It is Tuesday."}],
+            "system": "be brief", "thread": {"type": "continue", "previous_message_id": "msg_1"},
+            "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});
+        let request = serde_json::from_value::<MessagesRequest>(body).unwrap();
+        let thread = request.thread().cloned();
+        assert!(
+            matches!(thread, Some(RequestedThread::Continue { previous_message_id }) if previous_message_id == "msg_1")
+        );
+        let earlier = vec![Message::User("hi".into()), Message::Assistant(AssistantTurn::new("Hello.", []))];
+        let (run, own) = request.into_run_after(earlier.clone()).unwrap();
+        let news = [Message::User("and?".into()), Message::System("It is Tuesday.".into())];
+        let expected = [vec![Message::System("be brief".into())], earlier, news.to_vec()].concat();
+        assert_eq!((run.messages, own), (expected, 2));
+        let only = json!({"messages": [{"role": "system", "content": "It is Tuesday."}]});
+        assert!(read(only).unwrap_err().message().contains("`messages`"));
     }
 
     #[test]

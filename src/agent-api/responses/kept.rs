@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::model_api::output::OutputPart;
@@ -42,12 +43,14 @@ struct Response {
     caller_key: Arc<str>,
     conversation: Conversation,
     output: Vec<OutputPart>,
+    /// As it was answered; null for a message of another API.
+    body: Value,
     until: Instant,
 }
 
 /// The messages of a conversation, and the session with its files.
 #[derive(Debug, Clone)]
-pub(super) struct Conversation {
+pub(crate) struct Conversation {
     pub session_id: Arc<str>,
     /// The additions of each response; responses that continue one share the exchanges before it.
     exchanges: Vec<Arc<Exchange>>,
@@ -61,11 +64,11 @@ struct Exchange {
 
 impl Conversation {
     /// A conversation without messages.
-    pub(super) fn new(session_id: &str) -> Self {
+    pub(crate) fn new(session_id: &str) -> Self {
         Self { session_id: session_id.into(), exchanges: Vec::new() }
     }
 
-    pub(super) fn messages(&self) -> Vec<Message> {
+    pub(crate) fn messages(&self) -> Vec<Message> {
         self.exchanges.iter().flat_map(|exchange| &exchange.messages).cloned().collect()
     }
 }
@@ -84,18 +87,20 @@ impl KeptResponses {
 
     /// Keeps a response that added these messages to a conversation. Responses of the same caller go for it, if there is no
     /// memory; where that is not enough, it is not kept.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &self,
         caller: &Caller,
         id: &str,
         mut conversation: Conversation,
         messages: Vec<Message>,
         output: Vec<OutputPart>,
+        body: Value,
     ) {
         let now = Instant::now();
         self.remove_expired(now);
         let bytes = messages.iter().map(|message| message.bytes() + OVERHEAD_BYTES).sum::<usize>()
             + output.iter().map(OutputPart::bytes).sum::<usize>()
+            + body.to_string().len()
             + conversation.exchanges.len() * size_of::<Arc<Exchange>>()
             + OVERHEAD_BYTES;
         let memory = (bytes <= MAX_EXCHANGE_BYTES).then(|| self.memory_for(&caller.owner, bytes as u64)).flatten();
@@ -104,7 +109,7 @@ impl KeptResponses {
             return;
         };
         conversation.exchanges.push(Arc::new(Exchange { messages, _memory: memory }));
-        let response = Response { caller_key: Arc::clone(&caller.key), conversation, output, until: now + TTL };
+        let response = Response { caller_key: Arc::clone(&caller.key), conversation, output, body, until: now + TTL };
         if self.responses.insert(&caller.owner, id.to_owned(), response, |_, _| true).is_err() {
             tracing::debug!("a response is not kept: there are too many");
         }
@@ -124,6 +129,27 @@ impl KeptResponses {
             );
             CallError::new(ErrorCode::UnknownSession, message)
         })
+    }
+
+    /// The conversation of a thread that ends with a message.
+    ///
+    /// # Errors
+    /// `unknown_session`: the caller has no such message, or not any more.
+    pub(crate) fn find_message(&self, caller: &Caller, id: &str) -> Result<Conversation, CallError> {
+        self.read(caller, id, |response| response.conversation.clone()).ok_or_else(|| {
+            let shown: String = id.chars().take(100).collect();
+            let message = format!(
+                "`thread.previous_message_id`: there is no message {shown:?} to continue; it is kept for {} minutes, and lost \
+                 in a restart: send all messages, without `thread`",
+                TTL.as_secs() / 60
+            );
+            CallError::new(ErrorCode::UnknownSession, message)
+        })
+    }
+
+    /// A response as it was answered; `None` if the caller has none of this id, or not any more.
+    pub(super) fn body(&self, caller: &Caller, id: &str) -> Option<Value> {
+        self.read(caller, id, |response| response.body.clone()).filter(|body| !body.is_null())
     }
 
     /// A part of a response's output by the id of its item.
@@ -164,7 +190,7 @@ mod tests {
 
     fn keep(kept: &KeptResponses, caller: &Caller, id: &str, before: Option<&str>, text: &str) {
         let conversation = before.map_or_else(|| Conversation::new("s"), |before| kept.find(caller, before).unwrap());
-        kept.keep(caller, id, conversation, said(text), vec![OutputPart::Text(text.into())]);
+        kept.keep(caller, id, conversation, said(text), vec![OutputPart::Text(text.into())], text.into());
     }
 
     #[tokio::test(start_paused = true)]
@@ -179,6 +205,10 @@ mod tests {
         assert_eq!(kept.find(&bob, "resp_1").unwrap_err().code(), ErrorCode::UnknownSession);
         assert_eq!(kept.item(&ann, "msg_2_0"), Some(OutputPart::Text("two".into())));
         assert_eq!((kept.item(&bob, "msg_2_0"), kept.item(&ann, "msg_2_1")), (None, None));
+        assert_eq!((kept.body(&ann, "resp_2"), kept.body(&bob, "resp_2")), (Some("two".into()), None));
+        kept.keep(&ann, "msg_1", Conversation::new("s"), said("five"), Vec::new(), Value::Null);
+        assert_eq!(kept.find_message(&ann, "msg_1").unwrap().messages(), said("five"));
+        assert!(kept.find_message(&bob, "msg_1").is_err() && kept.body(&ann, "msg_1").is_none());
         tokio::time::advance(TTL).await;
         assert!(texts("resp_2").unwrap_err().message().contains("60 minutes"));
         keep(&kept, &bob, "resp_4", None, "four");

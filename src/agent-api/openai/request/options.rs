@@ -41,6 +41,21 @@ pub(super) struct RequestOptions {
     functions: Option<Value>,
     /// Refused where it asks for anything but `text`.
     modalities: Option<Vec<String>>,
+    /// Refused unless `medium`.
+    verbosity: Option<String>,
+    /// Refused: agents search with the gateway's tools.
+    #[schema(value_type = Option<Object>)]
+    web_search_options: Option<Value>,
+    /// Refused.
+    #[schema(value_type = Option<Object>)]
+    prediction: Option<Value>,
+    /// Refused, as the next two: options of other servers with this API.
+    #[schema(value_type = Option<u32>)]
+    top_k: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Value>,
+    #[schema(value_type = Option<bool>)]
+    think: Option<Value>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -138,6 +153,12 @@ impl RequestOptions {
             ("logit_bias", !self.logit_bias.as_ref().is_none_or(is_empty)),
             ("functions", self.functions.is_some()),
             ("modalities", self.modalities.iter().flatten().any(|modality| modality != "text")),
+            ("verbosity", self.verbosity.as_ref().is_some_and(|verbosity| verbosity != "medium")),
+            ("web_search_options", self.web_search_options.is_some()),
+            ("prediction", self.prediction.is_some()),
+            ("top_k", self.top_k.is_some()),
+            ("chat_template_kwargs", !self.chat_template_kwargs.as_ref().is_none_or(is_empty)),
+            ("think", self.think.is_some()),
         ])
     }
 }
@@ -172,6 +193,7 @@ mod tests {
             "max_tokens": 10, "max_completion_tokens": 20, "stop": "END", "parallel_tool_calls": false,
             "tool_choice": {"type": "function", "function": {"name": "add"}}, "reasoning_effort": "low",
             "response_format": {"type": "text"}, "logprobs": false, "logit_bias": {}, "user": "ann", "store": true,
+            "verbosity": "medium", "prediction": null,
         }));
         let expected = ModelOptions {
             temperature: Some(0.5),
@@ -218,6 +240,12 @@ mod tests {
             (json!({"logit_bias": {"1": 2}}), "logit_bias"),
             (json!({"functions": []}), "functions"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
+            (json!({"verbosity": "low"}), "verbosity"),
+            (json!({"web_search_options": {}}), "web_search_options"),
+            (json!({"prediction": {"type": "content", "content": "x"}}), "prediction"),
+            (json!({"top_k": 40}), "top_k"),
+            (json!({"chat_template_kwargs": {"enable_thinking": false}}), "chat_template_kwargs"),
+            (json!({"think": true}), "think"),
             (json!({"temperature": 3}), "temperature"),
             (json!({"top_p": -0.1}), "top_p"),
             (json!({"max_tokens": 0}), "max_tokens"),
