@@ -245,7 +245,7 @@ fn without_foreign(piece: ModelChunk) -> Option<ModelChunk> {
 }
 
 impl TurnCharge<'_> {
-    /// The maximum of tokens, where it is less than that of the request.
+    /// The maximum of tokens, where it is less than the request's.
     fn lowered(&self, request: &ModelRequest) -> Option<u32> {
         u32::try_from(self.max_tokens).ok().filter(|max_tokens| *max_tokens < request.max_tokens)
     }

@@ -61,7 +61,7 @@ impl ModelOptions {
         self.thinking.or(profile.thinking.filter(|_| !self.without_thinking))
     }
 
-    /// Tokens for thinking, beside those of the answer. A model that thinks without being asked to needs them, too.
+    /// Tokens for thinking, beside the answer's. A model that thinks without being asked to needs them, too.
     pub(super) fn thinking_tokens(&self, profile: &AgentProfile) -> u32 {
         let thinks = profile.provider() != Provider::Replay && profile.row().is_some_and(|row| row.reasons);
         let by_itself = thinks.then_some(Thinking::Effort(Effort::Medium)).filter(|_| !self.without_thinking);

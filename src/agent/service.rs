@@ -348,7 +348,7 @@ fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
     Event::Usage(RunUsage { turns, tool_calls, duration_ms, ..usage.total() })
 }
 
-/// The model of a profile, with those of its fallbacks that can be used.
+/// The model of a profile, with the fallbacks that can be used.
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
     let open = |profile: &AgentProfile| {
         models::open(profile, gateway.outbound(), &gateway.pipeline.settlement.metrics)

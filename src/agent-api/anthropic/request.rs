@@ -48,7 +48,7 @@ pub(crate) struct MessagesRequest {
     /// Refused, but for edits of thoughts: the gateway compacts conversations itself.
     #[schema(value_type = Option<Object>)]
     context_management: Option<Value>,
-    /// Refused: fallbacks are those of the agent's profile.
+    /// Refused: the agent's profile has its own.
     #[schema(value_type = Option<Vec<Object>>)]
     fallbacks: Option<Vec<Value>>,
 }

@@ -88,7 +88,7 @@ pub struct Remote {
     refuses_stream_options: AtomicBool,
     /// Whether the account is refused summaries of the reasoning.
     refuses_summaries: AtomicBool,
-    /// What is known of the model.
+    /// The facts about the model.
     row: Option<ModelRow>,
     /// Members of each request's body.
     extra_body: BTreeMap<String, Value>,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Another profile, whose model is asked where that of a profile failed.
+/// Another profile, whose model is asked where a profile's failed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {

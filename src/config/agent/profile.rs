@@ -34,7 +34,7 @@ pub struct AgentProfile {
     pub api_key: Option<Secret>,
     /// Of `openai`: the API. Default: the one that the model needs (`src/config/model_table.yaml`), or `chat`.
     pub wire: Option<Wire>,
-    /// Headers of each request, such as those of a proxy in front of the provider.
+    /// Headers of each request, such as a proxy in front of the provider asks for.
     pub headers: BTreeMap<String, Secret>,
     /// Members of each request's body, in place of the gateway's own of the same name.
     pub extra_body: BTreeMap<String, Value>,
@@ -221,7 +221,7 @@ impl AgentProfile {
         }))
     }
 
-    /// What is known of the model.
+    /// The facts about the model.
     pub fn row(&self) -> Option<&ModelRow> {
         self.table.find(self.model())
     }

@@ -20,7 +20,7 @@ pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig
         conversations: _,
         embeddings,
     } = was;
-    // Its prices and windows are those of the budgets.
+    // Budgets count with its prices.
     at.changed("models_file", models_file, &is.models_file);
     at.below("profiles").in_both(profiles, &is.profiles, profile);
     at.below("models").in_both(models, &is.models, |at, was, is| {
@@ -83,7 +83,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         planner: _,
         table: _,
     } = was;
-    at.changed("fallbacks", fallbacks, &is.fallbacks);
+    at.altered("fallbacks", *fallbacks != is.fallbacks);
     at.changed("provider", provider, &is.provider);
     at.changed("base_url", base_url, &is.base_url);
     aws_of_profile(&mut at.below("aws"), aws, &is.aws);

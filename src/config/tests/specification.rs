@@ -10,7 +10,7 @@ fn agents_have_the_numbers_of_their_documents() {
         let profile = &config.agent.profiles[name];
         (profile.model().to_owned(), profile.temperature(), profile.max_tokens())
     };
-    // A11, A12 and D22 are decided otherwise: the numbers are those of the model.
+    // A11, A12 and D22 are decided otherwise: the numbers are the model's.
     assert_eq!(of("anthropic"), ("claude-sonnet-4-5".into(), Some(0.2), 64_000));
     assert_eq!((of("o").1, of("o").2), (Some(0.7), 16_384));
     let profile = &config.agent.profiles["anthropic"];

@@ -16,6 +16,7 @@ use super::*;
 use crate::message::Message;
 use crate::models::{ModelChunk, ModelRequest, open};
 use sekisho_config::{OutboundConfig, Provider, Secret};
+use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::test_server;
 
 const ID: &str = "AKIDEXAMPLE";
@@ -140,7 +141,8 @@ async fn ask(base_url: &Url, aws: AwsConfig) -> Result<String, String> {
         ..AgentProfile::default()
     };
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
-    let model = open(&profile, &outbound).map_err(|error| error.to_string())?;
+    let metrics = Arc::new(Metrics::new("ns").unwrap());
+    let model = open(&profile, &outbound, &metrics).map_err(|error| error.to_string())?;
     let messages = vec![Message::User("hello".into())];
     let request = Arc::new(ModelRequest { messages, max_tokens: 10, ..ModelRequest::default() });
     let mut text = String::new();

@@ -97,7 +97,7 @@ fn block_reason(value: &Value, name: &str) -> Option<String> {
     Some(shown.chars().take(500).collect())
 }
 
-/// The tokens of thoughts are beside those of the candidates, and those of the cache are within the prompt's.
+/// The thoughts are counted beside the candidates, and the cache within the prompt.
 fn count(usage: &Value, turn: &mut TurnAssembler) {
     if !usage.is_object() {
         turn.odd(Oddity::Usage);

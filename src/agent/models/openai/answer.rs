@@ -103,8 +103,8 @@ fn count(usage: &Value, turn: &mut TurnAssembler) {
     turn.cached(cached, written);
 }
 
-/// The tokens that the provider generated. xAI and Gemini count those of the reasoning beside the completion: they are in
-/// the total, or there are more of them than of the completion.
+/// The tokens that the provider generated. xAI and Gemini count the reasoning beside the completion: it is in the total,
+/// or it is more than the completion.
 fn with_reasoning(
     prompt: Option<u64>,
     completion: Option<u64>,

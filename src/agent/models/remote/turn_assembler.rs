@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Oddity;
+use super::lenient::Oddity;
 use crate::message::{Extras, RequestedCall, Thought};
 use crate::meter::tokens_of;
 use crate::models::{ModelChunk, ModelError, StopReason};
@@ -123,7 +123,7 @@ impl TurnAssembler {
         self.bytes == 0
     }
 
-    /// A block of a type that is not known begins: its fragments are not those of a call.
+    /// A block of a type that is not known begins: its fragments are no call's.
     pub(in crate::models) fn skip(&mut self, place: u64) {
         if self.skipped.len() < MAX_PARTS {
             self.skipped.push(place);

@@ -138,7 +138,7 @@ fn finish(response: &Map<String, Value>, turn: &mut TurnAssembler) -> Result<(),
     Ok(())
 }
 
-/// The output tokens include those of the reasoning.
+/// The output tokens include the reasoning.
 fn count(usage: &Value, turn: &mut TurnAssembler) {
     let detail = |name: &str| usage.get("input_tokens_details").and_then(|details| details.get(name));
     let prompt = lenient::tokens(usage.get("input_tokens"), turn);
