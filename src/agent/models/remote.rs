@@ -9,6 +9,7 @@ mod failure;
 mod fitting;
 pub(super) mod lenient;
 mod message_merger;
+mod think_tags;
 mod turn_assembler;
 mod vendor;
 

@@ -157,7 +157,7 @@ fn handle(mut delta: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(),
             if !text.is_empty() {
                 turn.end_thought(0);
             }
-            turn.text(text)?;
+            turn.tagged_text(&text)?;
         }
         parts => list(parts, Oddity::Text, turn).into_iter().try_for_each(|part| handle_part(&part, turn))?,
     }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::lenient::Oddity;
+use super::think_tags::{TaggedPiece, ThinkTags};
 use crate::message::{Extras, RequestedCall, Thought};
 use crate::meter::tokens_of;
 use crate::models::{ModelChunk, ModelError, StopReason};
@@ -16,6 +17,9 @@ const MAX_PARTS: usize = 256;
 
 /// The place of the blocks of `reasoning_details`, beside the place of the reasoning's text.
 const DETAILS: u64 = u64::MAX;
+
+/// The place of reasoning between tags.
+const TAGGED: u64 = u64::MAX - 1;
 
 /// The fields with the text of such a block, which arrives in fragments.
 const BLOCK_TEXTS: [&str; 2] = ["text", "summary"];
@@ -37,6 +41,8 @@ pub(in crate::models) struct TurnAssembler {
     prompt_tokens: u64,
     /// Maximum tokens of the turn.
     max_tokens: u32,
+    /// Of a server that may leave the reasoning in the text.
+    tags: ThinkTags,
     /// The field of thoughts without a signature, where the provider takes them back.
     unsigned: Option<&'static str>,
     /// The places of blocks of an unknown type.
@@ -92,6 +98,7 @@ impl TurnAssembler {
             usage: ModelUsage::default(),
             prompt_tokens,
             max_tokens,
+            tags: ThinkTags::default(),
             unsigned: None,
             skipped: Vec::new(),
             oddities: Vec::new(),
@@ -141,6 +148,20 @@ impl TurnAssembler {
         if !text.is_empty() {
             self.release_ended_calls();
             self.pieces.push(ModelChunk::Text(text));
+        }
+        Ok(())
+    }
+
+    /// A text that may begin with reasoning between `<think>` and `</think>`.
+    ///
+    /// # Errors
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    pub(in crate::models) fn tagged_text(&mut self, text: &str) -> Result<(), ModelError> {
+        for piece in self.tags.feed(text) {
+            match piece {
+                TaggedPiece::Text(text) => self.text(text)?,
+                TaggedPiece::Thinking(text) => self.thinking(TAGGED, text)?,
+            }
         }
         Ok(())
     }
@@ -327,6 +348,10 @@ impl TurnAssembler {
     /// The remaining chunks: the chunks emitted only when complete, and the end. A call whose name never arrived is none.
     pub(super) fn finish(mut self) -> impl Iterator<Item = ModelChunk> {
         self.calls.retain(|joining| !joining.call.tool.is_empty());
+        let last = self.tags.rest().map(|piece| match piece {
+            TaggedPiece::Text(text) => ModelChunk::Text(text),
+            TaggedPiece::Thinking(text) => ModelChunk::Thinking(text),
+        });
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal | StopReason::Pause)) => stop,
             _ if self.calls.is_empty() && self.released == 0 => StopReason::Stop,
@@ -340,7 +365,7 @@ impl TurnAssembler {
         let usage = if self.usage == ModelUsage::default() { guess } else { self.usage };
         let thoughts = self.thoughts.into_iter().filter_map(PartialThought::whole);
         let calls = self.calls.into_iter().map(|joining| ModelChunk::Call(joining.call));
-        thoughts.map(ModelChunk::Thought).chain(calls).chain([ModelChunk::End { stop, usage }])
+        last.into_iter().chain(thoughts.map(ModelChunk::Thought)).chain(calls).chain([ModelChunk::End { stop, usage }])
     }
 
     /// The calls of ended blocks keep their place before a thought or text that follows them: providers refuse a turn that
