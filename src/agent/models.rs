@@ -13,6 +13,7 @@ pub mod replay;
 mod responses;
 pub mod retry;
 pub mod sampling;
+mod sign_in;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub fn open(
         return Ok(Arc::new(remote.with_settings(profile)?.signed_by(signer).counted_in(Arc::clone(metrics))));
     }
     // Self-hosted servers often need no key; the providers do.
-    let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
+    let is_keyless = profile.base_url.is_some() || profile.sign_in.is_some();
+    let keyless = is_keyless.then(|| Secret::new(""));
     let key = profile
         .api_key
         .clone()

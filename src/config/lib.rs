@@ -55,6 +55,7 @@ mod overrides;
 mod places;
 mod schema;
 mod settings;
+mod sign_in;
 mod watch;
 mod yaml;
 
@@ -115,6 +116,7 @@ pub use self::secrets::SecretsConfig;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::settings::{SetValues, Setting, SettingSource};
+pub use self::sign_in::SignInConfig;
 pub use self::store::StoreConfig;
 pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};

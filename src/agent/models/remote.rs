@@ -29,6 +29,7 @@ use url::Url;
 
 use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
+use super::sign_in::SignIn;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, gemini, openai, responses};
 use crate::message::UNSIGNED_THINKING;
 use crate::meter::estimated_prompt;
@@ -85,6 +86,8 @@ pub struct Remote {
     secrets: SentSecrets,
     /// In place of a key.
     signer: Option<Signer>,
+    /// In place of a key, too.
+    sign_in: Option<SignIn>,
     /// Whether the server refuses `stream_options`, by which others report the usage of a streamed answer.
     refuses_stream_options: AtomicBool,
     /// Whether the account is refused summaries of the reasoning.
@@ -128,6 +131,7 @@ impl Remote {
             base_url,
             secrets,
             signer: None,
+            sign_in: None,
             refuses_stream_options: AtomicBool::new(false),
             refuses_summaries: AtomicBool::new(false),
             row: None,
@@ -151,6 +155,7 @@ impl Remote {
         }
         self.extra_body.clone_from(&profile.extra_body);
         self.row = profile.row().cloned();
+        self.sign_in = SignIn::of(profile);
         Ok(self)
     }
 
@@ -198,9 +203,10 @@ impl Remote {
         // Without the room that a text has left to grow.
         let body = self.body(request).to_string().into_boxed_str().into_boxed_bytes();
         let (url, body) = (self.address()?, Bytes::from(body));
-        let secrets = match &self.signer {
-            Some(signer) => signer.sign(&self.outbound, &url, &mut headers, &body).await?,
-            None => SentSecrets::default(),
+        let secrets = match (&self.signer, &self.sign_in) {
+            (Some(signer), _) => signer.sign(&self.outbound, &url, &mut headers, &body).await?,
+            (None, Some(sign_in)) => authorize(&mut headers, &sign_in.token(&self.outbound).await?)?,
+            (None, None) => SentSecrets::default(),
         };
         let outbound_request = OutboundRequest {
             method: Method::POST,
@@ -341,6 +347,20 @@ impl Model for Remote {
         };
         pieces.map(|piece: Result<_, ModelError>| piece.map_err(|error| error.redacted(&self.secrets))).boxed()
     }
+}
+
+/// Adds an access token. Returns it as the secret that is sent.
+///
+/// # Errors
+/// A header cannot carry it.
+fn authorize(headers: &mut HeaderMap, token: &str) -> Result<SentSecrets, ModelError> {
+    let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| ModelError::Garbled("the access token is no value of a header".into()))?;
+    value.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, value);
+    let mut secrets = SentSecrets::default();
+    secrets.add(token);
+    Ok(secrets)
 }
 
 /// The next chunk of the answer; after the stop reason only chunks that arrive soon.

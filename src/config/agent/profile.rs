@@ -17,6 +17,7 @@ use crate::check::Findings;
 use crate::model_table::{ModelRow, ModelTable, Wire};
 use crate::planner::PlannerConfig;
 use crate::schema::Money;
+use crate::sign_in::SignInConfig;
 use crate::thinking::{Thinking, ThinkingSettings};
 use crate::tool_filter::ToolFilter;
 
@@ -38,6 +39,8 @@ pub struct AgentProfile {
     pub headers: BTreeMap<String, Secret>,
     /// Members of each request's body, in place of the gateway's own of the same name.
     pub extra_body: BTreeMap<String, Value>,
+    /// In place of an API key.
+    pub sign_in: Option<SignInConfig>,
     /// Of `bedrock`, in place of an API key.
     pub aws: AwsConfig,
     /// `null` uses the provider's default (A10, D21).
@@ -151,6 +154,7 @@ impl Default for AgentProfile {
             wire: None,
             headers: BTreeMap::new(),
             extra_body: BTreeMap::new(),
+            sign_in: None,
             aws: AwsConfig::default(),
             temperature: None,
             max_tokens: None,
@@ -287,6 +291,9 @@ impl AgentProfile {
         }
         findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
         self.aws.check(&format!("{at}.aws"), findings);
+        if let Some(sign_in) = &self.sign_in {
+            sign_in.check(&format!("{at}.sign_in"), findings);
+        }
         if let Some(Thinking::BudgetTokens(..1_024)) = self.thinking {
             let at = format!("{at}.thinking.budget_tokens");
             findings.add(at, "is below 1024, the least that providers accept", "set at least 1024, or remove it");

@@ -56,6 +56,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         wire: _,
         headers: _,
         extra_body: _,
+        sign_in,
         aws,
         temperature: _,
         max_tokens: _,
@@ -83,6 +84,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         planner: _,
         table: _,
     } = was;
+    at.altered("sign_in", *sign_in != is.sign_in);
     at.altered("fallbacks", *fallbacks != is.fallbacks);
     at.changed("provider", provider, &is.provider);
     at.changed("base_url", base_url, &is.base_url);
