@@ -13,13 +13,17 @@ use crate::lock::until;
 
 const ANTHROPIC: &str = include_str!("../fixtures/model_apis/anthropic.json");
 const OPENAI: &str = include_str!("../fixtures/model_apis/openai.json");
+const RESPONSES: &str = include_str!("../fixtures/model_apis/openai_responses.json");
+const GEMINI: &str = include_str!("../fixtures/model_apis/gemini.json");
 
 /// A plan, an evaluation and an answer at once.
 const TEXT: &str = r#"{"steps": ["Look."], "passed": true, "goal_reached": true}"#;
 
 #[tokio::test]
 async fn a_provider_accepts_each_request_of_runs_plans_sub_agents_titles_and_summaries() {
-    for (provider, schema) in [("anthropic", ANTHROPIC), ("openai", OPENAI)] {
+    for (provider, schema) in
+        [("anthropic", ANTHROPIC), ("openai", OPENAI), ("openai, wire: responses", RESPONSES), ("gemini", GEMINI)]
+    {
         let (app, requests) = gateway(provider).await;
         let question = json!([{"role": "user", "content": "What is there?"}]);
         let form = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}});
@@ -52,7 +56,8 @@ async fn a_provider_accepts_each_request_of_runs_plans_sub_agents_titles_and_sum
 }
 
 fn is_summary(request: &Value) -> bool {
-    request["max_tokens"] == 500
+    let places = ["/max_tokens", "/max_output_tokens", "/generationConfig/maxOutputTokens"];
+    places.iter().any(|place| request.pointer(place).is_some_and(|tokens| *tokens == 500))
 }
 
 /// A gateway with an agent that starts a sub-agent, one without tools, and one that plans, and the requests to their model.
@@ -79,37 +84,67 @@ async fn gateway(provider: &str) -> (TestApp, Arc<Mutex<Vec<Value>>>) {
 
 /// A call of the tool `Task` where it is offered and was not called yet, else a text.
 fn answer_to(request: &Value) -> String {
-    let is_openai = request.get("stream_options").is_some();
+    const RESULTS: [&str; 4] = ["tool_call_id", "tool_use_id", "function_call_output", "functionResponse"];
     let text = request.to_string();
-    let calls_task =
-        text.contains("\"name\":\"Task\"") && !text.contains("tool_call_id") && !text.contains("tool_use_id");
-    let arguments = json!({"description": "a look", "prompt": "Look.", "subagent_type": "looker"});
-    let events = match (is_openai, calls_task) {
-        (true, true) => {
-            let function = json!({"name": "Task", "arguments": arguments.to_string()});
-            let call = json!({"index": 0, "id": "t", "type": "function", "function": function});
-            vec![json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})]
-        }
-        (true, false) => {
-            vec![json!({"choices": [{"index": 0, "delta": {"content": TEXT}, "finish_reason": "stop"}]})]
-        }
-        (false, true) => {
-            let block = json!({"type": "tool_use", "id": "t", "name": "Task", "input": arguments});
-            let stop = json!({"type": "content_block_stop", "index": 0});
-            vec![json!({"type": "content_block_start", "index": 0, "content_block": block}), stop]
-        }
-        (false, false) => {
-            let block = json!({"type": "text", "text": TEXT});
-            vec![json!({"type": "content_block_start", "index": 0, "content_block": block})]
-        }
+    let calls_task = text.contains("\"name\":\"Task\"") && !RESULTS.iter().any(|result| text.contains(result));
+    let has = |member: &str| request.get(member).is_some();
+    let events = if has("stream_options") {
+        of_chat_completions(calls_task)
+    } else if has("input") {
+        of_responses(calls_task)
+    } else if has("contents") {
+        of_gemini(calls_task)
+    } else {
+        of_anthropic(calls_task)
     };
-    let end = match is_openai {
-        true => "data: [DONE]\n\n".to_owned(),
-        false => {
-            let delta =
-                json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}});
-            format!("data: {delta}\n\ndata: {}\n\n", json!({"type": "message_stop"}))
-        }
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+fn arguments() -> Value {
+    json!({"description": "a look", "prompt": "Look.", "subagent_type": "looker"})
+}
+
+fn of_chat_completions(calls_task: bool) -> Vec<Value> {
+    let function = json!({"name": "Task", "arguments": arguments().to_string()});
+    let call = json!({"index": 0, "id": "t", "type": "function", "function": function});
+    let (delta, reason) = match calls_task {
+        true => (json!({"tool_calls": [call]}), "tool_calls"),
+        false => (json!({"content": TEXT}), "stop"),
     };
-    events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>() + &end
+    vec![json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})]
+}
+
+fn of_responses(calls_task: bool) -> Vec<Value> {
+    let item = match calls_task {
+        true => {
+            json!({"type": "function_call", "call_id": "t", "name": "Task", "arguments": arguments().to_string()})
+        }
+        false => json!({"type": "message", "content": [{"type": "output_text", "text": TEXT}]}),
+    };
+    vec![
+        json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+        json!({"type": "response.completed", "response": {"status": "completed"}}),
+    ]
+}
+
+fn of_gemini(calls_task: bool) -> Vec<Value> {
+    let part = match calls_task {
+        true => json!({"functionCall": {"name": "Task", "args": arguments()}, "thoughtSignature": "c2ln"}),
+        false => json!({"text": TEXT}),
+    };
+    vec![json!({"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]})]
+}
+
+fn of_anthropic(calls_task: bool) -> Vec<Value> {
+    let block = match calls_task {
+        true => json!({"type": "tool_use", "id": "t", "name": "Task", "input": arguments()}),
+        false => json!({"type": "text", "text": TEXT}),
+    };
+    let delta = json!({"stop_reason": "end_turn"});
+    vec![
+        json!({"type": "content_block_start", "index": 0, "content_block": block}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 1}}),
+        json!({"type": "message_stop"}),
+    ]
 }

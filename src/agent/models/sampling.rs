@@ -61,7 +61,10 @@ pub fn unknown_models(config: &AgentConfig) -> Option<(String, String)> {
     let is_usable = |profile: &AgentProfile| {
         profile.api_key.is_some() || profile.base_url.is_some() || profile.aws.names_credentials()
     };
-    let is_unknown = |profile: &AgentProfile| profile.provider() != Provider::Replay && profile.row().is_none();
+    let is_unknown = |profile: &AgentProfile| {
+        let is_set = profile.max_tokens.is_some() && profile.timeout_seconds.is_some();
+        profile.provider() != Provider::Replay && profile.row().is_none() && !is_set
+    };
     let profiles = config.profiles.iter().filter(|(_, profile)| is_usable(profile) && is_unknown(profile));
     let names: Vec<_> = profiles.map(|(name, profile)| format!("{name} ({:?})", profile.model())).collect();
     let sentence = format!(
