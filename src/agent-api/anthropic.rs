@@ -1,6 +1,7 @@
 //! `/v1/messages`: agents as clients of Anthropic's API see them.
 
 mod content;
+mod defined_tools;
 mod error;
 mod events;
 mod message;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::content::{Content, RequestMessage};
+use super::defined_tools;
 use crate::model_api::client_tools::{self, DescribedTool};
 use crate::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
 use sekisho_agent::message::AssistantTurn;
@@ -66,7 +67,7 @@ pub(super) enum RequestedThread {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = ClientTool)]
 struct RequestTool {
-    /// `custom` is the only type.
+    /// `custom`, or a tool that Anthropic defines and the client runs: `bash_…`, `text_editor_…` or `memory_…`.
     r#type: Option<String>,
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
     name: Option<String>,
@@ -263,7 +264,12 @@ impl RequestTool {
                 let name = self.name.ok_or("it has no `name`")?;
                 Ok((name, self.description, self.input_schema))
             }
-            Some(other) => Err(client_tools::not_of_the_client(other, "`custom`")),
+            Some(other) => {
+                let (description, schema) =
+                    defined_tools::find(other).ok_or_else(|| client_tools::not_of_the_client(other, "`custom`"))?;
+                let name = self.name.ok_or("it has no `name`")?;
+                Ok((name, Some(description.to_owned()), Some(schema)))
+            }
         }
     }
 }
