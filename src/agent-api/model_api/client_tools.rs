@@ -8,6 +8,7 @@ use super::invalid;
 use sekisho_agent::Message;
 use sekisho_agent::message::{AssistantTurn, RequestedCall};
 use sekisho_agent::toolbox::ToolDescription;
+use sekisho_calls::tool::schema::accepted_by_models;
 use sekisho_core::error::CallError;
 
 /// Maximum number of tools of a client.
@@ -37,7 +38,8 @@ pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<T
             } else {
                 let description = description.unwrap_or_default();
                 let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-                Ok(ToolDescription { name, description, parameters: Arc::new(parameters) })
+                // The client validates its calls itself.
+                Ok(ToolDescription { name, description, parameters: Arc::new(accepted_by_models(parameters)) })
             }
         });
         described.push(checked.map_err(|problem| invalid(format!("`tools[{index}]`: {problem}")))?);
@@ -63,4 +65,32 @@ pub(crate) fn call_of<'a>(earlier: &'a [Message], id: &str) -> Option<&'a Reques
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_model_apis_refuse_is_offered_in_a_form_that_they_accept() {
+        let branch =
+            |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+        for (schema, properties) in [
+            (
+                json!({"oneOf": [branch("path"), branch("url")]}),
+                json!({"path": {"type": "string"}, "url": {"type": "string"}}),
+            ),
+            (branch("path"), json!({"path": {"type": "string"}})),
+        ] {
+            let tool = Ok(("open".to_owned(), None, Some(schema)));
+            let offered = read([tool].into_iter()).unwrap();
+            let parameters = &offered[0].parameters;
+            assert_eq!(
+                (&parameters["type"], &parameters["properties"]),
+                (&json!("object"), &properties),
+                "{parameters}"
+            );
+            assert!(parameters.get("oneOf").is_none(), "{parameters}");
+        }
+    }
 }

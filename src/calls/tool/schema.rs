@@ -77,6 +77,19 @@ pub fn is_pattern(text: &str) -> bool {
     build(&json!({"pattern": text})).is_ok()
 }
 
+/// A schema of arguments as model APIs accept it: one object at its root, without the keywords that they refuse. It allows all
+/// values that the schema allows.
+#[must_use]
+pub fn accepted_by_models(mut document: Value) -> Value {
+    if let Value::Object(root) = &mut document
+        && !root.contains_key("type")
+    {
+        root.insert("type".to_owned(), "object".into());
+    }
+    lowering::lower(&mut document);
+    lowering::without_union(&document).unwrap_or(document)
+}
+
 fn build(document: &Value) -> Result<Validator, ValidationError<'_>> {
     let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
     jsonschema::options()
