@@ -164,7 +164,36 @@ async fn a_response_is_continued_by_its_own_caller_and_only_if_it_is_kept() {
     for (key, status) in [("key-of-bob", 404), ("key-of-ada", 200)] {
         let (found, reply) = answer(responses(&app, &next).bearer_auth(key)).await;
         assert_eq!(found.as_u16(), status, "{key}: {reply}");
+        let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+        let (found, reply) = answer(app.get(&path).bearer_auth(key)).await;
+        assert_eq!(found.as_u16(), status, "{key}: {reply}");
+        assert!(status == 404 || reply == first, "{reply}");
     }
+}
+
+/// As the Python client's `tool_runner` sends them.
+#[tokio::test]
+async fn a_thread_has_only_new_messages_after_its_first_request() {
+    let app = with_scripts(&[("both", BOTH)]).await;
+    let tools = json!([{"name": "click", "input_schema": {"type": "object"}}]);
+    let mut body = json!({"model": "both", "messages": [{"role": "user", "content": "Click it."}], "tools": tools,
+        "thread": {"type": "create"}});
+    let (_, first) = answer(messages(&app, &body)).await;
+    assert_eq!(first["stop_reason"], "tool_use", "{first}");
+    let result = json!({"type": "tool_result", "tool_use_id": first["content"][1]["id"], "content": "clicked"});
+    body["messages"] = json!([{"role": "user", "content": [result]}]);
+    body["thread"] = json!({"type": "continue", "previous_message_id": first["id"]});
+    let (status, second) = answer(messages(&app, &body)).await;
+    assert_eq!((status.as_u16(), &second["content"][0]["text"]), (200, &json!("Clicked.")), "{second}");
+    body["messages"] = json!([{"role": "user", "content": "Thanks."}]);
+    body["thread"]["previous_message_id"] = second["id"].clone();
+    body["stream"] = true.into();
+    let streamed = events(messages(&app, &body)).await;
+    assert!(streamed.iter().any(|(_, event)| event["delta"]["text"] == "You are welcome."), "{streamed:?}");
+    body["stream"] = false.into();
+    body["thread"]["previous_message_id"] = "msg_unknown".into();
+    let (status, reply) = answer(messages(&app, &body)).await;
+    assert_eq!((status.as_u16(), code(&reply)), (404, "unknown_session"), "{reply}");
 }
 
 #[tokio::test]
