@@ -105,16 +105,8 @@ const FORBIDDEN: &[c_long] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const FORBIDDEN_HERE: &[c_long] = &[
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_uselib,
-    libc::SYS__sysctl,
-    libc::SYS_modify_ldt,
-    // `uretprobe` and `uprobe`, which only code of the kernel in the program calls.
-    335,
-    336,
-];
+const FORBIDDEN_HERE: &[c_long] =
+    &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_uselib, libc::SYS__sysctl, libc::SYS_modify_ldt];
 #[cfg(not(target_arch = "x86_64"))]
 const FORBIDDEN_HERE: &[c_long] = &[];
 
