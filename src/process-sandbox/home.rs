@@ -1,15 +1,18 @@
 //! The size of a kept home: bounded before a program begins, and while it runs.
 
 use std::collections::HashSet;
-use std::fs::{self, Metadata};
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -21,6 +24,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time between two measurements is at least this many times as long as one takes.
 const REST: u32 = 200;
+
+/// Maximum measurements at once: each has a descriptor for each of the folders in each other.
+const MAX_MEASUREMENTS: usize = 2;
+
+static MEASURING: Semaphore = Semaphore::const_new(MAX_MEASUREMENTS);
 
 /// Bytes of a block, in which the kernel counts the space of a file whatever its file system has.
 const BLOCK: u64 = 512;
@@ -59,7 +67,13 @@ pub(crate) async fn require_room(home: PathBuf) -> Result<(), HomeError> {
 
 async fn measured(home: PathBuf, bounds: Bounds) -> Result<(), HomeError> {
     let path = home.clone();
-    let measured = tokio::task::spawn_blocking(move || measure(&home, bounds)).await;
+    let turn = MEASURING.acquire().await;
+    let measure = move || {
+        // Kept to the end, also of a measurement that nobody waits for.
+        let _turn = turn;
+        measure(&home, bounds)
+    };
+    let measured = tokio::task::spawn_blocking(measure).await;
     measured.unwrap_or_else(|error| Err(HomeError::Unmeasured { path, reason: error.to_string() }))
 }
 
@@ -94,44 +108,87 @@ async fn watch(home: PathBuf, program: OwnedFd, bounds: Bounds, interval: Durati
     }
 }
 
-/// Adds up a folder with all that is in it, up to the bounds. The program may change it meanwhile: a folder that it replaces by a link is
-/// counted as the link's target, and no more than counted.
+/// Adds up a folder with all that is in it, up to the bounds. The program may change it meanwhile: no link is followed that it puts in the
+/// place of a folder.
 fn measure(home: &Path, bounds: Bounds) -> Result<(), HomeError> {
     let too_large = || HomeError::TooLarge(home.to_owned());
     let mut size = Size::default();
-    let mut left = vec![(home.to_owned(), 0)];
-    while let Some((folder, depth)) = left.pop() {
-        let unreadable = |error: io::Error| match error.raw_os_error() {
-            // Folders with long names in each other.
-            Some(libc::ENAMETOOLONG) => too_large(),
-            _ => HomeError::Unreadable { path: folder.clone(), error },
+    // Those on the way to the one that is read. A program could make so many folders with long paths that a list of all that are left has
+    // gibibytes.
+    let mut open: Vec<_> = OpenFolder::of(home)?.into_iter().collect();
+    while let Some(folder) = open.last_mut() {
+        let Some(entry) = folder.entries.next() else {
+            open.pop();
+            continue;
         };
-        let Some(entries) = still_there(fs::read_dir(&folder)).map_err(unreadable)? else { continue };
-        for entry in entries {
-            let entry = entry.map_err(unreadable)?;
-            let Some(metadata) = still_there(entry.metadata()).map_err(unreadable)? else { continue };
-            size.add(&metadata);
-            if size.bytes > bounds.bytes || size.entries > bounds.entries {
+        let entry = entry.map_err(|error| folder.unreadable(error))?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let Some(stat) = folder.stat(name)? else { continue };
+        size.add(&stat);
+        if size.bytes > bounds.bytes || size.entries > bounds.entries {
+            return Err(too_large());
+        }
+        if is_folder(&stat) {
+            let below = folder.below(name)?;
+            if open.len() > bounds.depth {
                 return Err(too_large());
             }
-            if metadata.is_dir() {
-                if depth >= bounds.depth {
-                    return Err(too_large());
-                }
-                left.push((entry.path(), depth + 1));
-            }
+            open.extend(below);
         }
     }
     Ok(())
 }
 
+/// A folder that is read, with its path for errors.
+struct OpenFolder {
+    path: PathBuf,
+    entries: Dir,
+}
+
+impl OpenFolder {
+    /// `None` where there is no such folder, here and below.
+    fn of(path: &Path) -> Result<Option<Self>, HomeError> {
+        let opened = openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Self::new(path.to_owned(), opened)
+    }
+
+    fn below(&self, name: &CStr) -> Result<Option<Self>, HomeError> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = self.entries.fd().and_then(|folder| openat(folder, name, flags, Mode::empty()));
+        Self::new(self.path.join(OsStr::from_bytes(name.to_bytes())), opened)
+    }
+
+    fn new(path: PathBuf, opened: Result<OwnedFd, Errno>) -> Result<Option<Self>, HomeError> {
+        match still_there(opened.and_then(Dir::new)) {
+            Ok(entries) => Ok(entries.map(|entries| Self { path, entries })),
+            Err(error) => Err(HomeError::Unreadable { path, error: error.into() }),
+        }
+    }
+
+    fn stat(&self, name: &CStr) -> Result<Option<Stat>, HomeError> {
+        let stat = self.entries.fd().and_then(|folder| statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
+        still_there(stat).map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, error: Errno) -> HomeError {
+        HomeError::Unreadable { path: self.path.clone(), error: error.into() }
+    }
+}
+
 /// `None` of something that was removed or replaced meanwhile.
-fn still_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+fn still_there<T>(read: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_dir()
 }
 
 #[derive(Default)]
@@ -143,17 +200,19 @@ struct Size {
 }
 
 impl Size {
-    fn add(&mut self, metadata: &Metadata) {
+    fn add(&mut self, stat: &Stat) {
         self.entries += 1;
-        let has_names = metadata.nlink() > 1 && !metadata.is_dir();
-        if !has_names || self.linked.insert((metadata.dev(), metadata.ino())) {
-            self.bytes = self.bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK));
+        let has_names = stat.st_nlink > 1 && !is_folder(stat);
+        if !has_names || self.linked.insert((stat.st_dev, stat.st_ino)) {
+            let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
+            self.bytes = self.bytes.saturating_add(blocks.saturating_mul(BLOCK));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
     use std::os::unix::process::ExitStatusExt;
 
@@ -211,8 +270,9 @@ mod tests {
             rustix::fs::mkdirat(&at, &*name, rustix::fs::Mode::RWXU).unwrap();
             at = rustix::fs::openat(&at, &*name, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
         }
-        let deep = Bounds { depth: 1_000, ..WIDE };
-        assert!(matches!(measure(folder.path(), deep), Err(HomeError::TooLarge(_))));
+        let deep = Bounds { depth: 1_000, entries: 20, ..WIDE };
+        measure(folder.path(), deep).unwrap();
+        assert!(matches!(measure(folder.path(), Bounds { entries: 19, ..deep }), Err(HomeError::TooLarge(_))));
     }
 
     #[tokio::test]
