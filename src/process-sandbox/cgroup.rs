@@ -36,7 +36,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Those whose program was ended, while the kernel still ends its processes.
 static ENDED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-static REMOVE_OF_OTHERS: Once = Once::new();
+static REMOVE_LEFT: Once = Once::new();
 
 /// A cgroup with limits. Dropped, it ends all its processes and is removed.
 #[derive(Debug)]
@@ -55,12 +55,9 @@ fn make_in(root: &Path, own: &str, limits: &Limits) -> Result<Option<Group>, Str
     let Some(folder) = delegated(root, own) else { return Ok(None) };
     let failed = |path: &Path, error: &io::Error| format!("{}: {error}", path.display());
     enable_controllers(&folder).map_err(|error| failed(&folder, &error))?;
-    REMOVE_OF_OTHERS.call_once(|| remove_of_others(&folder));
+    REMOVE_LEFT.call_once(|| remove_left(&folder));
     remove_ended();
-    let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = folder.join(name);
-    fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
-    let group = Group(path);
+    let group = Group::make(&folder).map_err(|error| failed(&folder, &error))?;
     group.limit(limits).map_err(|error| failed(&group.0, &error))?;
     Ok(Some(group))
 }
@@ -88,6 +85,19 @@ fn enable_controllers(folder: &Path) -> io::Result<()> {
 }
 
 impl Group {
+    fn make(folder: &Path) -> io::Result<Self> {
+        loop {
+            let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = folder.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                // Of a gateway before that had the same number, as the first process of a container has.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn limit(&self, limits: &Limits) -> io::Result<()> {
         fs::write(self.0.join("memory.max"), limits.memory_bytes.to_string())?;
         let processes = limits.processes.saturating_add(OWN_PROCESSES);
@@ -130,14 +140,11 @@ fn remove_ended() {
     });
 }
 
-/// Of a gateway that was killed. A cgroup with processes cannot be removed.
-fn remove_of_others(folder: &Path) {
-    let own = format!("{PREFIX}{}-", std::process::id());
+/// Those of a gateway that was killed, before this process makes one. A cgroup with processes cannot be removed.
+fn remove_left(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    for entry in entries {
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.starts_with(&own)) {
-            _ = fs::remove_dir(entry.path());
-        }
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))) {
+        _ = fs::remove_dir(entry.path());
     }
 }
 
@@ -207,13 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn a_delegated_cgroup_without_a_place_is_an_error_with_its_path() {
+    fn a_name_that_is_taken_is_left_out() {
         let (root, folder) = cgroups("memory pids");
-        for number in 0..64 {
-            // Where a cgroup is to be made, there is a file.
-            let next = NEXT.load(Ordering::Relaxed) + number;
-            fs::write(folder.join(format!("{PREFIX}{}-{next}", std::process::id())), "").unwrap();
+        let next = NEXT.load(Ordering::Relaxed);
+        // The other tests take numbers, too.
+        let taken: Vec<_> =
+            (next..next + 64).map(|number| folder.join(format!("{PREFIX}{}-{number}", std::process::id()))).collect();
+        for path in &taken {
+            fs::create_dir_all(path.join("with a process")).unwrap();
         }
+        let group = make_in(root.path(), OWN, &limits()).unwrap().unwrap();
+        assert!(group.0.parent() == Some(folder.as_path()) && !taken.contains(&group.0), "{group:?}");
+    }
+
+    #[test]
+    fn a_delegated_cgroup_that_cannot_be_used_is_an_error_with_its_path() {
+        let (root, folder) = cgroups("memory pids");
+        let control = folder.join("cgroup.subtree_control");
+        fs::remove_file(&control).unwrap();
+        fs::create_dir(control).unwrap();
         let error = make_in(root.path(), OWN, &limits()).unwrap_err();
         assert!(error.contains(folder.to_str().unwrap()), "{error}");
     }
@@ -227,7 +246,7 @@ mod tests {
         }
         // As the kernel refuses to remove one with processes.
         fs::write(path("program-1-1/process"), "").unwrap();
-        remove_of_others(&folder);
+        remove_left(&folder);
         assert!(!path("program-1-0").exists() && path("program-1-1").exists() && path("other").exists());
         ENDED.lock().unwrap().push(path("ended"));
         remove_ended();
