@@ -45,9 +45,12 @@ pub(super) async fn submit(console: &Console, submitted: &Submitted, adds: bool)
     if console.gateway.mcp_servers().added(name).is_some() {
         return Err(known(name));
     }
-    let settings = settings_of(&config, name, &entry)?;
     if adds {
         entry.insert("sandbox".to_owned(), observed_sandbox(submitted)?);
+    }
+    // Also of an entry that is added: with an invalid profile the gateway would not read the file any more.
+    let settings = settings_of(&config, name, &entry)?;
+    if adds {
         return add(console, submitted, &config, entry).await.map(Ok);
     }
     let calls = submitted.field("calls").lines().map(str::trim).filter(|line| !line.is_empty());
