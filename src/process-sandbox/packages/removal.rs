@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::tree::MAX_DEPTH;
+
 /// Scripts of packages may have taken the permissions of their folders away, which would keep the files of each attempt.
 pub(super) fn remove(path: &Path) {
     let removed = fs::remove_dir_all(path).or_else(|_| {
@@ -34,17 +36,22 @@ fn make_removable(path: &Path) {
     }
 }
 
-/// Removes all folders with this name below a folder. No link is followed.
+/// Removes all folders with this name below a folder, down to the depth of a tree that has a digest. No link is followed.
 pub(super) fn remove_each(folder: &Path, name: &str) {
-    let mut left = vec![folder.to_owned()];
-    while let Some(folder) = left.pop() {
-        let entries = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
-        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if entry.file_name() == name {
-                remove(&entry.path());
-            } else {
-                left.push(entry.path());
-            }
+    // Those on the way to the one that is read: nothing limits how many folders a script makes.
+    let mut open: Vec<_> = fs::read_dir(folder).into_iter().collect();
+    while let Some(entries) = open.last_mut() {
+        let Some(entry) = entries.next() else {
+            open.pop();
+            continue;
+        };
+        let Some(entry) = entry.ok().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
+            continue;
+        };
+        if entry.file_name() == name {
+            remove(&entry.path());
+        } else if open.len() <= MAX_DEPTH {
+            open.extend(fs::read_dir(entry.path()));
         }
     }
 }
@@ -75,6 +82,7 @@ mod tests {
         // Nothing to remove is no problem.
         remove(&packages);
     }
+
     #[test]
     fn folders_with_a_name_are_removed_at_every_depth_and_no_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();

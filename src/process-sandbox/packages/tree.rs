@@ -16,7 +16,10 @@ const MAX_ENTRIES: usize = 500_000;
 const MAX_BYTES: u64 = 16 << 30;
 
 /// Maximum folders in folders.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
+
+/// Maximum bytes of all paths and targets of links, which are in memory: 500 000 files of packages have 60 MiB, and could have two gibibytes.
+const MAX_PATH_BYTES: usize = 256 << 20;
 
 /// Threads that read files.
 const THREADS: usize = 4;
@@ -32,7 +35,10 @@ pub enum TreeError {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is neither a file, nor a folder, nor a link", .0.display())]
     Special(PathBuf),
-    #[error("it has more than {MAX_ENTRIES} files, {} GiB, or {MAX_DEPTH} folders in each other", MAX_BYTES >> 30)]
+    #[error(
+        "it has more than {MAX_ENTRIES} files, {} GiB, {MAX_DEPTH} folders in each other, or {} MiB of paths",
+        MAX_BYTES >> 30, MAX_PATH_BYTES >> 20
+    )]
     TooLarge,
 }
 
@@ -113,6 +119,7 @@ fn digest_of_entries(folder: &Path, entries: &[Entry]) -> Result<String, TreeErr
 struct Walk {
     entries: Vec<Entry>,
     bytes: u64,
+    path_bytes: usize,
 }
 
 impl Walk {
@@ -127,8 +134,10 @@ impl Walk {
                 if metadata.is_dir() {
                     left.push((path.clone(), depth + 1));
                 }
+                self.path_bytes += path.as_os_str().len();
                 self.add(folder, path, &metadata)?;
-                if self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES || depth >= MAX_DEPTH {
+                let is_large = self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES;
+                if is_large || self.path_bytes > MAX_PATH_BYTES || depth >= MAX_DEPTH {
                     return Err(TreeError::TooLarge);
                 }
             }
@@ -141,7 +150,10 @@ impl Walk {
             () if metadata.is_dir() => Kind::Folder,
             () if metadata.is_file() => Kind::File,
             () if metadata.is_symlink() => match fs::read_link(&path) {
-                Ok(target) => Kind::Link(target),
+                Ok(target) => {
+                    self.path_bytes += target.as_os_str().len();
+                    Kind::Link(target)
+                }
                 Err(error) => return Err(TreeError::Unreadable { path, error }),
             },
             () => return Err(TreeError::Special(path)),
