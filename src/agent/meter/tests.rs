@@ -160,6 +160,18 @@ async fn an_answer_is_made_shorter_where_the_money_is_short() {
     assert_eq!(budgets.held().cost_usd, Decimal::new(3 * 32, 2));
 }
 
+#[tokio::test]
+async fn an_answer_is_made_shorter_where_the_tokens_of_the_day_are_short() {
+    let (meter, budgets) =
+        meter_with(&BudgetConfig { max_tokens_per_caller_per_day: Some(10_000), ..BudgetConfig::default() });
+    let (model, span, free) = (ScriptedModel(vec![text("hi")]), Span::none(), AgentProfile::replay("script.yaml"));
+    let metered = MeteredModel { model: &model, meter: &meter, profile: &free, span: &span };
+    let request = ModelRequest { max_tokens: 128_000, ..ModelRequest::default() };
+    let mut pieces = metered.stream(Arc::new(request));
+    assert!(matches!(pieces.next().await, Some(Ok(ModelChunk::Text(_)))));
+    assert_eq!(budgets.held().tokens, 2 * 8_000, "of the days of the caller and the tenant");
+}
+
 /// Ends at once with a failure, or never begins.
 struct FailingModel(Option<ModelError>);
 
@@ -185,7 +197,11 @@ async fn another_profile_is_asked_after_the_failures_that_it_is_for() {
         (refused(), vec![FailureClass::Refused], true),
         (None, vec![FailureClass::Timeout], true),
     ] {
-        let other = AgentProfile { price_per_million_completion_tokens: Some(Decimal::ZERO), ..profile() };
+        let other = AgentProfile {
+            model: Some("another".into()),
+            price_per_million_completion_tokens: Some(Decimal::ZERO),
+            ..profile()
+        };
         let config = FallbackConfig { profile: "other".into(), after };
         let fallback = Fallback { config, model: Arc::new(answers()), profile: Arc::new(other) };
         let model = WithFallbacks { model: Arc::new(FailingModel(failure)), fallbacks: vec![fallback] };
@@ -201,6 +217,8 @@ async fn another_profile_is_asked_after_the_failures_that_it_is_for() {
                 assert!(message.contains("\"other\""), "{message}");
                 assert_eq!(rest, [text("hi"), end(12, 3)]);
                 assert_eq!(cost(&meter), "0.012", "at the price of the other profile");
+                let [row] = &meter.by_agent.rows()[..] else { panic!("of the model that answered alone") };
+                assert_eq!((&*row.provider, &*row.model, row.used.prompt_tokens), ("anthropic", "another", 12));
             }
             false => assert!(matches!(&pieces[..], [Err(_)]), "{pieces:?}"),
         }
