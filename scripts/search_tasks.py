@@ -44,7 +44,7 @@ def livemcpbench(folder: Path) -> dict:
         used, done = items(listed["Tools"]), items(listed["Steps"])
         needs = [name for name in dict.fromkeys(used) if name in names]
         if needs:
-            tasks.append({"text": task["Question"], "needs": needs})
+            tasks.append({"text": task["Question"], "needs": needs, "plan": " ".join(done)})
         if len(used) == len(done):
             steps += [{"text": text, "needs": name} for text, name in zip(done, used) if name in names]
     return {"tools": tools, "tasks": tasks, "steps": steps}

@@ -1,4 +1,5 @@
-//! The search for tools, without any service: by words, by the steps of a task, and by meaning where there is a table of embeddings.
+//! The search for tools, without any service: by words, by the steps of a task, by what was used before, and by meaning where there
+//! is a table of embeddings.
 
 mod document;
 mod embeddings;
@@ -10,9 +11,12 @@ mod stop_words;
 mod synonyms;
 #[cfg(test)]
 mod tests;
+mod usage;
+mod vocabulary;
 mod word_index;
 mod words;
 
 pub use self::document::Searchable;
 pub use self::embeddings::{Embeddings, InvalidEmbeddings, MAX_EMBEDDINGS_BYTES};
-pub use self::index::{Part, SearchIndex};
+pub use self::index::{Part, Search, SearchIndex};
+pub use self::usage::{Usage, UsedTool};

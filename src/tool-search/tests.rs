@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
 use std::sync::Arc;
+
+use super::*;
 
 /// A table in which two words are close to each other.
 fn table() -> Vec<u8> {
@@ -75,6 +76,45 @@ fn words_that_say_the_most_count_wherever_they_stand() {
     let filler: String = (0..2_000).map(|number| format!(" a{number}")).collect();
     assert_eq!(found(&index, &format!("search{filler}")), [0]);
     assert!(found(&index, "zebra").is_empty());
+}
+
+#[test]
+fn what_is_used_after_such_words_and_with_the_best_tools_is_found_first_and_what_fails_last() {
+    let tools = ["alpha", "beta", "figures_a", "figures_b"].map(|name| tool(name, "", &Value::Null));
+    let index = SearchIndex::build(tools, None);
+    let mut usage = Usage::default();
+    let search = |usage: &Usage| {
+        let search = Search { query: "monthly figures", at_most: 4, part: Part::All, usage: Some(usage) };
+        index.search_where(search, |_| true).into_iter().map(|(tool, _)| tool).collect::<Vec<_>>()
+    };
+    let used = |tool, query, before, has_failed| UsedTool { tool, query, before, has_failed };
+    assert_eq!(search(&usage), [2, 3]);
+    usage.add(used("figures_a", None, &[], true), 1);
+    assert_eq!(search(&usage), [3, 2]);
+    usage.add(used("beta", Some("a monthly report"), &[], false), 1);
+    usage.add(used("alpha", None, &["beta"], false), 1);
+    assert_eq!(search(&usage), [3, 2, 1, 0]);
+    assert_eq!(search(&Usage::default()), [2, 3]);
+}
+
+#[test]
+fn only_tools_that_may_be_found_are_and_the_best_alone_are_asked_about() {
+    let tools = ["find_a", "find_b", "find_c"].map(|name| tool(name, "", &Value::Null));
+    let index = SearchIndex::build(tools, None);
+    let mut asked = Vec::new();
+    let search = Search { query: "find", at_most: 1, part: Part::All, usage: None };
+    let found = index.search_where(search, |tool| {
+        asked.push(tool);
+        tool > 0
+    });
+    assert_eq!((found.len(), found[0].0), (1, 1));
+    assert_eq!(asked, [0, 1]);
+}
+
+#[test]
+fn a_misspelt_word_finds_what_was_meant() {
+    let index = SearchIndex::build([tool("calculator", "Calculates", &Value::Null)], None);
+    assert_eq!(found(&index, "caculate"), [0]);
 }
 
 proptest! {

@@ -6,10 +6,13 @@ use std::collections::HashMap;
 use rust_stemmers::{Algorithm, Stemmer};
 
 /// Maximum characters of a text that are read; the rest is ignored.
-const MAX_TEXT: usize = 16_384;
+pub(crate) const MAX_TEXT: usize = 16_384;
 
 /// Maximum letters of a word; the rest is ignored.
-const MAX_WORD: usize = 64;
+const MAX_WORD: usize = 32;
+
+/// Maximum stems that are kept.
+const MAX_KNOWN: usize = 16_384;
 
 /// The words of a text, in lower case: sequences of letters or of digits, with `camelCase` split. Chinese, Japanese and Korean have no
 /// spaces between words, so each pair of adjacent characters is a word.
@@ -73,7 +76,11 @@ impl Stems {
         if !word.bytes().all(|byte| byte.is_ascii_lowercase()) {
             return word.to_owned();
         }
-        self.known.borrow_mut().entry(word.to_owned()).or_insert_with(|| self.stemmer.stem(word).into_owned()).clone()
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.entry(word.to_owned()).or_insert_with(|| self.stemmer.stem(word).into_owned()).clone()
     }
 }
 

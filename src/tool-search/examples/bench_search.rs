@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sekisho_tool_search::{Embeddings, Part, SearchIndex, Searchable};
+use sekisho_tool_search::{Embeddings, Part, Search, SearchIndex, Searchable, Usage, UsedTool};
 use serde_json::{Value, json};
 
 /// How many tools the measured searches may answer with.
@@ -38,13 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let data = Data::read(&tasks)?;
         let index = SearchIndex::build(data.tools.iter().copied(), embeddings.clone());
         if is_json {
-            println!("{}", data.measure(&index, Part::All));
+            println!("{}", data.measure(&index, Part::All, None));
             continue;
         }
         println!("{file}: {} tools, {} tasks, {} steps", data.tools.len(), data.tasks.len(), data.steps.len());
         for part in [Part::Words, Part::Meaning, Part::WithoutSteps, Part::All] {
-            println!("  {part:?}: {}", data.measure(&index, part));
+            println!("  {part:?}: {}", data.measure(&index, part, None));
         }
+        println!("  after use: {}", data.measure(&index, Part::All, Some(&data.usage())));
         println!("  {}", data.time(embeddings.clone()));
     }
     Ok(())
@@ -55,7 +56,12 @@ struct Data<'a> {
     tools: Vec<Searchable<'a>>,
     tasks: Vec<(&'a str, Vec<&'a str>)>,
     steps: Vec<(&'a str, &'a str)>,
+    /// Of each task what others searched for who called its tools, if the file has it as `plan`.
+    plans: Vec<Option<&'a str>>,
 }
+
+/// When the simulated calls happened; no time passes until the search.
+const DAY: u64 = 1_800_000_000;
 
 impl<'a> Data<'a> {
     fn read(file: &'a Value) -> Result<Self, Box<dyn Error>> {
@@ -67,21 +73,35 @@ impl<'a> Data<'a> {
         });
         let tasks = tasks.collect::<Option<_>>().ok_or("a task lacks `text` or `needs`")?;
         let steps = list("steps").iter().map(|step| Some((step.get("text")?.as_str()?, step.get("needs")?.as_str()?)));
-        Ok(Self { tools, tasks, steps: steps.collect::<Option<_>>().ok_or("a step lacks `text` or `needs`")? })
+        let plans = list("tasks").iter().map(|task| task.get("plan").and_then(Value::as_str)).collect();
+        Ok(Self { tools, tasks, plans, steps: steps.collect::<Option<_>>().ok_or("a step lacks `text` or `needs`")? })
+    }
+
+    /// A day of use: others called each task's tools, after a search for its plan or else for every second one of its words.
+    fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for ((text, needs), plan) in self.tasks.iter().zip(&self.plans) {
+            let half = || text.split_whitespace().skip(1).step_by(2).collect::<Vec<_>>().join(" ");
+            let query = plan.map_or_else(half, str::to_owned);
+            for (at, tool) in needs.iter().enumerate() {
+                usage.add(UsedTool { tool, query: Some(&query), before: &needs[..at], has_failed: false }, DAY);
+            }
+        }
+        usage
     }
 
     /// The mean share of a task's tools among the first 5 and 20, and the share of steps whose tool is the first or among 5.
-    fn measure(&self, index: &SearchIndex, part: Part) -> Value {
+    fn measure(&self, index: &SearchIndex, part: Part, usage: Option<&Usage>) -> Value {
         let mut shares = [0.0; 4];
         for (text, needs) in &self.tasks {
-            let found = self.names(index, part, text);
+            let found = self.names(index, part, text, usage);
             for (share, most) in shares.iter_mut().zip([5, MOST]) {
                 let having = needs.iter().filter(|need| found.iter().take(most).any(|name| name == *need)).count();
                 *share += having as f64 / (needs.len().max(1) * self.tasks.len()) as f64;
             }
         }
         for (text, need) in &self.steps {
-            let found = self.names(index, part, text);
+            let found = self.names(index, part, text, usage);
             for (share, most) in shares.iter_mut().skip(2).zip([1, 5]) {
                 *share +=
                     f64::from(u8::from(found.iter().take(most).any(|name| name == need))) / self.steps.len() as f64;
@@ -92,9 +112,12 @@ impl<'a> Data<'a> {
     }
 
     /// The distinct names that a search finds: twins of several servers count once.
-    fn names(&self, index: &SearchIndex, part: Part, text: &str) -> Vec<&'a str> {
+    fn names(&self, index: &SearchIndex, part: Part, query: &str, usage: Option<&Usage>) -> Vec<&'a str> {
         let mut seen = HashSet::new();
-        let found = index.search_by(part, text, 2 * MOST).into_iter().map(|(tool, _)| self.tools[tool].name);
+        let found = index
+            .search_where(Search { query, at_most: 2 * MOST, part, usage }, |_| true)
+            .into_iter()
+            .map(|(tool, _)| self.tools[tool].name);
         found.filter(|name| seen.insert(*name)).take(MOST).collect()
     }
 
