@@ -25,6 +25,9 @@ pub mod results;
 // Journals of programs that call tools: kept, so that a run can be resumed.
 pub mod journals;
 
+// What callers search for and then call.
+pub mod used_tools;
+
 // The registered tools, and the form of a tool.
 pub mod registry;
 

@@ -51,6 +51,7 @@ use self::set::{PolicySet, Verdict};
 use crate::approval::Grant;
 use crate::registry::Snapshot;
 use crate::tool::{Tool, ValidArguments};
+use crate::used_tools::UsedTools;
 use sekisho_config::{ApprovalRule, PolicyConfig};
 use sekisho_core::call::{Arguments, CallContext, Caller};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
@@ -242,6 +243,11 @@ impl Policy {
     /// The tools of a snapshot, with the caller's access to each.
     pub fn tools_for(&self, snapshot: &Arc<Snapshot>, caller: &Arc<Caller>) -> CallerTools {
         self.listings.tools_for(self.current.load_full(), snapshot, caller)
+    }
+
+    /// What callers searched for and then called, by which [`CallerTools::search`] ranks.
+    pub fn used_tools(&self) -> &UsedTools {
+        &self.listings.used
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
 pub use self::nearest::{nearest_names, shown_name};
 pub use self::operations::unknown_target;
-pub use sekisho_tool_search::{SearchIndex, Searchable};
+pub use sekisho_tool_search::{Part, Search, SearchIndex, Searchable};
 
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
@@ -240,6 +240,16 @@ impl Snapshot {
     /// The tools that match a query best, with their scores.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         self.index.search(query, at_most).into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
+    }
+
+    /// As [`search`](Self::search), among the tools that `may_be_found`, which is asked about the best ones only.
+    pub fn search_where(
+        &self,
+        search: Search<'_>,
+        mut may_be_found: impl FnMut(&Arc<Tool>) -> bool,
+    ) -> Vec<(&Arc<Tool>, f64)> {
+        let found = self.index.search_where(search, |at| self.tools.get(at).is_some_and(&mut may_be_found));
+        found.into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
     }
 
     /// `unknown_tool`, with the most similar names of the tools that `may_be_named` allows.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
+use jiff::Timestamp;
 use tracing::Instrument;
 
 use super::Pipeline;
@@ -29,6 +30,7 @@ impl Pipeline {
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
         if let Some((tool, judged)) = scope.judged_tool() {
             self.add_to_session(call, tool, judged, outcome.as_ref().map(|accepted| &accepted.answer));
+            self.policy.used_tools().called(call, outcome.as_ref().err(), Timestamp::now());
         }
         scope.settle(outcome).await
     }

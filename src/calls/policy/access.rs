@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use regorus::Value;
 
 use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
-use crate::registry::Snapshot;
+use crate::registry::{Part, Search, Snapshot};
 use crate::tool::{Missing, Tool};
+use crate::used_tools::UsedTools;
 use sekisho_core::bounded::BoundedCache;
 use sekisho_core::call::{CallKind, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -36,6 +38,7 @@ pub struct CallerTools {
     caller: Arc<Caller>,
     /// In the order of `snapshot`.
     access: Arc<[Access]>,
+    used: Arc<UsedTools>,
 }
 
 impl CallerTools {
@@ -50,11 +53,17 @@ impl CallerTools {
         self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
-    /// The usable tools for models that match a query best, with their scores.
+    /// The usable tools for models that match a query best, with their scores, ranked also by what the caller's tenant used. The
+    /// calls that follow count for this query.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
-        let found = self.snapshot.search(query, self.snapshot.tools().len()).into_iter();
-        let found = found.filter(|(tool, _)| tool.metadata.is_for_models() && !tool.metadata.reads_results());
-        found.filter(|(tool, _)| self.access_to(tool.name()).is_some_and(Access::is_usable)).take(at_most).collect()
+        let may_be_found = |tool: &Arc<Tool>| {
+            let is_for_search = tool.metadata.is_for_models() && !tool.metadata.reads_results();
+            is_for_search && self.access_to(tool.name()).is_some_and(Access::is_usable)
+        };
+        self.used.searched(&self.caller, query, Timestamp::now());
+        self.used.of(&self.caller, |usage| {
+            self.snapshot.search_where(Search { query, at_most, part: Part::All, usage }, may_be_found)
+        })
     }
 
     /// The access to every tool of the snapshot, in its order.
@@ -146,6 +155,7 @@ fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
 #[derive(Debug, Default)]
 pub(super) struct Listings {
     present: ArcSwapOption<Listing>,
+    pub(super) used: Arc<UsedTools>,
 }
 
 #[derive(Debug)]
@@ -173,7 +183,8 @@ impl Listings {
             listing.by_caller.insert(caller.without_token(), Arc::clone(&access), |_| false);
             access
         });
-        CallerTools { set, snapshot: Arc::clone(snapshot), caller: Arc::clone(caller), access }
+        let (snapshot, caller, used) = (Arc::clone(snapshot), Arc::clone(caller), Arc::clone(&self.used));
+        CallerTools { set, snapshot, caller, access, used }
     }
 
     fn of(&self, set: &Arc<PolicySet>, snapshot: &Arc<Snapshot>) -> Arc<Listing> {

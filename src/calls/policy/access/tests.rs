@@ -3,6 +3,7 @@ use crate::policy::Policy;
 use crate::policy::tests::{policy, snapshot};
 use crate::tool::Metadata;
 use sekisho_core::administration::Ownership;
+use sekisho_core::call::{CallContext, Via};
 use sekisho_core::caller::SubjectToken;
 use sekisho_core::slack::slack;
 use sekisho_core::token_scopes::TokenScopes;
@@ -171,6 +172,23 @@ fn a_search_finds_only_usable_tools_and_as_many_as_requested() {
     assert_eq!(found(&[], "deploy mailbox plain", 5), ["plain"]);
     assert_eq!(found(&[], "deploy mailbox plain", 1), ["plain"], "what is left out takes no place");
     assert_eq!(found(&["operator"], "deploy", 5), ["deploy"]);
+}
+
+#[test]
+fn what_a_tenant_called_after_such_a_search_is_found_in_that_tenant_alone() {
+    let (policy, all) = (policy("deny[\"no\"] { false }"), tools());
+    let of = |name: &str, tenant: &str| Arc::new(Caller::new(name, tenant, Vec::new()));
+    let (alice, bob, stranger) = (of("alice", "acme"), of("bob", "acme"), of("bob", "globex"));
+    let found = |caller: &Arc<Caller>| {
+        let tools = policy.tools_for(&all, caller);
+        tools.search("striped zebras", 5).iter().map(|(tool, _)| tool.name().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(found(&alice).is_empty());
+    for tool in ["plain", "wipe"] {
+        policy.used_tools().called(&CallContext::new(tool, Arc::clone(&alice), Via::Rest), None, Timestamp::now());
+    }
+    assert_eq!(found(&bob), ["plain"], "and not what bob may not use");
+    assert!(found(&stranger).is_empty());
 }
 
 #[test]
