@@ -32,7 +32,7 @@ const SOURCE_WEIGHT: f32 = 0.5;
 
 /// Weight of what was called after such words, and the share of the words from which it has all of it.
 const AFTER_WEIGHT: f32 = 0.8;
-const SURE_SHARE: f32 = 0.2;
+const SURE_SHARE: f32 = 0.35;
 /// Weight of what is called with the best tools, of at most so many.
 const TOGETHER_WEIGHT: f32 = 0.5;
 const MAX_TOGETHER: usize = 3;
@@ -168,12 +168,13 @@ impl Asked<'_> {
         for (tool, share) in after {
             gain(scores, tool, AFTER_WEIGHT * share / most);
         }
-        let best = best_of(scores, MAX_TOGETHER, |_| true);
+        let best = best_of(scores, MAX_TOGETHER, |_| true).into_iter();
+        let best: Vec<_> = best.filter_map(|(tool, _)| Some((tool, *scores.get(tool)?))).collect();
         let most = best.first().map_or(1.0, |(_, score)| *score);
         for (tool, score) in best {
             let Some(name) = self.index.names.get(tool) else { continue };
             for (other, share) in usage.with(name) {
-                gain(scores, other, TOGETHER_WEIGHT * share * (score / most) as f32);
+                gain(scores, other, TOGETHER_WEIGHT * share * score / most);
             }
         }
         for (tool, share) in usage.failing() {

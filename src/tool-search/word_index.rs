@@ -77,8 +77,8 @@ impl WordIndex {
         Self { vocabulary, starts, postings: postings.concat(), tools: tools.len() }
     }
 
-    /// The gain of each tool by a stem of a query, in the order of the tools: several forms of it in a tool count as one. Words that
-    /// are `near` it say no more than it does.
+    /// The gain of each tool by a stem of a query: several forms of it in a tool count as one. Words that are `near` it say no more
+    /// than it does.
     pub(crate) fn gains(&self, stem: &str, near: &[Near]) -> Vec<Posting> {
         let own = self.vocabulary.number(stem);
         let own_rarity = self.information(stem);
@@ -102,12 +102,16 @@ impl WordIndex {
         if let [only] = found.as_slice() {
             return weighted(only).collect();
         }
-        let mut best = vec![0.0_f32; self.tools];
+        // Not all tools are looked at in the end: most have none of the words.
+        let (mut best, mut having) = (vec![0.0_f32; self.tools], Vec::new());
         for posting in found.iter().flat_map(weighted) {
-            let gain = best.get_mut(at(posting.tool));
-            gain.into_iter().for_each(|gain| *gain = gain.max(posting.weight));
+            let Some(gain) = best.get_mut(at(posting.tool)) else { continue };
+            if *gain == 0.0 {
+                having.push(posting.tool);
+            }
+            *gain = gain.max(posting.weight);
         }
-        (0..).zip(best).filter(|(_, weight)| *weight > 0.0).map(|(tool, weight)| Posting { tool, weight }).collect()
+        having.into_iter().filter_map(|tool| Some(Posting { tool, weight: *best.get(at(tool))? })).collect()
     }
 
     /// The number of a stem that a tool has.

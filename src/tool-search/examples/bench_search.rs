@@ -1,6 +1,6 @@
-//! Measures the search on tasks whose tools are known: `bench_search [--json] [--embeddings FILE] TASKS...`. A file of tasks has `tools` as MCP
-//! lists them (and the `server` of each, where it is known), `tasks` with the names that each `needs`, and `steps` that need one. scripts/bench-search
-//! runs it.
+//! Measures the search on tasks whose tools are known: `bench_search [--json] [--embeddings FILE] TASKS...`. A file of tasks has `tools` as
+//! MCP lists them (and the `server` of each, where it is known), `tasks` with the names that each `needs` (and the `plan` of others, if
+//! there is one), and `steps` that need one. scripts/bench-search runs it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use std::collections::HashSet;
