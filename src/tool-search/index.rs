@@ -219,8 +219,8 @@ impl Asked<'_> {
             .into_iter()
             .filter_map(|word| {
                 let stem = self.stems.of(&word);
-                let information = self.index.words.information(&stem);
-                seen.insert(stem.clone()).then_some(QueryWord { word, stem, information })
+                let is_new = seen.insert(stem.clone());
+                is_new.then(|| QueryWord { word, information: self.index.words.information(&stem), stem })
             })
             .collect();
         distinct.sort_by(|a, b| b.information.total_cmp(&a.information));

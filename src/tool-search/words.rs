@@ -43,9 +43,18 @@ fn split_name(run: &[char], words: &mut Vec<String>) {
             begins_word || before.is_numeric() != here.is_numeric()
         });
         if ends {
-            words.push(run[start..at].iter().take(MAX_WORD).flat_map(|character| character.to_lowercase()).collect());
+            words.push(lower_case(&run[start..at]));
             start = at;
         }
+    }
+}
+
+/// The first letters of a word. Most are ASCII, which takes no table of characters.
+fn lower_case(word: &[char]) -> String {
+    let letters = word.iter().take(MAX_WORD);
+    match word.iter().all(char::is_ascii) {
+        true => letters.map(char::to_ascii_lowercase).collect(),
+        false => letters.flat_map(|character| character.to_lowercase()).collect(),
     }
 }
 
