@@ -1,0 +1,85 @@
+"""The scorecard: the same cases against any MCP gateway.
+
+main.py [--gateway NAME|URL]... [--only GROUP]... [--json FILE]: a name of peers.json, which is installed and started, or the address of a
+gateway that somebody runs before the servers at port 8931. Without `--gateway`, every peer; without `--only`, every group.
+"""
+import argparse, json, os, pathlib, sys, time
+
+import report
+from peers import Address, Peer, installed, peer_of, rows
+from run import GROUPS, all_cases, run_cases
+from odd import all_servers
+from server import Servers
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sekisho/scorecard"
+# The servers' port for gateways that somebody else runs.
+PORT = 8931
+
+
+def arguments():
+    names = [row["name"] for row in rows()]
+    parser = argparse.ArgumentParser(prog="scripts/scorecard", description=__doc__.split("\n")[0])
+    parser.add_argument("--gateway", action="append", metavar="NAME|URL", help=f"of {', '.join(names)}, or an address; default: all")
+    parser.add_argument("--only", action="append", choices=GROUPS, help="a group of cases; default: all")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes the results there, as JUnit beside it with the ending .xml")
+    parser.add_argument("--page", action="store_true", help="writes docs/scorecard.md, the badge and the static page from the file of --json, and runs nothing")
+    parser.add_argument("--program", default=os.environ.get("PROGRAM", "target/release/sekisho"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    for name in given.gateway or []:
+        if name not in names and "://" not in name:
+            parser.error(f"no peer {name}: {', '.join(names)}, or an address")
+    if given.page and not given.json:
+        parser.error("--page reads the file of --json")
+    return given
+
+
+def peers_of(given):
+    """The peers to run, and those that cannot be installed with the reason."""
+    chosen, left_out = [], {}
+    for row in rows():
+        if given.gateway and row["name"] not in given.gateway:
+            continue
+        if reason := installed(row, CACHE, str(pathlib.Path(given.program).resolve())):
+            left_out[row["name"]] = reason
+        else:
+            chosen.append(peer_of(row))
+    for url in [name for name in given.gateway or [] if "://" in name]:
+        chosen.append(address(url))
+    return chosen, left_out
+
+
+def address(url):
+    servers = Servers(all_servers(all_cases()), PORT)
+    print(f"The servers are at http://127.0.0.1:{PORT}/NAME/mcp; NAME is one of {', '.join(servers.servers)}.", file=sys.stderr)
+    unknown = {need: "not known of an address" for need in (
+        "users", "tools-by-user", "argument-rules", "rate-limits", "budgets", "approvals", "reload", "description-scan", "pinning", "health",
+        "metrics", "audit", "process", "installed")}
+    row = {"name": url, "title": url, "version": "", "documentation": "", "not_offered": unknown}
+    return Peer(row, lambda names, configuration: Address(url), servers)
+
+
+def main():
+    given = arguments()
+    if given.page:
+        report.write_pages(json.loads(given.json.read_text()))
+        return 0
+    cases = all_cases(given.only or GROUPS)
+    peers, left_out = peers_of(given)
+    begun, results = time.time(), []
+    for peer in peers:
+        print(f"── {peer.name} {peer.version}", file=sys.stderr, flush=True)
+        verdicts = run_cases(cases, peer, report.line)
+        results.append({"peer": peer.name, "title": peer.row["title"], "version": report.version_of(peer), "verdicts": [vars(verdict) for verdict in verdicts]})
+    outcome = {"date": time.strftime("%Y-%m-%d", time.gmtime(begun)), "minutes": round((time.time() - begun) / 60, 1), "machine": report.machine(),
+               "cases": [{name: case[name] for name in ("group", "id", "says", "source")} for case in cases], "peers": results, "left_out": left_out}
+    if given.json:
+        given.json.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
+        given.json.with_suffix(".xml").write_text(report.junit(outcome))
+    print(report.table(outcome))
+    for problem in (problems := report.surprises(outcome)):
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The gateways: the one that runs a peer with its configuration of `peers/`, an address, and the server directly."""
+import contextlib, http.client, json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.parse
+
+from client import Client, Failed, normal
+
+FOLDER = pathlib.Path(__file__).parent
+START_SECONDS = 90
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def filled(template, values):
+    """Lines with `@name@` are repeated for each server; other marks get their values."""
+    lines = []
+    for line in template.splitlines():
+        if "@name@" in line:
+            lines += [line.replace("@name@", name).replace("@address@", address) for name, address in values["servers"].items()]
+        else:
+            lines.append(line)
+    text = "\n".join(lines) + "\n"
+    for name, value in values.items():
+        if isinstance(value, str):
+            text = text.replace(f"@{name}@", value)
+    entries = {name: {"url": address, "transport": "http"} for name, address in values["servers"].items()}
+    return text.replace("@mcpServers@", json.dumps(entries, indent=2))
+
+
+class Direct:
+    """The server without a gateway: the floor."""
+
+    users, paths = {}, {}
+
+    def __init__(self, servers):
+        self.url = next(iter(servers.values()))
+
+    def stop(self):
+        """The server is stopped by who started it."""
+
+
+class Address:
+    """A gateway that somebody else runs."""
+
+    users, paths = {}, {}
+
+    def __init__(self, url):
+        self.url = url
+
+    def stop(self):
+        """It is not ours."""
+
+
+class Process:
+    """A peer that was started with a configuration of the repository, in a folder of its own."""
+
+    def __init__(self, peer, servers, configuration):
+        self.peer, self.servers = peer, servers
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"scorecard-{peer['name']}-"))
+        self.port = free_port()
+        self.users, self.paths = peer.get("users", {}), peer.get("paths", {})
+        self.values = {"port": str(self.port), "folder": str(self.folder), "servers": servers, "bin": str(peer["folder"] / "bin"), "program": peer["program"],
+                       "admin_port": str(free_port())}
+        self.url = filled(peer["url"], self.values).strip()
+        self.configuration = configuration
+        try:
+            self.configure()
+            self.prepare()
+            self.begin()
+        except BaseException:
+            self.stop()
+            raise
+
+    def configure(self):
+        """Writes the files of the configuration; a peer without one of that name has its default."""
+        configurations = self.peer["configurations"]
+        self.write(configurations.get(self.configuration, configurations["default"]))
+
+    def write(self, files):
+        for target, name in files.items():
+            target = self.folder / target
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(filled((FOLDER / "peers" / name).read_text(), self.values))
+
+    def environment(self):
+        own = {name: filled(value, self.values).strip() for name, value in self.peer.get("environment", {}).items()}
+        return {**os.environ, "PATH": f"{self.values['bin']}:{os.environ['PATH']}", "HOME": str(self.folder), **own}
+
+    def command(self, parts):
+        return [filled(part, self.values).strip() for part in parts]
+
+    def prepare(self):
+        """The commands before the start, such as one that accepts the tools as they are."""
+        for parts in self.peer.get("prepare", {}).get(self.configuration, []):
+            done = subprocess.run(self.command(parts), env=self.environment(), cwd=self.folder, capture_output=True, text=True, timeout=60)
+            if done.returncode:
+                raise Failed(f"{parts}: {done.stdout[-300:]}{done.stderr[-300:]}")
+
+    def begin(self):
+        self.log = open(self.folder / "log", "a")
+        self.process = subprocess.Popen(self.command(self.peer["command"]), env=self.environment(), cwd=self.folder, stdout=self.log, stderr=self.log,
+                                        start_new_session=True)
+        self.until_ready()
+
+    def until_ready(self):
+        """Until it answers; then, for at most 15 s, until it lists tools of a server: there may be none."""
+        end = time.monotonic() + START_SECONDS
+        headers, registered, observed = self.users.get("alice", {}), not self.peer.get("register"), ""
+        answered = False
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise Failed(f"it ended with {self.process.returncode}: {self.last_lines()}")
+            try:
+                if not registered:
+                    self.register()
+                    registered = True
+                client = Client(self.url, headers).initialize(5)
+                if not answered:
+                    answered, end = True, min(end, time.monotonic() + 15)
+                listed = [normal(tool["name"]) for tool in client.tools()]
+                client.end()
+                if any(name.endswith("echo") for name in listed):
+                    return
+            except (Failed, OSError) as failed:
+                observed = str(failed)
+            time.sleep(0.2)
+        if not answered:
+            raise Failed(f"it does not answer: {observed[:200]} {self.last_lines()}")
+
+    def last_lines(self):
+        return (self.folder / "log").read_text(errors="replace")[-600:]
+
+    # What only some peers have. The names of the requests are data of the peer.
+
+    def request(self, method, path, body=None, user="operator", form=False):
+        parts = urllib.parse.urlsplit(self.url)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        headers = {"Content-Type": kind, **self.users.get(user, {})}
+        encoded = urllib.parse.urlencode(body) if form else None if body is None else json.dumps(body)
+        with contextlib.closing(connection):
+            connection.request(method, path, encoded, headers)
+            response = connection.getresponse()
+            text = response.read().decode(errors="replace")
+        try:
+            return response.status, json.loads(text)
+        except ValueError:
+            return response.status, text
+
+    def register(self):
+        """Peers that take their servers over HTTP: one request for each."""
+        from registration import REGISTRATIONS
+        REGISTRATIONS[self.peer["register"]](self)
+
+    def approve(self):
+        """Approves every call that waits."""
+        asked = self.peer["approvals"]
+        _, waiting = self.request("GET", asked["list"], user="approver")
+        for approval in waiting[asked["member"]]:
+            status, answer = self.request("POST", asked["approve"].replace("ID", approval["id"]), {}, user="approver")
+            if status >= 300:
+                raise Failed(f"the approval failed: {answer}")
+
+    def take_away(self, tool):
+        """Replaces the configuration by one without the tool, and tells the process."""
+        self.write(self.peer["configurations"]["without"])
+        self.process.send_signal(signal.SIGHUP)
+
+    def audit_lines(self):
+        lines = []
+        for pattern in self.peer["audit"]:
+            for file in self.folder.glob(pattern):
+                lines += file.read_text(errors="replace").splitlines()
+        return lines
+
+    def processes(self):
+        """The ids of the process and of all that it started."""
+        found, grown = {self.process.pid}, True
+        while grown:
+            grown = False
+            for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    number, parent = int(stat.parent.name), int(stat.read_text().rsplit(") ", 1)[1].split()[1])
+                    if parent in found and number not in found:
+                        found.add(number)
+                        grown = True
+        return found
+
+    # Its end.
+
+    def end(self):
+        """Tells it to end, as an operator does, and waits for that."""
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+
+    def stop(self):
+        process = getattr(self, "process", None)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            self.log.close()
+        if not os.environ.get("SCORECARD_KEEP"):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Peer:
+    """A kind of gateway: its row of peers.json, how it is started, and what it does not offer."""
+
+    def __init__(self, row, start, servers=None, version=None):
+        self.row, self.start, self.servers = row, start, servers
+        self.name, self.not_offered = row["name"], row.get("not_offered", {})
+        self.version = version or row.get("version", "")
+
+
+def rows():
+    return json.loads((FOLDER / "peers.json").read_text())
+
+
+def installed(row, cache, program):
+    """Installs a peer once into the cache; why it cannot be, or None. One at a time, and behind everything else on the machine."""
+    row["folder"], row["program"] = cache / row["name"], program
+    install = row.get("install", {})
+    if "python" in install:
+        return installed_python(row, install)
+    if "cargo" in install:
+        return installed_crate(row, install)
+    return None
+
+
+def ran(command, log):
+    with open(log, "a") as file:
+        return subprocess.run(["nice", "-n", "19", *command], stdout=file, stderr=file).returncode == 0
+
+
+def installed_python(row, install):
+    folder, wanted = row["folder"], json.dumps(install)
+    mark = folder / "wanted"
+    if mark.exists() and mark.read_text() == wanted:
+        return None
+    interpreter = shutil.which(install.get("interpreter", "python3")) or sys.executable
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    log = folder / "log"
+    print(f"installing {row['name']} {row['version']} ...", file=sys.stderr, flush=True)
+    if not ran([interpreter, "-m", "venv", str(folder)], log) or not ran([str(folder / "bin/pip"), "install", "--quiet", *install["python"]], log):
+        return f"its installation failed ({log})"
+    mark.write_text(wanted)
+    return None
+
+
+def installed_crate(row, install):
+    folder = row["folder"]
+    if (folder / "bin" / install["program"]).exists():
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"installing {row['name']} {row['version']} ...", file=sys.stderr, flush=True)
+    done = ran(["cargo", "install", "--quiet", "--locked", "--root", str(folder), install["cargo"], "--version", row["version"]], folder / "log")
+    return None if done else f"its installation failed ({folder / 'log'})"
+
+
+def peer_of(row):
+    if row["name"] == "direct":
+        return Peer(row, lambda servers, configuration: Direct(servers))
+    return Peer(row, lambda servers, configuration: Process(row, servers, configuration))

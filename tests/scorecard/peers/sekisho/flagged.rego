@@ -1,0 +1,5 @@
+package tools
+
+import rego.v1
+
+deny contains "its texts are flagged" if count(input.metadata.flags) > 0

@@ -1,0 +1,138 @@
+"""Runs cases against a gateway: one start of it for the cases that need the same servers and configuration."""
+import concurrent.futures, contextlib, dataclasses, json, pathlib, threading, time
+
+from checks import Failed, all_checks
+from client import Client
+from odd import all_servers
+from server import Servers
+
+FOLDER = pathlib.Path(__file__).parent
+GROUPS = ["fidelity", "tolerance", "faults", "sharing", "control", "injection", "operations", "cost"]
+# A case that ends nothing by itself is given up after this many seconds.
+MAX_SECONDS = 90
+# Cases that leave the gateway or the server other than it was.
+ALONE = {"slow-start", "drain", "start-again", "reload", "changed-description", "changed-schema", "added-tool", "large", "server-returns",
+         "rate-parallel", "rate-own", "money-parallel", "approval-first", "approval-exact", "flood", "dies-in-call", "end-own"}
+
+
+@dataclasses.dataclass
+class Verdict:
+    """`passed`, `failed` or `not offered`, and why; for `cost`, `measured` with its values."""
+
+    group: str
+    case: str
+    verdict: str
+    detail: str = ""
+    seconds: float = 0.0
+    values: dict = dataclasses.field(default_factory=dict)
+
+
+def cases_of(group):
+    cases = json.loads((FOLDER / "cases" / f"{group}.json").read_text())
+    return [{"servers": ["plain"], "needs": [], "configuration": "default", **case, "group": group} for case in cases]
+
+
+def all_cases(groups=GROUPS):
+    return [case for group in groups for case in cases_of(group)]
+
+
+class Run:
+    """What a check uses: clients of the gateway, and the servers behind it."""
+
+    def __init__(self, case, gateway, servers):
+        self.case, self.gateway, self.servers = case, gateway, servers
+        self.clients = []
+
+    def client(self, user="alice", **options):
+        client = Client(self.gateway.url, self.gateway.users.get(user, {}), **options).initialize()
+        self.clients.append(client)
+        return client
+
+    def server(self, name=None):
+        return self.servers.servers[name or self.case["servers"][0]]
+
+    def background(self, call):
+        """Runs it beside the check; the future of its outcome. Nothing waits for it when the check has ended."""
+        future = concurrent.futures.Future()
+
+        def run():
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
+
+    def close(self):
+        for client in self.clients:
+            client.end()
+
+
+def judge(case, gateway, servers):
+    """The verdict of a case on a running gateway."""
+    begun, outcome = time.monotonic(), []
+    for server in servers.servers.values():
+        with server.lock:
+            server.record = []
+    run = Run(case, gateway, servers)
+
+    def check():
+        try:
+            all_checks()[case["check"]](run)
+            outcome.append(("passed", ""))
+        except Failed as failed:
+            outcome.append(("failed", str(failed)))
+        except Exception as error:
+            # A message of another form than the protocol's, for instance.
+            outcome.append(("failed", f"{type(error).__name__}: {error}"))
+
+    thread = threading.Thread(target=check, daemon=True)
+    thread.start()
+    thread.join(MAX_SECONDS)
+    verdict, detail = outcome[0] if outcome else ("failed", f"it had not ended after {MAX_SECONDS} s")
+    with contextlib.suppress(Exception):
+        threading.Thread(target=run.close, daemon=True).start()
+    return Verdict(case["group"], case["id"], verdict, " ".join(detail.split())[:600], round(time.monotonic() - begun, 2))
+
+
+def batches(cases):
+    """Lists of cases that share a start: the same servers and configuration."""
+    shared = {}
+    for case in cases:
+        key = (case["group"], tuple(case["servers"]), case["configuration"], case["id"] if case["id"] in ALONE else "")
+        shared.setdefault(key, []).append(case)
+    return list(shared.values())
+
+
+def run_batch(batch, start, servers=None):
+    """Starts servers and gateway for these cases; each has failed where the gateway does not start."""
+    own = servers is None
+    servers = servers or Servers(all_servers(all_cases()))
+    try:
+        gateway = start({name: servers.url(name) for name in batch[0]["servers"]}, batch[0]["configuration"])
+    except Failed as failed:
+        if own:
+            servers.stop()
+        return [Verdict(case["group"], case["id"], "failed", f"the gateway did not start: {failed}"[:600]) for case in batch]
+    try:
+        return [judge(case, gateway, servers) for case in batch]
+    finally:
+        gateway.stop()
+        if own:
+            servers.stop()
+
+
+def run_cases(cases, peer, said=lambda verdict: None):
+    """The verdicts of a peer: `not_offered` of it are its reasons by need; `start` makes a gateway."""
+    verdicts = []
+    missing = {case["id"]: next((peer.not_offered[need] for need in case["needs"] if need in peer.not_offered), None) for case in cases}
+    for case in cases:
+        if missing[case["id"]]:
+            verdicts.append(Verdict(case["group"], case["id"], "not offered", missing[case["id"]]))
+    for batch in batches([case for case in cases if not missing[case["id"]]]):
+        for verdict in run_batch(batch, peer.start, peer.servers):
+            verdicts.append(verdict)
+            said(verdict)
+    order = [(case["group"], case["id"]) for case in cases]
+    return sorted(verdicts, key=lambda verdict: order.index((verdict.group, verdict.case)))
