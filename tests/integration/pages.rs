@@ -38,6 +38,7 @@ const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
 const REPLICAS: &str = include_str!("../../docs/replicas.md");
 const RESULTS: &str = include_str!("../../docs/results.md");
+const SCORECARD: &str = include_str!("../../docs/scorecard.md");
 const SESSIONS: &str = include_str!("../../docs/sessions.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TENANTS: &str = include_str!("../../docs/tenants.md");
@@ -45,7 +46,7 @@ const TOOLS: &str = include_str!("../../docs/tools.md");
 const UPGRADE: &str = include_str!("../../docs/upgrade.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 26] = [
+const PAGES: [(&str, &str); 27] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -67,6 +68,7 @@ const PAGES: [(&str, &str); 26] = [
     ("python.md", PYTHON),
     ("replicas.md", REPLICAS),
     ("results.md", RESULTS),
+    ("scorecard.md", SCORECARD),
     ("sessions.md", SESSIONS),
     ("specification.md", SPECIFICATION),
     ("tenants.md", TENANTS),

@@ -8,7 +8,10 @@ SIGNS = {"passed": "✓", "failed": "✗", "not offered": "–", "measured": "·
 
 
 def line(verdict):
-    if verdict.verdict != "passed":
+    """Prints what a reader looks at first: failures and figures."""
+    if verdict.verdict == "measured":
+        print(f"· {verdict.group}/{verdict.case}: {shown(vars(verdict))}", file=sys.stderr, flush=True)
+    elif verdict.verdict != "passed":
         print(f"{SIGNS[verdict.verdict]} {verdict.group}/{verdict.case}: {verdict.detail}", file=sys.stderr, flush=True)
 
 
@@ -39,7 +42,8 @@ def groups(outcome):
 def cell(peer, group):
     passed, judged = counts([verdict for verdict in peer["verdicts"] if verdict["group"] == group])
     missing = sum(verdict["verdict"] == "not offered" for verdict in peer["verdicts"] if verdict["group"] == group)
-    return (f"{passed}/{judged}" if judged else "") + (f" ({missing} –)" if missing else "")
+    measured = sum(verdict["verdict"] == "measured" for verdict in peer["verdicts"] if verdict["group"] == group)
+    return (f"{passed}/{judged}" if judged else f"{measured} figures" if measured else "") + (f" ({missing} –)" if missing else "")
 
 
 def table(outcome):
@@ -93,6 +97,16 @@ def verdict_of(peer, case):
     return next((verdict for verdict in peer["verdicts"] if (verdict["group"], verdict["case"]) == (case["group"], case["id"])), None)
 
 
+def shown(verdict):
+    """The sign of a verdict, or the values of a measurement with their bars of error."""
+    if not verdict.get("values"):
+        return SIGNS[verdict["verdict"]]
+    texts = []
+    for name, value in verdict["values"].items():
+        texts.append(f"{name}: " + (f"{value['median']} ({value['from']} to {value['to']})" if isinstance(value, dict) else str(value)))
+    return "; ".join(texts)
+
+
 def escaped(text):
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
@@ -111,7 +125,7 @@ def markdown(outcome):
     for name in names:
         text += [f"### {name.capitalize()}", "", f"| case | {' | '.join(peer['peer'] for peer in peers)} |", f"|---|{'---|' * len(peers)}"]
         for case in [case for case in outcome["cases"] if case["group"] == name]:
-            signs = [SIGNS[verdict["verdict"]] if (verdict := verdict_of(peer, case)) else " " for peer in peers]
+            signs = [shown(verdict) if (verdict := verdict_of(peer, case)) else " " for peer in peers]
             text.append(f"| **{case['id']}**: {escaped(case['says'])} ({escaped(case['source'])}) | {' | '.join(signs)} |")
         text.append("")
     return "\n".join(text + observed(outcome))
@@ -140,7 +154,7 @@ def page(outcome):
             cells = []
             for peer in outcome["peers"]:
                 verdict = verdict_of(peer, case) or {"verdict": "", "detail": ""}
-                cells.append(f"<td class='{verdict['verdict']}' title={quoteattr(verdict['detail'])}>{html.escape(verdict['verdict'])}</td>")
+                cells.append(f"<td class='{verdict['verdict']}' title={quoteattr(verdict['detail'])}>{html.escape(shown(verdict) if verdict.get('values') else verdict['verdict'])}</td>")
             rows.append(f"<tr><td><b>{case['id']}</b> {html.escape(case['says'])}<br><small>{html.escape(case['source'])}</small></td>{''.join(cells)}</tr>")
         rows.append("</table>")
     return head + "\n".join(rows) + "\n"

@@ -1,4 +1,5 @@
-"""The checks by name. A check gets the run of a case (run.py) and raises `Failed` with what it observed; without that the case has passed."""
+"""The checks by name. A check gets the run of a case (run.py) and raises `Failed` with what it observed; without that the case has passed.
+A check of the group `cost` gives its values."""
 from client import Failed
 
 
@@ -12,6 +13,6 @@ def same(what, expected, observed):
 
 
 def all_checks():
-    from checks import control, faults, fidelity, injection, operations, sharing, tolerance
-    modules = (fidelity, tolerance, faults, sharing, control, injection, operations)
+    from checks import control, cost, faults, fidelity, injection, operations, sharing, tolerance
+    modules = (fidelity, tolerance, faults, sharing, control, injection, operations, cost)
     return {name: value for module in modules for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
