@@ -5,6 +5,7 @@ from client import Client, Failed, normal
 
 FOLDER = pathlib.Path(__file__).parent
 START_SECONDS = 90
+UV = "0.13.9"
 
 
 def free_port():
@@ -62,7 +63,7 @@ class Process:
         self.port = free_port()
         self.users, self.paths = peer.get("users", {}), peer.get("paths", {})
         self.values = {"port": str(self.port), "folder": str(self.folder), "servers": servers, "bin": str(peer["folder"] / "bin"), "program": peer["program"],
-                       "admin_port": str(free_port())}
+                       "address": next(iter(servers.values())), "admin_port": str(free_port())}
         self.url = filled(peer["url"], self.values).strip()
         self.configuration = configuration
         try:
@@ -229,43 +230,39 @@ def rows():
 def installed(row, cache, program):
     """Installs a peer once into the cache; why it cannot be, or None. One at a time, and behind everything else on the machine."""
     row["folder"], row["program"] = cache / row["name"], program
-    install = row.get("install", {})
-    if "python" in install:
-        return installed_python(row, install)
-    if "cargo" in install:
-        return installed_crate(row, install)
-    return None
-
-
-def ran(command, log):
-    with open(log, "a") as file:
-        return subprocess.run(["nice", "-n", "19", *command], stdout=file, stderr=file).returncode == 0
-
-
-def installed_python(row, install):
-    folder, wanted = row["folder"], json.dumps(install)
+    if "install" not in row:
+        return None
+    wanted, folder = json.dumps(row["install"]), row["folder"]
     mark = folder / "wanted"
     if mark.exists() and mark.read_text() == wanted:
         return None
-    interpreter = shutil.which(install.get("interpreter", "python3")) or sys.executable
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    log = folder / "log"
     print(f"installing {row['name']} {row['version']} ...", file=sys.stderr, flush=True)
-    if not ran([interpreter, "-m", "venv", str(folder)], log) or not ran([str(folder / "bin/pip"), "install", "--quiet", *install["python"]], log):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log, installer = cache / f"{row['name']}.log", installer_of(cache)
+    version = ["--python", row["install"]["python"]] if "python" in row["install"] else []
+    steps = [[installer, "venv", *version, str(folder)], [installer, "pip", "install", "--python", str(folder / "bin/python"), *row["install"]["packages"]]]
+    if installer is None or not all(ran(step, log) for step in steps):
         return f"its installation failed ({log})"
     mark.write_text(wanted)
     return None
 
 
-def installed_crate(row, install):
-    folder = row["folder"]
-    if (folder / "bin" / install["program"]).exists():
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"installing {row['name']} {row['version']} ...", file=sys.stderr, flush=True)
-    done = ran(["cargo", "install", "--quiet", "--locked", "--root", str(folder), install["cargo"], "--version", row["version"]], folder / "log")
-    return None if done else f"its installation failed ({folder / 'log'})"
+def installer_of(cache):
+    """uv, in an environment of its own; None where that cannot be made."""
+    folder = cache / "uv"
+    program = folder / "bin/uv"
+    if not program.exists():
+        log = cache / "uv.log"
+        cache.mkdir(parents=True, exist_ok=True)
+        if not ran([sys.executable, "-m", "venv", str(folder)], log) or not ran([str(folder / "bin/pip"), "install", "--quiet", f"uv=={UV}"], log):
+            return None
+    return str(program)
+
+
+def ran(command, log):
+    with open(log, "a") as file:
+        return subprocess.run(["nice", "-n", "19", *command], stdout=file, stderr=file).returncode == 0
 
 
 def peer_of(row):

@@ -37,6 +37,12 @@ def all_cases(groups=GROUPS):
     return [case for group in groups for case in cases_of(group)]
 
 
+def declared(capabilities, path):
+    for name in path.split("."):
+        capabilities = capabilities.get(name) if isinstance(capabilities, dict) else None
+    return capabilities is not None and capabilities is not False
+
+
 class Run:
     """What a check uses: clients of the gateway, and the servers behind it."""
 
@@ -45,12 +51,22 @@ class Run:
         self.clients = []
 
     def client(self, user="alice", **options):
+        """A session with its standing stream, as clients have it; a gateway may have none."""
         client = Client(self.gateway.url, self.gateway.users.get(user, {}), **options).initialize()
         self.clients.append(client)
-        return client
+        return client.listen() if options.get("answers") else client
 
     def server(self, name=None):
         return self.servers.servers[name or self.case["servers"][0]]
+
+    def undeclared(self):
+        """Whether the gateway does not declare the capability of the case, to clients or (`client.`) to the server: nobody then counts on it."""
+        path = self.case.get("declares", "")
+        to_server = path.startswith("client.")
+        known = self.server().introduced if to_server else [client.server.get("capabilities", {}) for client in self.clients if client.server]
+        if not path or not known or any(declared(capabilities, path.removeprefix("client.")) for capabilities in known):
+            return ""
+        return f"it does not declare {path.removeprefix('client.')} to {'servers' if to_server else 'clients'}"
 
     def background(self, call):
         """Runs it beside the check; the future of its outcome. Nothing waits for it when the check has ended."""
@@ -83,7 +99,8 @@ def judge(case, gateway, servers):
             values.update(all_checks()[case["check"]](run) or {})
             outcome.append(("measured" if values else "passed", ""))
         except Failed as failed:
-            outcome.append(("failed", str(failed)))
+            undeclared = run.undeclared()
+            outcome.append(("not offered", undeclared) if undeclared else ("failed", str(failed)))
         except Exception as error:
             # A message of another form than the protocol's, for instance.
             outcome.append(("failed", f"{type(error).__name__}: {error}"))

@@ -89,6 +89,7 @@ class Plain:
     def reset(self):
         """As a server that has just been started."""
         self.sessions, self.record, self.added, self.changed = {}, [], [], {}
+        self.introduced = []  # the capabilities of all clients
         self.lock, self.present = threading.Lock(), True
 
     def recorded(self, method, tool=None):
@@ -384,6 +385,7 @@ class Plain:
     def session_of(self, handler, message):
         if message.get("method") == "initialize":
             session = Session((message.get("params") or {}).get("capabilities"))
+            self.introduced.append(session.capabilities)
             self.sessions[session.id] = session
             return session
         if handler.headers.get("mcp-protocol-version") == SESSIONLESS and "mcp-session-id" not in handler.headers:
