@@ -54,7 +54,7 @@ def address(url):
     unknown = {need: "not known of an address" for need in (
         "users", "tools-by-user", "argument-rules", "rate-limits", "budgets", "approvals", "reload", "description-scan", "pinning", "health",
         "metrics", "audit", "process", "installed")}
-    row = {"name": url, "title": url, "version": "", "documentation": "", "not_offered": unknown}
+    row = {"name": url, "title": url, "version": "", "documentation": "", "not_run": unknown}
     return Peer(row, lambda names, configuration: Address(url), servers)
 
 

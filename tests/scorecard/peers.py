@@ -4,7 +4,7 @@ import contextlib, http.client, json, os, pathlib, shutil, signal, socket, subpr
 from client import Client, Failed, normal
 
 FOLDER = pathlib.Path(__file__).parent
-START_SECONDS = 90
+START_SECONDS = 60
 UV = "0.13.9"
 
 
@@ -61,10 +61,12 @@ class Process:
         self.peer, self.servers = peer, servers
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"scorecard-{peer['name']}-"))
         self.port = free_port()
-        self.users, self.paths = peer.get("users", {}), peer.get("paths", {})
+        self.users = peer.get("users", {})
         self.values = {"port": str(self.port), "folder": str(self.folder), "servers": servers, "bin": str(peer["folder"] / "bin"), "program": peer["program"],
-                       "address": next(iter(servers.values())), "admin_port": str(free_port())}
+                       "address": next(iter(servers.values())),
+                       "server_port": str(urllib.parse.urlsplit(next(iter(servers.values()))).port), "admin_port": str(free_port())}
         self.url = filled(peer["url"], self.values).strip()
+        self.paths = {name: filled(path, self.values).strip() for name, path in peer.get("paths", {}).items()}
         self.configuration = configuration
         try:
             self.configure()
@@ -131,7 +133,7 @@ class Process:
             raise Failed(f"it does not answer: {observed[:200]} {self.last_lines()}")
 
     def last_lines(self):
-        return (self.folder / "log").read_text(errors="replace")[-600:]
+        return " ".join((self.folder / "log").read_text(errors="replace")[-400:].split())
 
     # What only some peers have. The names of the requests are data of the peer.
 
@@ -215,11 +217,11 @@ class Process:
 
 
 class Peer:
-    """A kind of gateway: its row of peers.json, how it is started, and what it does not offer."""
+    """A kind of gateway: its row of peers.json, how it is started, and what it does not offer or cannot be tried here."""
 
     def __init__(self, row, start, servers=None, version=None):
         self.row, self.start, self.servers = row, start, servers
-        self.name, self.not_offered = row["name"], row.get("not_offered", {})
+        self.name, self.not_offered, self.not_run = row["name"], row.get("not_offered", {}), row.get("not_run", {})
         self.version = version or row.get("version", "")
 
 

@@ -4,7 +4,7 @@ from xml.sax.saxutils import quoteattr
 
 FOLDER = pathlib.Path(__file__).parent
 DOCS = FOLDER.parent.parent / "docs"
-SIGNS = {"passed": "✓", "failed": "✗", "not offered": "–", "measured": "·"}
+SIGNS = {"passed": "✓", "failed": "✗", "not offered": "–", "not run": "○", "measured": "·"}
 
 
 def line(verdict):
@@ -41,9 +41,10 @@ def groups(outcome):
 
 def cell(peer, group):
     passed, judged = counts([verdict for verdict in peer["verdicts"] if verdict["group"] == group])
-    missing = sum(verdict["verdict"] == "not offered" for verdict in peer["verdicts"] if verdict["group"] == group)
+    left = [verdict["verdict"] for verdict in peer["verdicts"] if verdict["group"] == group]
+    others = [f"{left.count(verdict)} {SIGNS[verdict]}" for verdict in ("not offered", "not run") if verdict in left]
     measured = sum(verdict["verdict"] == "measured" for verdict in peer["verdicts"] if verdict["group"] == group)
-    return (f"{passed}/{judged}" if judged else f"{measured} figures" if measured else "") + (f" ({missing} –)" if missing else "")
+    return (f"{passed}/{judged}" if judged else f"{measured} figures" if measured else "") + (f" ({', '.join(others)})" if others else "")
 
 
 def table(outcome):
@@ -63,7 +64,7 @@ def junit(outcome):
     for peer in outcome["peers"]:
         cases = []
         for verdict in peer["verdicts"]:
-            inner = {"failed": f"<failure message={quoteattr(verdict['detail'])}/>", "not offered": f"<skipped message={quoteattr(verdict['detail'])}/>"}
+            inner = {"failed": f"<failure message={quoteattr(verdict['detail'])}/>", **dict.fromkeys(("not offered", "not run"), f"<skipped message={quoteattr(verdict['detail'])}/>")}
             cases.append(f'<testcase classname={quoteattr(peer["peer"] + "." + verdict["group"])} name={quoteattr(verdict["case"])} '
                          f'time="{verdict["seconds"]}">{inner.get(verdict["verdict"], "")}</testcase>')
         passed, judged = counts(peer["verdicts"])
@@ -119,7 +120,7 @@ def markdown(outcome):
     for peer in peers:
         passed, judged = counts(peer["verdicts"])
         text.append(f"| {peer['title']} | {peer['version'] or ' '} | {' | '.join(cell(peer, name) or ' ' for name in names)} | {passed}/{judged} |")
-    text += ["", "A cell has the cases that passed of those that were judged; in brackets those that the gateway does not offer.", ""]
+    text += ["", "A cell has the cases that passed of those that were judged; in brackets the number of those that the gateway does not offer (–), or that were not run (○).", ""]
     for name, reason in outcome["left_out"].items():
         text += [f"Left out: {name}: {reason}.", ""]
     for name in names:

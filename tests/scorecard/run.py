@@ -18,7 +18,7 @@ ALONE = {"slow-start", "drain", "start-again", "reload", "changed-description", 
 
 @dataclasses.dataclass
 class Verdict:
-    """`passed`, `failed` or `not offered`, and why; for `cost`, `measured` with its values."""
+    """`passed`, `failed`, `not offered` or `not run`, and why; for `cost`, `measured` with its values."""
 
     group: str
     case: str
@@ -143,13 +143,16 @@ def run_batch(batch, start, servers=None):
 
 
 def run_cases(cases, peer, said=lambda verdict: None):
-    """The verdicts of a peer: `not_offered` of it are its reasons by need; `start` makes a gateway."""
-    verdicts = []
-    missing = {case["id"]: next((peer.not_offered[need] for need in case["needs"] if need in peer.not_offered), None) for case in cases}
+    """The verdicts of a peer: `not_offered` and `not_run` of it are reasons by need; `start` makes a gateway."""
+    verdicts, judged = [], []
     for case in cases:
-        if missing[case["id"]]:
-            verdicts.append(Verdict(case["group"], case["id"], "not offered", missing[case["id"]]))
-    for batch in batches([case for case in cases if not missing[case["id"]]]):
+        reasons = [(verdict, reasons[need]) for need in case["needs"]
+                   for verdict, reasons in (("not offered", peer.not_offered), ("not run", peer.not_run)) if need in reasons]
+        if reasons:
+            verdicts.append(Verdict(case["group"], case["id"], *reasons[0]))
+        else:
+            judged.append(case)
+    for batch in batches(judged):
         for verdict in run_batch(batch, peer.start, peer.servers):
             verdicts.append(verdict)
             said(verdict)

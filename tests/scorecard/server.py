@@ -431,8 +431,19 @@ class Handler(BaseHTTPRequestHandler):
         name = self.path.split("?")[0].strip("/").split("/")[0]
         return self.server.servers.get(name)
 
+    def body(self):
+        """The body of a request, whole or in chunks."""
+        if "chunked" not in self.headers.get("transfer-encoding", "").lower():
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
     def do_POST(self):
-        body, server = self.rfile.read(int(self.headers.get("content-length") or 0)), self.target()
+        body, server = self.body(), self.target()
         if server is None or not server.present:
             return self.drop() if server else self.reply(404)
         try:

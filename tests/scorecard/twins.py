@@ -175,6 +175,9 @@ class Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
         if self.twin.fault == "no-trace":
             headers = {name: value for name, value in headers.items() if name.lower() != "traceparent"}
+        if self.twin.fault == "session-each" and "mcp-session-id" in self.headers:
+            client = Client(self.twin.parts.geturl()).initialize()
+            headers = {name: value for name, value in headers.items() if name.lower() != "mcp-session-id"} | {"Mcp-Session-Id": client.session}
         if self.twin.fault == "one-session" and self.twin.one and "mcp-session-id" in self.headers:
             headers = {name: value for name, value in headers.items() if name.lower() != "mcp-session-id"} | {"Mcp-Session-Id": self.twin.one}
         return headers
