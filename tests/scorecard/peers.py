@@ -110,7 +110,7 @@ class Process:
     def until_ready(self):
         """Until it answers; then, for at most 15 s, until it lists tools of a server: there may be none."""
         end = time.monotonic() + START_SECONDS
-        headers, registered, observed = self.users.get("alice", {}), not self.peer.get("register"), ""
+        registered, observed = not self.peer.get("register"), ""
         answered = False
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -119,7 +119,7 @@ class Process:
                 if not registered:
                     self.register()
                     registered = True
-                client = Client(self.url, headers).initialize(5)
+                client = Client(self.url, self.users.get("alice", {})).initialize(5)
                 if not answered:
                     answered, end = True, min(end, time.monotonic() + 15)
                 listed = [normal(tool["name"]) for tool in client.tools()]
