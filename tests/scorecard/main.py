@@ -1,11 +1,13 @@
 """The scorecard: the same cases against any MCP gateway.
 
-main.py [--gateway NAME|URL]... [--only GROUP]... [--json FILE]: a name of peers.json, which is installed and started, or the address of a
-gateway that somebody runs before the servers at port 8931. Without `--gateway`, every peer; without `--only`, every group.
+main.py [--gateway NAME|URL|COMMAND]... [--only GROUP]... [--json FILE]: a name of peers.json, which is installed and started, or the address of a
+gateway that somebody runs before the servers at port 8931, or its command, which speaks MCP on standard input and output. Without `--gateway`, every
+peer; without `--only`, every group.
 """
 import argparse, json, os, pathlib, sys, time
 
 import report
+from command import Command
 from peers import Address, Peer, installed, peer_of, rows
 from run import GROUPS, all_cases, run_cases
 from odd import all_servers
@@ -19,15 +21,15 @@ PORT = 8931
 def arguments():
     names = [row["name"] for row in rows()]
     parser = argparse.ArgumentParser(prog="scripts/scorecard", description=__doc__.split("\n")[0])
-    parser.add_argument("--gateway", action="append", metavar="NAME|URL", help=f"of {', '.join(names)}, or an address; default: all")
+    parser.add_argument("--gateway", action="append", metavar="NAME|URL|COMMAND", help=f"of {', '.join(names)}; an address; or a command of several words; default: all")
     parser.add_argument("--only", action="append", choices=GROUPS, help="a group of cases; default: all")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes the results there, as JUnit beside it with the ending .xml")
     parser.add_argument("--page", action="store_true", help="writes docs/scorecard.md, the badge and the static page from the file of --json, and runs nothing")
     parser.add_argument("--program", default=os.environ.get("PROGRAM", "target/release/sekisho"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     for name in given.gateway or []:
-        if name not in names and "://" not in name:
-            parser.error(f"no peer {name}: {', '.join(names)}, or an address")
+        if name not in names and "://" not in name and " " not in name:
+            parser.error(f"no peer {name}: {', '.join(names)}, an address, or a command of several words")
     if given.page and not given.json:
         parser.error("--page reads the file of --json")
     return given
@@ -43,19 +45,28 @@ def peers_of(given):
             left_out[row["name"]] = reason
         else:
             chosen.append(peer_of(row))
-    for url in [name for name in given.gateway or [] if "://" in name]:
-        chosen.append(address(url))
+    names = [row["name"] for row in rows()]
+    others = [name for name in given.gateway or [] if name not in names]
+    servers = own_servers() if others else None
+    chosen += [other(name, servers) for name in others]
     return chosen, left_out
 
 
-def address(url):
+def own_servers():
+    """The servers of the cases at their fixed port, for a gateway that somebody configured for them."""
     servers = Servers(all_servers(all_cases()), PORT)
     print(f"The servers are at http://127.0.0.1:{PORT}/NAME/mcp; NAME is one of {', '.join(servers.servers)}.", file=sys.stderr)
-    unknown = {need: "not known of an address" for need in (
+    return servers
+
+
+def other(name, servers):
+    """A gateway that is an address or a command."""
+    kind = Command if " " in name else Address
+    unknown = {need: "not known of it" for need in (
         "users", "tools-by-user", "argument-rules", "rate-limits", "budgets", "approvals", "reload", "description-scan", "pinning", "health",
         "metrics", "audit", "process", "installed")}
-    row = {"name": url, "title": url, "version": "", "documentation": "", "not_run": unknown}
-    return Peer(row, lambda names, configuration: Address(url), servers)
+    row = {"name": name, "title": name, "version": "", "documentation": "", "not_run": unknown}
+    return Peer(row, lambda names, configuration: kind(name), servers)
 
 
 def main():

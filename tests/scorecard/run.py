@@ -2,7 +2,7 @@
 import concurrent.futures, contextlib, dataclasses, json, pathlib, threading, time
 
 from checks import Failed, all_checks
-from client import Client
+from client import Client, normal
 from odd import all_servers
 from server import Servers
 
@@ -126,6 +126,18 @@ def batches(cases):
     return list(shared.values())
 
 
+def unconfigured(gateway, names):
+    """The servers of which a gateway lists no tool."""
+    try:
+        client = Client(gateway.url, gateway.users.get("alice", {})).initialize()
+        listed = [normal(tool["name"]) for tool in client.tools()]
+        client.end()
+    except Failed:
+        listed = []
+    marks = {name: "recall" if name == "plain" else f"{name}-echo" for name in names}
+    return [name for name, mark in marks.items() if not any(tool.endswith(mark) for tool in listed)]
+
+
 def run_batch(batch, start, servers=None):
     """Starts servers and gateway for these cases; each has failed where the gateway does not start."""
     own = servers is None
@@ -137,6 +149,9 @@ def run_batch(batch, start, servers=None):
             servers.stop()
         return [Verdict(case["group"], case["id"], "failed", f"the gateway did not start: {failed}"[:600]) for case in batch]
     try:
+        # Whoever runs the gateway may have configured only some of the servers.
+        if not own and (missing := unconfigured(gateway, batch[0]["servers"])):
+            return [Verdict(case["group"], case["id"], "not run", f"the gateway lists no tool of {', '.join(missing)}") for case in batch]
         return [judge(case, gateway, servers) for case in batch]
     finally:
         gateway.stop()

@@ -4,8 +4,9 @@ import collections, concurrent.futures, json, pathlib, sys, unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import report
 from checks import all_checks
+from command import Command
 from odd import all_servers
-from peers import filled, peer_of, rows
+from peers import Peer, filled, peer_of, rows
 from run import GROUPS, all_cases, batches, run_batch, run_cases
 from server import Servers
 from twins import TwinGateway
@@ -60,6 +61,20 @@ class Cases(unittest.TestCase):
             for files in row.get("configurations", {}).values():
                 for name in files.values():
                     self.assertTrue((folder / name).exists(), name)
+
+
+class Commands(unittest.TestCase):
+    def test_a_command_is_judged_as_an_address_is(self):
+        servers = Servers(all_servers(all_cases()))
+        self.addCleanup(servers.stop)
+        line = f"{sys.executable} {pathlib.Path(__file__).parent / 'echo_command.py'} {servers.url('plain')}"
+        peer = Peer({"name": "a command"}, lambda names, configuration: Command(line), servers)
+        wanted = ["text", "progress", "sampling", "cancellation", "text-ids", "tools-changed", "log"]
+        verdicts = run_cases([case for case in all_cases(["fidelity"]) if case["id"] in wanted], peer)
+        self.assertEqual([(verdict.case, verdict.detail) for verdict in verdicts if verdict.verdict != "passed"], [])
+        self.assertEqual(len(verdicts), len(wanted))
+        others = run_cases([case for case in all_cases(["tolerance"]) if case["id"] == "null-id"], peer)
+        self.assertEqual([(verdict.verdict, verdict.detail) for verdict in others], [("not run", "the gateway lists no tool of nullid")])
 
 
 class Tools(unittest.TestCase):
