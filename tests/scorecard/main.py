@@ -4,7 +4,7 @@ main.py [--gateway NAME|URL|COMMAND]... [--only GROUP]... [--json FILE]: a name 
 gateway that somebody runs before the servers at port 8931, or its command, which speaks MCP on standard input and output. Without `--gateway`, every
 peer; without `--only`, every group.
 """
-import argparse, json, os, pathlib, sys, time
+import argparse, json, os, pathlib, signal, sys, time
 
 import report
 from command import Command
@@ -70,6 +70,8 @@ def other(name, servers):
 
 
 def main():
+    # A run that is ended stops the gateway that it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = arguments()
     if given.page:
         report.write_pages(json.loads(given.json.read_text()))

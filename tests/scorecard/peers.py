@@ -4,7 +4,7 @@ import contextlib, http.client, json, os, pathlib, shutil, signal, socket, subpr
 from client import Client, Failed, normal
 
 FOLDER = pathlib.Path(__file__).parent
-START_SECONDS = 60
+START_SECONDS = 180
 UV = "0.13.9"
 
 

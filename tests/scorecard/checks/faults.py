@@ -26,7 +26,7 @@ def error_then_answer(run):
 
 
 def late(run):
-    same("the call", "late", run.client().call("faulty-late", seconds=20).text())
+    same("the call", "late", run.client().call("faulty-late", seconds=40).text())
 
 
 def twice(run):
