@@ -194,7 +194,13 @@ class Process:
     # Its end.
 
     def end(self):
-        """Tells it to end, as an operator does, and waits for that."""
+        """Tells it to end, as its documentation says, and waits for that: some have a request that lets running calls finish first."""
+        if before := self.peer.get("before_end"):
+            parts = urllib.parse.urlsplit(filled(before["post"], self.values).strip())
+            with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)) as connection:
+                connection.request("POST", f"{parts.path}?{parts.query}")
+                connection.getresponse().read()
+            time.sleep(before["seconds"])
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)

@@ -116,5 +116,19 @@ class Reports(unittest.TestCase):
         self.assertEqual(json.loads(json.dumps(outcome)), outcome)
 
 
+class Page(unittest.TestCase):
+    def test_the_page_is_made_from_the_run_that_is_beside_the_cases(self):
+        results = report.FOLDER / "results"
+        outcome = json.loads((results / "scorecard.json").read_text())
+        _, made = (report.DOCS / "scorecard.md").read_text().split(report.MARK)
+        self.assertEqual(made.strip(), report.markdown(outcome).strip())
+        self.assertEqual((results / "scorecard.html").read_text(), report.page(outcome))
+        self.assertEqual(json.loads((results / "badge.json").read_text()), report.badge(outcome))
+
+    def test_the_page_has_every_case_that_there_is(self):
+        page = (report.DOCS / "scorecard.md").read_text()
+        self.assertEqual([case["id"] for case in all_cases(JUDGED) if f"**{case['id']}**" not in page], [])
+
+
 if __name__ == "__main__":
     unittest.main()
