@@ -261,7 +261,8 @@ class Plain:
         return text("touched")
 
     def call_grow(self, exchange, arguments):
-        self.added.append({"name": "grown", "description": "Was added later.", "inputSchema": OBJECT})
+        # Another list each time.
+        self.added = [{"name": "grown", "description": f"Was added later, by change {next(self.numbers)}.", "inputSchema": OBJECT}]
         self.tell("notifications/tools/list_changed")
         return text("grown")
 
