@@ -78,16 +78,18 @@ def main():
         return 0
     cases = all_cases(given.only or GROUPS)
     peers, left_out = peers_of(given)
-    begun, results = time.time(), []
+    begun = time.time()
+    outcome = {"date": time.strftime("%Y-%m-%d", time.gmtime(begun)), "minutes": 0, "machine": report.machine(),
+               "cases": [{name: case[name] for name in ("group", "id", "says", "source")} for case in cases], "peers": [], "left_out": left_out}
     for peer in peers:
         print(f"── {peer.name} {peer.version}", file=sys.stderr, flush=True)
-        verdicts = run_cases(cases, peer, report.line)
-        results.append({"peer": peer.name, "title": peer.row["title"], "version": report.version_of(peer), "verdicts": [vars(verdict) for verdict in verdicts]})
-    outcome = {"date": time.strftime("%Y-%m-%d", time.gmtime(begun)), "minutes": round((time.time() - begun) / 60, 1), "machine": report.machine(),
-               "cases": [{name: case[name] for name in ("group", "id", "says", "source")} for case in cases], "peers": results, "left_out": left_out}
-    if given.json:
-        given.json.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
-        given.json.with_suffix(".xml").write_text(report.junit(outcome))
+        verdicts = [vars(verdict) for verdict in run_cases(cases, peer, report.line)]
+        outcome["peers"].append({"peer": peer.name, "title": peer.row["title"], "version": report.version_of(peer), "verdicts": verdicts})
+        outcome["minutes"] = round((time.time() - begun) / 60, 1)
+        if given.json:
+            # After each gateway: a run that is ended has the results so far.
+            given.json.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
+            given.json.with_suffix(".xml").write_text(report.junit(outcome))
     print(report.table(outcome))
     for problem in (problems := report.surprises(outcome)):
         print(problem, file=sys.stderr)

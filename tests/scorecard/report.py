@@ -26,7 +26,7 @@ def version_of(peer):
 def machine():
     model = next((text.split(":")[1].strip() for text in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if text.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{platform.system()} {platform.release()}, {os.cpu_count()} processors ({model}), {memory:.0f} GiB"
+    return f"{platform.system()} {platform.release().split('-')[0]}, {os.cpu_count()} processors ({model}), {memory:.0f} GiB"
 
 
 def counts(verdicts):
