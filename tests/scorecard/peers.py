@@ -4,7 +4,7 @@ import contextlib, http.client, json, os, pathlib, shutil, signal, socket, subpr
 from client import Client, Failed, normal
 
 FOLDER = pathlib.Path(__file__).parent
-START_SECONDS = 180
+START_SECONDS = 120
 UV = "0.13.9"
 
 
@@ -130,7 +130,7 @@ class Process:
                 observed = str(failed)
             time.sleep(0.2)
         if not answered:
-            raise Failed(f"it does not answer: {observed[:200]} {self.last_lines()}")
+            raise Failed(f"it does not answer within {START_SECONDS} s: {observed[:200]}")
 
     def last_lines(self):
         return " ".join((self.folder / "log").read_text(errors="replace")[-400:].split())

@@ -147,7 +147,7 @@ def run_batch(batch, start, servers=None):
     except Failed as failed:
         if own:
             servers.stop()
-        return [Verdict(case["group"], case["id"], "failed", f"the gateway did not start: {failed}"[:600]) for case in batch]
+        return [Verdict(case["group"], case["id"], "failed", f"the gateway is not ready: {failed}"[:600]) for case in batch]
     try:
         # Whoever runs the gateway may have configured only some of the servers.
         if not own and (missing := unconfigured(gateway, batch[0]["servers"])):

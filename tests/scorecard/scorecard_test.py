@@ -34,7 +34,7 @@ class Cases(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
             outcomes = list(threads.map(against_twin, all_cases(JUDGED)))
         self.assertEqual([f"{case['group']}/{case['id']}" for case, verdict in outcomes if verdict.verdict != "failed"], [])
-        self.assertEqual([verdict.detail for _, verdict in outcomes if "did not start" in verdict.detail], [])
+        self.assertEqual([verdict.detail for _, verdict in outcomes if "is not ready" in verdict.detail], [])
 
     def test_each_case_says_what_it_checks_and_where_that_is_written(self):
         cases = all_cases()
