@@ -63,7 +63,7 @@ def other(name, servers):
     """A gateway that is an address or a command."""
     kind = Command if " " in name else Address
     unknown = {need: "not known of it" for need in (
-        "credentials", "users", "tools-by-user", "lists-by-user", "argument-rules", "rate-limits", "budgets", "approvals", "reload", "description-scan", "pinning", "health",
+        "credentials", "users", "tools-by-user", "lists-by-user", "argument-rules", "rate-limits", "budgets", "approvals", "reload", "description-scan", "name-check", "pinning", "health",
         "metrics", "audit", "process", "installed")}
     row = {"name": name, "title": name, "version": "", "documentation": "", "not_run": unknown}
     return Peer(row, lambda names, configuration: kind(name), servers)
