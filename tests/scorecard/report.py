@@ -120,7 +120,8 @@ def markdown(outcome):
     for peer in peers:
         passed, judged = counts(peer["verdicts"])
         text.append(f"| {peer['title']} | {peer['version'] or ' '} | {' | '.join(cell(peer, name) or ' ' for name in names)} | {passed}/{judged} |")
-    text += ["", "A cell has the cases that passed of those that were judged; in brackets the number of those that the gateway does not offer (–), or that were not run (○).", ""]
+    text += ["", "A cell has the cases that passed of those that were judged; in brackets the number of those that the gateway does not offer (–), or that were not run (○). "
+             "A group without a number was not run against that gateway.", ""]
     for name, reason in outcome["left_out"].items():
         text += [f"Left out: {name}: {reason}.", ""]
     for name in names:
