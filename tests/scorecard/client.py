@@ -169,22 +169,23 @@ class Client:
         return self
 
     def listen(self):
-        """Opens the standing stream; its messages are in `standing`."""
+        """Opens the standing stream; its messages are in `standing`. Some gateways send the head of the response with the first message only."""
         connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=60)
         headers = {"Accept": "text/event-stream", **self.headers, "MCP-Protocol-Version": self.server["protocolVersion"]}
         if self.session:
             headers["Mcp-Session-Id"] = self.session
         connection.request("GET", self.parts.path, headers=headers)
-        self.stream = connection
+        self.stream, opened = connection, threading.Event()
 
         def read():
             with contextlib.suppress(Exception):
                 response = connection.getresponse()
+                opened.set()
                 for message in events(response):
                     self.took(message, self.standing)
 
         threading.Thread(target=read, daemon=True).start()
-        time.sleep(0.2)
+        opened.wait(1)
         return self
 
     def end(self):

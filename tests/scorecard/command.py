@@ -108,5 +108,6 @@ class Command:
     def stop(self):
         self.listener.shutdown()
         self.listener.server_close()
-        for session in self.sessions.values():
+        # Requests that are being answered may still end their sessions.
+        for session in list(self.sessions.values()):
             session.stop()
