@@ -23,8 +23,9 @@ class Session:
 
     def target(self, message):
         with self.lock:
+            # Nothing follows an answer on its stream.
             if "method" not in message:
-                return self.waiting.get(message.get("id"), self.standing)
+                return self.waiting.pop(message.get("id"), self.standing)
             return next(reversed(self.waiting.values()), self.standing)
 
     def send(self, message):
