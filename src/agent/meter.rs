@@ -189,6 +189,7 @@ impl Model for MeteredModel<'_> {
                     Arc::make_mut(&mut sent).max_tokens = max_tokens;
                 }
                 let span = telemetry::model_span(self.span, profile, sent.max_tokens, sent.options.temperature);
+                sent.accepted.reset();
                 let mut pieces = model.stream(Arc::clone(&sent));
                 let wait = (!fallbacks.is_empty()).then(|| profile.fallback_wait());
                 let mut is_silent = true;
@@ -197,10 +198,19 @@ impl Model for MeteredModel<'_> {
                         Some(wait) => timeout(wait, pieces.next()).await.unwrap_or(Some(Err(ModelError::Timeout))),
                         None => pieces.next().await,
                     };
-                    let Some(piece) = next else { return };
+                    let Some(piece) = next else {
+                        if fallbacks.is_empty() || !is_silent {
+                            return;
+                        }
+                        break ModelError::Unavailable("the answer was cut off".into());
+                    };
                     failpoint::reach("turn.piece");
                     trace(&span, &piece);
-                    bill.record(&piece);
+                    // A provider that is silent after it accepted the request may bill it.
+                    match piece == Err(ModelError::Timeout) && sent.accepted.is_set() {
+                        true => bill.measure(&piece),
+                        false => bill.record(&piece),
+                    }
                     match piece {
                         Err(error) if is_silent => break error,
                         Ok(piece) => {
@@ -235,11 +245,13 @@ impl Model for MeteredModel<'_> {
     }
 }
 
-/// A chunk of another model than the run's: without the parts that only its own API takes back.
+/// A chunk of another model than the run's: without the parts, and the id of a call, that only its own API takes back.
 fn without_foreign(piece: ModelChunk) -> Option<ModelChunk> {
     match piece {
         ModelChunk::Thought(_) => None,
-        ModelChunk::Call(call) => Some(ModelChunk::Call(RequestedCall { extras: Extras::new(), ..call })),
+        ModelChunk::Call(call) => {
+            Some(ModelChunk::Call(RequestedCall { id: String::new(), extras: Extras::new(), ..call }))
+        }
         piece => Some(piece),
     }
 }

@@ -226,6 +226,44 @@ async fn another_profile_is_asked_after_the_failures_that_it_is_for() {
     }
 }
 
+/// Is silent after it accepted the request: its answer ends, or never begins.
+struct AcceptingModel {
+    is_cut_off: bool,
+}
+
+impl Model for AcceptingModel {
+    fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        request.accepted.set();
+        if self.is_cut_off { stream::empty().boxed() } else { stream::pending().boxed() }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_accepted_the_request_is_charged_beside_the_one_that_answers_in_its_place() {
+    for is_cut_off in [false, true] {
+        let other = AgentProfile { model: Some("another".into()), ..profile() };
+        let call = RequestedCall::new("functions.add:0".into(), "add".into(), "{}".into());
+        let answer = ScriptedModel(vec![Ok(ModelChunk::Call(call.clone())), end(12, 3)]);
+        let config = FallbackConfig { profile: "other".into(), after: Vec::new() };
+        let fallback = Fallback { config, model: Arc::new(answer), profile: Arc::new(other) };
+        let model = WithFallbacks { model: Arc::new(AcceptingModel { is_cut_off }), fallbacks: vec![fallback] };
+        let profile = AgentProfile { fallback_seconds: Some(2.0), ..profile() };
+        let ((meter, budgets), span) = (meter(), Span::none());
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let messages = vec![Message::User("x".repeat(40).into())];
+        let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
+        let pieces: Vec<_> = metered.stream(Arc::new(request)).take(3).collect().await;
+        // Its id is not one of the run's API.
+        let anonymous = RequestedCall { id: String::new(), ..call };
+        assert_eq!(pieces[1..], [Ok(ModelChunk::Call(anonymous)), end(12, 3)], "{is_cut_off}");
+        let rows = meter.by_agent.rows();
+        let charged: Vec<_> = rows.iter().map(|row| (&*row.model, row.used.prompt_tokens > 0)).collect();
+        assert_eq!(charged.len(), 2, "{charged:?}");
+        assert!(charged.contains(&(profile.model(), true)) && charged.contains(&("another", true)), "{charged:?}");
+        assert!(budgets.held().cost_usd.is_zero());
+    }
+}
+
 #[tokio::test]
 async fn a_model_without_a_price_runs_only_without_a_daily_cost_limit() {
     let day = Some(Decimal::from(5));
