@@ -65,13 +65,17 @@ fn generation_config(model: &str, request: &ModelRequest) -> Value {
     config
 }
 
-/// Models from Gemini 3 on take a level, those before a number of tokens
-/// (<https://ai.google.dev/gemini-api/docs/thinking>).
+/// Models from Gemini 3 on take a level, those before a number of tokens. The Pro models always think: they refuse 0 and the
+/// least level (<https://ai.google.dev/gemini-api/docs/thinking>).
 fn thinking_config(model: &str, thinking: Thinking) -> Value {
+    let is_pro = model.contains("-pro");
     if !is_third_generation(model) {
-        return json!({"includeThoughts": thinking.tokens() > 0, "thinkingBudget": thinking.tokens()});
+        let (least, most) = if is_pro { (128, 32_768) } else { (0, 24_576) };
+        let budget = thinking.tokens().clamp(least, most);
+        return json!({"includeThoughts": thinking.tokens() > 0, "thinkingBudget": budget});
     }
     let level = match thinking.effort() {
+        Effort::None | Effort::Minimal if is_pro => "LOW",
         Effort::None | Effort::Minimal => "MINIMAL",
         Effort::Low => "LOW",
         Effort::Medium => "MEDIUM",

@@ -99,13 +99,18 @@ async fn a_blocked_prompt_and_a_withheld_answer_are_named() {
 
 #[test]
 fn thinking_is_a_level_from_gemini_3_on_and_a_number_of_tokens_before() {
-    let thinking = Some(Thinking::Effort(Effort::Low));
-    let options = ModelOptions { thinking, ..ModelOptions::default() };
-    let request = ModelRequest { options, ..provider::request(question()) };
-    for (model, expected) in [
-        ("gemini-3.8-flash", json!({"includeThoughts": true, "thinkingLevel": "LOW"})),
-        ("gemini-2.5-pro", json!({"includeThoughts": true, "thinkingBudget": 2_048})),
+    for (model, effort, expected) in [
+        ("gemini-3.8-flash", Effort::Low, json!({"includeThoughts": true, "thinkingLevel": "LOW"})),
+        ("gemini-3.8-flash", Effort::None, json!({"includeThoughts": true, "thinkingLevel": "MINIMAL"})),
+        ("gemini-3.1-pro", Effort::Minimal, json!({"includeThoughts": true, "thinkingLevel": "LOW"})),
+        ("gemini-2.5-pro", Effort::Low, json!({"includeThoughts": true, "thinkingBudget": 2_048})),
+        ("gemini-2.5-pro", Effort::None, json!({"includeThoughts": false, "thinkingBudget": 128})),
+        ("gemini-2.5-flash", Effort::None, json!({"includeThoughts": false, "thinkingBudget": 0})),
+        ("gemini-2.5-flash", Effort::Max, json!({"includeThoughts": true, "thinkingBudget": 24_576})),
     ] {
-        assert_eq!(gemini::body(model, &request)["generationConfig"]["thinkingConfig"], expected, "{model}");
+        let options = ModelOptions { thinking: Some(Thinking::Effort(effort)), ..ModelOptions::default() };
+        let request = ModelRequest { options, ..provider::request(question()) };
+        let body = gemini::body(model, &request);
+        assert_eq!(body["generationConfig"]["thinkingConfig"], expected, "{model}, {effort:?}");
     }
 }
