@@ -102,6 +102,14 @@ pub struct Remote {
     metrics: Option<Arc<Metrics>>,
 }
 
+/// The answer of a provider that accepted a request.
+struct Answering {
+    answer: OutboundStream,
+    framing: Framing,
+    /// Those of the request beside the key, which the answer may repeat.
+    secrets: SentSecrets,
+}
+
 impl Remote {
     /// `base_url` is the prefix of `messages`, `chat/completions` or `model/…`; the default is the provider's own. An
     /// empty key is not sent.
@@ -175,7 +183,7 @@ impl Remote {
     }
 
     /// The same as [`send`](Self::send); once more without the member that a server or an account is refused.
-    async fn ask(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
+    async fn ask(&self, request: &ModelRequest) -> Result<Answering, ModelError> {
         match self.send(request).await {
             Err(ModelError::Refused(sentence)) => {
                 let is_new = self.refused_member(&sentence).is_some_and(|flag| !flag.swap(true, Ordering::Relaxed));
@@ -194,8 +202,8 @@ impl Remote {
         }
     }
 
-    /// The response and its framing, once its status and content type are checked.
-    async fn send(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
+    /// The response, once its status and content type are checked.
+    async fn send(&self, request: &ModelRequest) -> Result<Answering, ModelError> {
         let mut headers = self.headers.clone();
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
             headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
@@ -220,8 +228,8 @@ impl Remote {
             return Err(failure::refused(answer).await.redacted(&secrets));
         }
         match self.protocol.framing_of(headers::content_type(&answer.headers)) {
-            Some(framing) => Ok((answer, framing)),
-            None => Err(failure::foreign(answer, self.protocol.framing().media_type()).await),
+            Some(framing) => Ok(Answering { answer, framing, secrets }),
+            None => Err(failure::foreign(answer, self.protocol.framing().media_type()).await.redacted(&secrets)),
         }
     }
 
@@ -307,7 +315,7 @@ impl Model for Remote {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         let request = fitting::fitted(request, self.protocol, self.row.as_ref());
         let pieces = try_stream! {
-            let (answer, framing) = self.ask(&request).await?;
+            let Answering { answer, framing, secrets } = self.ask(&request).await?;
             request.accepted.set();
             let mut wire = EventDecoder::new(framing);
             let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens)
@@ -321,7 +329,7 @@ impl Model for Remote {
                 };
                 wire.feed(&piece)?;
                 while let Some(event) = wire.next()? {
-                    self.read(&event, &mut turn)?;
+                    self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                     for piece in turn.take_pieces() {
                         yield piece;
                     }
@@ -333,7 +341,7 @@ impl Model for Remote {
             if !turn.is_complete()
                 && let Some(event) = wire.whole()
             {
-                self.read(&event, &mut turn)?;
+                self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                 for piece in turn.take_pieces() {
                     yield piece;
                 }

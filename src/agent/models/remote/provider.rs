@@ -27,7 +27,7 @@ pub(super) const ALL: [Protocol; 3] = [Protocol::Openai, Protocol::Anthropic, Pr
 
 /// A provider that gives scripted answers.
 pub(super) struct Provider {
-    url: Url,
+    pub(super) url: Url,
     /// The bodies of requests.
     pub(super) requests: Arc<Mutex<Vec<Value>>>,
     /// Bytes of its answers that were written to the connection.

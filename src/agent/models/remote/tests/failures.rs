@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use sekisho_config::SignInConfig;
 use sekisho_core::error::ErrorCode;
 
 #[tokio::test]
@@ -40,6 +41,30 @@ async fn failures_are_distinguished_and_contain_no_key() {
                 assert_eq!(*retry_after, Some(Duration::from_secs(7)), "{status}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn an_access_token_in_an_answer_is_left_out_of_its_error() {
+    const TOKEN: &str = "access-token-do-not-tell";
+    let granted = json!({"access_token": TOKEN}).to_string();
+    let service = Provider::serving(Answer::whole(Protocol::Openai, granted.as_bytes(), 4_096)).await;
+    let sign_in = SignInConfig {
+        token_url: Some(service.url.clone()),
+        client_id: Some("gateway".into()),
+        client_secret: Some(Secret::new("s3cret-of-the-client")),
+        ..SignInConfig::default()
+    };
+    let profile = AgentProfile { sign_in: Some(sign_in), ..AgentProfile::default() };
+    let error = json!({"error": {"message": format!("no model for {TOKEN}")}}).to_string();
+    for (media_type, body) in [("text/event-stream", format!("data: {error}\n\n")), ("text/html", error)] {
+        let answer = Answer::whole(Protocol::Openai, body.as_bytes(), 4_096).header("content-type", media_type);
+        let provider = Provider::serving(answer).await;
+        let model = provider.model(Protocol::Openai).with_settings(&profile).unwrap();
+        let pieces: Vec<_> = model.stream(Arc::new(provider::request(question()))).collect().await;
+        let [Err(error)] = &pieces[..] else { panic!("{media_type}: {pieces:?}") };
+        let sentence = error.to_string();
+        assert!(sentence.contains("[redacted]") && !sentence.contains(TOKEN), "{media_type}: {sentence}");
     }
 }
 
