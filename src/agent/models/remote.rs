@@ -206,7 +206,8 @@ impl Remote {
     async fn send(&self, request: &ModelRequest) -> Result<Answering, ModelError> {
         let mut headers = self.headers.clone();
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
-            headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
+            // Beside those of the profile.
+            headers.append("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
         }
         // Without the room that a text has left to grow.
         let body = self.body(request).to_string().into_boxed_str().into_boxed_bytes();
