@@ -35,12 +35,14 @@ pub(super) fn body(model: &str, request: &ModelRequest, vendor: Vendor) -> Value
     }
     body[limit_field] = request.max_tokens.into();
     let options = &request.options;
+    // Mistral refuses the other name (<https://docs.mistral.ai/api/endpoint/chat>).
+    let seed_field = if vendor == Vendor::Mistral { "random_seed" } else { "seed" };
     let asked = [
         ("temperature", options.temperature.filter(|_| !is_reasoning(model)).map(Value::from)),
         ("top_p", options.top_p.map(Value::from)),
         ("presence_penalty", options.presence_penalty.map(Value::from)),
         ("frequency_penalty", options.frequency_penalty.map(Value::from)),
-        ("seed", options.seed.map(Value::from)),
+        (seed_field, options.seed.map(Value::from)),
         ("stop", (!options.stop.is_empty()).then(|| json!(options.stop))),
         ("response_format", options.output.as_ref().map(response_format)),
         ("reasoning_effort", options.thinking.map(|thinking| thinking.effort().as_str().into())),

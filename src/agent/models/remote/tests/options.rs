@@ -65,6 +65,8 @@ fn options_are_sent_in_each_protocols_own_terms() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(body[name], *value, "{name}");
     }
+    let body = openai::body("mistral-large", &request(of_openai.clone()), Vendor::Mistral);
+    assert_eq!((&body["random_seed"], body.get("seed")), (&json!(7), None));
     let body =
         anthropic::body("claude", &request(ModelOptions { parallel_tool_calls: Some(false), ..options.clone() }));
     let expected = json!({"temperature": 0.5, "top_p": 0.9, "stop_sequences": ["END"],
