@@ -228,7 +228,9 @@ impl Model for MeteredModel<'_> {
                 };
                 drop(pieces);
                 let class = failure.class();
-                let is_for = |fallback: &Fallback| class.is_some_and(|class| fallback.config.is_for(class));
+                let is_for = |fallback: &Fallback| {
+                    class.is_some_and(|class| fallback.config.is_for(class)) && fallback.keeps(&request.options)
+                };
                 let Some(index) = fallbacks.iter().position(is_for) else {
                     yield Err(failure);
                     return;

@@ -5,7 +5,8 @@ use super::*;
 use crate::message::Message;
 use crate::models::StopReason;
 use crate::models::fallback::WithFallbacks;
-use sekisho_config::{BudgetConfig, FailureClass, FallbackConfig};
+use crate::options::ModelOptions;
+use sekisho_config::{BudgetConfig, FailureClass, FallbackConfig, Provider};
 
 /// Sends its chunks, then nothing more.
 struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);
@@ -261,6 +262,26 @@ async fn a_model_that_accepted_the_request_is_charged_beside_the_one_that_answer
         assert_eq!(charged.len(), 2, "{charged:?}");
         assert!(charged.contains(&(profile.model(), true)) && charged.contains(&("another", true)), "{charged:?}");
         assert!(budgets.held().cost_usd.is_zero());
+    }
+}
+
+#[tokio::test]
+async fn a_profile_that_cannot_keep_an_option_of_the_client_is_not_asked() {
+    for (provider, seed, is_asked) in
+        [(Provider::Anthropic, None, true), (Provider::Anthropic, Some(7), false), (Provider::Openai, Some(7), true)]
+    {
+        let other = AgentProfile { provider: Some(provider), model: Some("another".into()), ..profile() };
+        let config = FallbackConfig { profile: "other".into(), after: Vec::new() };
+        let answer = ScriptedModel(vec![text("hi")]);
+        let fallback = Fallback { config, model: Arc::new(answer), profile: Arc::new(other) };
+        let failing = FailingModel(Some(ModelError::Overloaded { retry_after: None }));
+        let model = WithFallbacks { model: Arc::new(failing), fallbacks: vec![fallback] };
+        let ((meter, _), span, profile) = (meter(), Span::none(), profile());
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let options = ModelOptions { seed, temperature: Some(0.7), ..ModelOptions::default() };
+        let request = ModelRequest { options, max_tokens: 100, ..ModelRequest::default() };
+        let first = metered.stream(Arc::new(request)).next().await;
+        assert_eq!(matches!(first, Some(Ok(ModelChunk::Retry { .. }))), is_asked, "{provider:?}, {seed:?}: {first:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use futures_util::stream::BoxStream;
 
 use super::{Model, ModelChunk, ModelError, ModelRequest};
 use crate::call_ids;
+use crate::options::ModelOptions;
 use sekisho_config::{AgentProfile, FallbackConfig};
 
 /// Another model, and the failures after which it is asked.
@@ -17,6 +18,13 @@ pub struct Fallback {
 }
 
 impl Fallback {
+    /// Whether this model can keep the options of a request. The temperature and `top_p` may be the profile's, and are left out
+    /// where a model has its own.
+    pub(crate) fn keeps(&self, options: &ModelOptions) -> bool {
+        let others = ModelOptions { temperature: None, top_p: None, ..options.clone() };
+        others.check(&self.profile).is_ok()
+    }
+
     /// The request as this model takes it: without thoughts of another API, and with its maximum of tokens.
     pub(crate) fn request(&self, request: &ModelRequest) -> Arc<ModelRequest> {
         let maximum = self.profile.row().and_then(|row| row.max_output_tokens).unwrap_or(u32::MAX);
