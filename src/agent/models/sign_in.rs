@@ -71,7 +71,15 @@ struct ServiceAccount {
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
-    expires_in: Option<u64>,
+    /// Seconds: a number, or a text with one, as from the first version of Microsoft's service.
+    expires_in: Option<Value>,
+}
+
+impl Granted {
+    fn lifetime(&self) -> Duration {
+        let number = |seconds: &Value| seconds.as_u64().or_else(|| seconds.as_str()?.parse().ok());
+        Duration::from_secs(self.expires_in.as_ref().and_then(number).unwrap_or(DEFAULT_LIFETIME))
+    }
 }
 
 impl SignIn {
@@ -91,8 +99,7 @@ impl SignIn {
             return Ok(token.text.clone());
         }
         let granted = self.fetch(outbound).await?;
-        let lifetime = Duration::from_secs(granted.expires_in.unwrap_or(DEFAULT_LIFETIME));
-        let until = Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now);
+        let until = Instant::now().checked_add(granted.lifetime()).unwrap_or_else(Instant::now);
         *token = Some(Token { text: granted.access_token.clone(), until });
         Ok(granted.access_token)
     }
@@ -262,6 +269,16 @@ mod tests {
         let refused = client(&url, "no-secret-at-all").token(&outbound).await.unwrap_err();
         let expected = "the access token: HTTP 401: invalid_client wrong: [redacted]";
         assert_eq!(refused, ModelError::Refused(expected.into()));
+    }
+
+    #[test]
+    fn the_lifetime_of_a_token_is_a_number_or_a_text() {
+        for (seconds, expected) in
+            [(json!(3_600), 3_600), (json!("3599"), 3_599), (json!("soon"), 300), (json!(null), 300)]
+        {
+            let granted: Granted = serde_json::from_value(json!({"access_token": "t", "expires_in": seconds})).unwrap();
+            assert_eq!(granted.lifetime().as_secs(), expected, "{seconds}");
+        }
     }
 
     #[tokio::test]
