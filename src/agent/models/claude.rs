@@ -9,6 +9,9 @@ use sekisho_config::{Effort, Thinking};
 /// (<https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking>).
 const FIRST_ADAPTIVE: (u32, u32) = (4, 7);
 
+/// The least tokens of thinking that the providers accept.
+const MIN_BUDGET: u32 = 1_024;
+
 /// Whether a model is of that generation, by its name; a model of an unknown name is not.
 pub(super) fn is_adaptive(model: &str) -> bool {
     version(model).is_some_and(|version| version >= FIRST_ADAPTIVE)
@@ -22,7 +25,17 @@ pub(super) fn is_adaptive(model: &str) -> bool {
 pub(super) fn thinking(request: &ModelRequest, is_adaptive: bool) -> Option<Thinking> {
     let options = &request.options;
     let may_begin = || is_adaptive || !goes_on_without_thoughts(&request.messages);
-    options.thinking.filter(|_| options.can_think() && may_begin())
+    let asked = options.thinking.filter(|_| options.can_think() && may_begin());
+    if is_adaptive { asked } else { asked.and_then(|thinking| within(thinking, request.max_tokens)) }
+}
+
+/// A budget of tokens must be below the maximum of the answer with its thinking: one that is not leaves a quarter for the answer.
+fn within(thinking: Thinking, max_tokens: u32) -> Option<Thinking> {
+    if thinking.tokens() < max_tokens {
+        return Some(thinking);
+    }
+    let most = max_tokens - max_tokens / 4;
+    (most >= MIN_BUDGET).then_some(Thinking::BudgetTokens(most))
 }
 
 /// The name of an effort; the least of these models is `low`.
@@ -122,10 +135,26 @@ mod tests {
             (vec![user(), turn(vec![TurnPart::Text("hi".into())])], ToolChoice::Auto, asked),
         ] {
             let options = ModelOptions { thinking: asked, tool_choice: choice, ..ModelOptions::default() };
-            let request = ModelRequest { messages, options, ..ModelRequest::default() };
+            let request = ModelRequest { messages, options, max_tokens: 4_000, ..ModelRequest::default() };
             assert_eq!(thinking(&request, false), expected, "{:?}", request.messages);
             let adaptive = asked.filter(|_| request.options.can_think());
             assert_eq!(thinking(&request, true), adaptive, "{:?}", request.messages);
+        }
+    }
+
+    #[test]
+    fn a_budget_of_tokens_is_below_the_maximum_of_the_answer() {
+        let (max, low) = (Thinking::Effort(Effort::Max), Thinking::Effort(Effort::Low));
+        for (asked, max_tokens, is_adaptive, expected) in [
+            (max, 64_000, false, Some(Thinking::BudgetTokens(48_000))),
+            (max, 64_000, true, Some(max)),
+            (low, 64_000, false, Some(low)),
+            (low, 2_048, false, Some(Thinking::BudgetTokens(1_536))),
+            (low, 1_000, false, None),
+        ] {
+            let options = ModelOptions { thinking: Some(asked), ..ModelOptions::default() };
+            let request = ModelRequest { options, max_tokens, ..ModelRequest::default() };
+            assert_eq!(thinking(&request, is_adaptive), expected, "{asked:?} of {max_tokens}");
         }
     }
 }

@@ -91,7 +91,8 @@ fn options_are_sent_in_each_protocols_own_terms() {
     // A turn that thinks has no temperature; one that must call a tool does not think.
     let thinking = ModelOptions { thinking: Some(Thinking::Effort(Effort::Medium)), ..ModelOptions::default() };
     let expected = json!({"type": "enabled", "budget_tokens": 8_192});
-    let thinks = request(ModelOptions { temperature: Some(0.2), ..thinking.clone() });
+    let thinks = ModelOptions { temperature: Some(0.2), ..thinking.clone() };
+    let thinks = ModelRequest { max_tokens: 10_000, ..request(thinks) };
     let body = anthropic::body("claude", &thinks);
     assert_eq!((&body["thinking"], body.get("temperature")), (&expected, None));
     let body = bedrock::body("a-model", &thinks);

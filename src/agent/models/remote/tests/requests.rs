@@ -61,6 +61,8 @@ fn kinds() -> Vec<(&'static str, ModelRequest)> {
     let with_tools = provider::request;
     let without_tools = |messages| ModelRequest { tools: Vec::new(), ..provider::request(messages) };
     let own = |purpose| ModelRequest { purpose, ..without_tools(question()) };
+    // With room for thoughts.
+    let asked = |options, request: ModelRequest| ModelRequest { options, max_tokens: 40_000, ..request };
     vec![
         ("a turn with tools", with_tools(question())),
         ("a turn without tools, as of a planner or a sub-agent", without_tools(question())),
@@ -74,8 +76,8 @@ fn kinds() -> Vec<(&'static str, ModelRequest)> {
         ("the selection of tools", ModelRequest { purpose: Purpose::Selection, ..with_tools(question()) }),
     ]
     .into_iter()
-    .chain(with_options().map(|(kind, options)| (kind, ModelRequest { options, ..with_tools(question()) })))
-    .chain(with_options().map(|(kind, options)| (kind, ModelRequest { options, ..without_tools(question()) })))
+    .chain(with_options().map(|(kind, options)| (kind, asked(options, with_tools(question())))))
+    .chain(with_options().map(|(kind, options)| (kind, asked(options, without_tools(question())))))
     .collect()
 }
 
