@@ -253,7 +253,8 @@ impl TurnAssembler {
     pub(in crate::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
         let CallFragment { place, id, tool, arguments, extras } = fragment;
         let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());
-        self.count(id.len() + tool.len() + arguments.len())?;
+        let extra: usize = extras.values().map(|extra| extra.to_string().len()).sum();
+        self.count(id.len() + tool.len() + arguments.len() + extra)?;
         let bytes = arguments.len();
         let count = self.calls.len() + self.released;
         let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);

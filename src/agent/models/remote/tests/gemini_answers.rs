@@ -97,6 +97,15 @@ async fn a_blocked_prompt_and_a_withheld_answer_are_named() {
     assert!(matches!(&pieces[..], [Err(ModelError::Unavailable(_))]), "asked again: {pieces:?}");
 }
 
+#[tokio::test]
+async fn signatures_count_in_the_length_of_an_answer() {
+    let signature = "c2ln".repeat(200 << 10);
+    let call = json!([{"functionCall": {"name": "add", "args": {}}, "thoughtSignature": signature}]);
+    let body = events(&[candidate(&call, None)]).repeat(6);
+    let (pieces, _) = exchange(Protocol::Gemini, &body, 64 << 10, question()).await;
+    assert!(matches!(pieces.last(), Some(Err(ModelError::Garbled(_)))), "they are longer than 4 MiB");
+}
+
 #[test]
 fn thinking_is_a_level_from_gemini_3_on_and_a_number_of_tokens_before() {
     for (model, effort, expected) in [
