@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::rule_usage::{cost_of, units_of};
+use super::rule_usage::{additions, cost_of, units_of};
 use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
 use sekisho_core::call::{ModelTurns, UsedModel};
 
@@ -25,6 +25,10 @@ type Row = (String, String, String, String, String, i64, i64, i64, i64, i64, i64
 const COLUMNS: &str =
     "day, caller_key, agent, provider, model, turns, prompt_tokens, cached_tokens, cache_write_tokens,
     completion_tokens, reasoning_tokens, cost";
+
+/// The columns that are added up.
+const COUNTED: [&str; 7] =
+    ["turns", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens", "cost"];
 
 /// What models used: the table `model_usage`. [`ChargeStore`](super::ChargeStore) adds to it.
 #[derive(Debug, Clone)]
@@ -62,13 +66,9 @@ impl ModelUsageStore {
         for rows in sums.chunks(MAX_ROWS) {
             let sql = format!(
                 "INSERT INTO model_usage AS u ({COLUMNS}) VALUES {}
-                 ON CONFLICT (day, caller_key, agent, provider, model) DO UPDATE SET turns = u.turns + excluded.turns,
-                 prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
-                 cached_tokens = u.cached_tokens + excluded.cached_tokens,
-                 cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens,
-                 completion_tokens = u.completion_tokens + excluded.completion_tokens,
-                 reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens, cost = u.cost + excluded.cost",
-                parameters_of_rows(rows.len(), "", 12)
+                 ON CONFLICT (day, caller_key, agent, provider, model) DO UPDATE SET {}",
+                parameters_of_rows(rows.len(), "", 12),
+                additions(&COUNTED)
             );
             let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(rows.len()));
             for DailyModelUsage { day, caller_key, model, used } in rows {
@@ -171,6 +171,21 @@ mod tests {
         assert_eq!(found, [usage(monday, "child", "1", 1), sum, usage(tuesday, "main", "0.000000000001", 1),]);
         store.model_usage().forget_before(tuesday).await.unwrap();
         assert_eq!(store.model_usage().between(monday, tuesday).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_sum_ends_at_the_largest_number() {
+        let (store, monday) = (test_store().await, date(2026, 3, 2));
+        // A provider may report any number of tokens.
+        let used = ModelTurns { prompt_tokens: u64::MAX, ..ModelTurns::default() };
+        for (id, cost) in [("a", "9223372"), ("b", "9223372")] {
+            let cost_usd = cost.parse().unwrap();
+            let much = DailyModelUsage { used: ModelTurns { cost_usd, ..used }, ..usage(monday, "main", "0", 1) };
+            store.charges().add(&[charge(id, vec![much])], &[]).await.unwrap();
+        }
+        let found = store.model_usage().between(monday, monday).await.unwrap();
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((found.used.prompt_tokens, units_of(found.used.cost_usd)), (i64::MAX.unsigned_abs(), i64::MAX));
     }
 
     #[tokio::test]

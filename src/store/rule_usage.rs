@@ -62,8 +62,9 @@ impl RuleUsageStore {
     async fn try_add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
         let sql = format!(
             "INSERT INTO rule_usage AS u (day, rule, subject, cost, tokens) VALUES {}
-             ON CONFLICT (day, rule, subject) DO UPDATE SET cost = u.cost + excluded.cost, tokens = u.tokens + excluded.tokens",
-            parameters_of_rows(usage.len(), "", 5)
+             ON CONFLICT (day, rule, subject) DO UPDATE SET {}",
+            parameters_of_rows(usage.len(), "", 5),
+            additions(&["cost", "tokens"])
         );
         let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(usage.len()));
         for RuleUsage { day, rule, subject, amount } in usage {
@@ -72,6 +73,20 @@ impl RuleUsageStore {
         }
         statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
+}
+
+/// The assignments that add new numbers, which are not negative, to the numbers in these columns of a table `u`, up to the largest
+/// one. Beyond it PostgreSQL refuses the statement, and with it all charges of its transaction; SQLite makes a float of it, which
+/// cannot be read.
+pub(super) fn additions(columns: &[&str]) -> String {
+    let most = i64::MAX;
+    let addition = |column: &&str| {
+        format!(
+            "{column} = CASE WHEN u.{column} > {most} - excluded.{column} THEN {most}
+             ELSE u.{column} + excluded.{column} END"
+        )
+    };
+    columns.iter().map(addition).collect::<Vec<_>>().join(", ")
 }
 
 /// USD of units of the smallest price.
@@ -110,6 +125,10 @@ mod tests {
         let mut found = store.rule_usage().of_day(monday).await.unwrap();
         found.sort_by(|one, other| one.rule.cmp(&other.rule));
         assert_eq!(found, [usage(monday, "a", "ann", "1.75", 10), usage(monday, "b", "ann", "0.000000000001", 0)]);
+        store.rule_usage().add(&[usage(tuesday, "a", "ann", "0", u64::MAX)]).await.unwrap();
+        let found = store.rule_usage().of_day(tuesday).await.unwrap();
+        let tokens: Vec<_> = found.iter().map(|usage| usage.amount.tokens).collect();
+        assert_eq!(tokens, [i64::MAX.unsigned_abs()], "a sum ends at the largest number");
         store.rule_usage().forget_before(tuesday).await.unwrap();
         assert!(store.rule_usage().of_day(monday).await.unwrap().is_empty());
         assert_eq!(store.rule_usage().of_day(tuesday).await.unwrap().len(), 1);
