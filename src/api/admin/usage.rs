@@ -121,11 +121,16 @@ pub(crate) async fn list(
     let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
     let first = today.saturating_sub(i64::from(days - 1).days());
     let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
-    let models = gateway.store().model_usage().between(first, today).await.map_err(CallError::from)?;
-    let models = ModelsOfDays::of(&models);
     let reach = gateway.configuration().reach(&meta.caller);
     let all = found.into_iter().filter(|usage| is_visible(usage, reach, &meta.caller)).collect();
     let (page, usage) = Page::from_all_with_old_name(all, &query, place)?;
+    // Only of the days that are shown: the list is read page by page.
+    let days = usage.iter().map(|usage| usage.day);
+    let models = match days.clone().min().zip(days.max()) {
+        Some((first, last)) => gateway.store().model_usage().between(first, last).await.map_err(CallError::from)?,
+        None => Vec::new(),
+    };
+    let models = ModelsOfDays::of(&models);
     let usage = usage.iter().map(|usage| UsageOfDay::of(usage, &models)).collect();
     Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage, &models)), usage }))
 }
