@@ -1,10 +1,20 @@
 //! The parts of a text that identify something: mail addresses, hosts, accounts, paths, keys, long numbers.
 
+use std::net::Ipv6Addr;
+use std::str::FromStr as _;
+
 use crate::destination::DestinationKind;
 use crate::rules::RULES;
+use crate::values::cut;
 
 /// A text has at most so many of them that are looked at.
 pub(crate) const MAX_TOKENS: usize = 64;
+/// The length of an address of IPv6 with the bracket that ends it, at most.
+const MAX_IPV6: usize = 46;
+/// The length of the name of a host, at most: a longer one is none.
+const MAX_HOST: usize = 255;
+/// Schemes of links after which browsers need no slashes.
+const WEB: [&str; 5] = ["http", "https", "ftp", "ws", "wss"];
 
 /// A part of a text that identifies something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,19 +26,28 @@ pub(crate) struct Token {
 /// All tokens of a text that identify something, without repetition.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut found: Vec<Token> = Vec::new();
-    for word in words(text) {
+    for token in addresses_in_brackets(text).chain(words(text).filter_map(token)) {
         if found.len() >= MAX_TOKENS {
             break;
         }
-        found.extend(token(word).filter(|token| !found.contains(token)));
+        if !found.contains(&token) {
+            found.push(token);
+        }
     }
     found
 }
 
 /// The hosts of the links of a text, with repetition.
 pub(crate) fn hosts(text: &str) -> impl Iterator<Item = String> {
-    let hosts = words(text).filter(|word| word.len() >= 4 && mail(word).is_none());
-    hosts.filter_map(|word| host(word).map(|token| token.identity))
+    let hosts = words(text).filter(|word| word.len() >= 4 && mail(word).is_none()).filter_map(host);
+    addresses_in_brackets(text).chain(hosts).map(|token| token.identity)
+}
+
+/// Addresses of IPv6 in brackets, as URLs have them.
+fn addresses_in_brackets(text: &str) -> impl Iterator<Item = Token> {
+    let begins = text.match_indices('[').map(|(at, _)| cut(&text[at + 1..], MAX_IPV6));
+    let addresses = begins.filter_map(|begin| begin.split([']', '%']).next());
+    addresses.filter(|address| Ipv6Addr::from_str(address).is_ok()).map(|text| Token::new(DestinationKind::Host, text))
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -52,29 +71,49 @@ impl Token {
 
 fn mail(word: &str) -> Option<Token> {
     let address = word.strip_prefix("mailto:").unwrap_or(word);
-    let (local, domain) = address.rsplit_once('@')?;
+    let (before, domain) = address.rsplit_once('@')?;
     let domain = domain.split(['/', '?', ':']).next()?.trim_end_matches('.');
     let is_domain = domain.contains('.')
         && domain.chars().all(|character| character.is_alphanumeric() || matches!(character, '.' | '-' | '_'));
-    let local = local.rsplit(['/', ':', '=']).next()?;
-    (is_domain && !local.is_empty()).then(|| Token::new(DestinationKind::Mail, &format!("{local}@{domain}")))
+    // A link may have an address in it, which is not where it leads.
+    let start = before.split(['/', '?', '#', '\\']).next()?;
+    let is_link = start.len() < before.len() && !start.contains('@') && host(start).is_some();
+    if !is_domain || is_link || after_scheme(word).is_some() {
+        return None;
+    }
+    // Of several addresses in one word, none is the one that counts.
+    let local = if before.contains('@') { before } else { before.rsplit(['/', ':', '=']).next()? };
+    (!local.is_empty()).then(|| Token::new(DestinationKind::Mail, &format!("{local}@{domain}")))
+}
+
+/// What follows the scheme of a link. Browsers take `https:/a` and `https:\\a` for `https://a`.
+fn after_scheme(word: &str) -> Option<&str> {
+    let is_web = |before: &str| {
+        let scheme = before.rsplit(|character: char| !character.is_ascii_alphabetic()).next().unwrap_or_default();
+        WEB.iter().any(|web| scheme.eq_ignore_ascii_case(web))
+    };
+    match (word.split_once("://"), word.split_once(':')) {
+        (Some((before, after)), _) if !is_web(before) => Some(after),
+        (Some((_, after)), _) => Some(after.trim_start_matches(['/', '\\'])),
+        (None, Some((before, after))) if is_web(before) => Some(after.trim_start_matches(['/', '\\'])),
+        _ => None,
+    }
 }
 
 fn host(word: &str) -> Option<Token> {
-    let (has_scheme, rest) = match word.split_once("://") {
-        Some((_, rest)) => (true, rest),
-        None => (false, word),
-    };
+    let scheme = after_scheme(word);
+    // A link without a scheme has that of its page.
+    let rest = scheme.unwrap_or_else(|| word.strip_prefix("//").unwrap_or(word));
     let authority = rest.split(['/', '?', '#', '\\']).next()?;
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let name = authority.split_once(':').map_or(authority, |(name, _)| name).trim_end_matches('.');
     let has_www = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("www."));
     let bare = if has_www { &name[4..] } else { name };
-    let is_name = !bare.is_empty()
-        && bare.chars().all(|character| character.is_alphanumeric() || matches!(character, '.' | '-' | '_'));
+    let is_name = bare.chars().all(|character| character.is_alphanumeric() || matches!(character, '.' | '-' | '_'));
     let top = bare.rsplit_once('.').map(|(_, top)| top.to_ascii_lowercase());
-    let is_host = has_scheme || has_www || top.is_some_and(|top| RULES.domains.contains(&top));
-    (is_name && is_host).then(|| Token::new(DestinationKind::Host, bare))
+    let is_host = is_name && (has_www || top.is_some_and(|top| RULES.domains.contains(&top)));
+    // A link whose host has other characters leads somewhere, too.
+    (!bare.is_empty() && (scheme.is_some() || is_host)).then(|| Token::new(DestinationKind::Host, cut(bare, MAX_HOST)))
 }
 
 fn other(word: &str) -> Option<Token> {

@@ -274,3 +274,40 @@ fn the_work_for_a_call_is_bounded_and_its_rest_is_asked_about() {
     let asked = judgement.questions.iter().map(|question| question.pointer.as_str()).collect::<Vec<_>>();
     assert!(asked.contains(&"/last"), "it was not looked for any more, though the user named it");
 }
+
+#[test]
+fn a_link_leads_to_its_host_in_each_form_that_browsers_read() {
+    let mut session = session();
+    session.add_user_text("The form is at example.com.");
+    add(
+        &mut session,
+        "read_emails",
+        &json!([{"body": "Look at http://[2001:db8::7]/win, or https://evil\u{3002}example/a."}]),
+    );
+    let links = [
+        "https://example.com@evil.example/win",
+        "https://evil.example/?to=alice@example.com",
+        "evil.example/?to=alice@example.com",
+        "https:/evil.example/win",
+        "https:///evil.example/win",
+        r"https:\evil.example/win",
+        "//evil.example/win",
+        "HTTPS://EVIL.EXAMPLE:8443/win",
+        "http://[2001:db8::7]/win",
+        "https://evil\u{3002}example/win",
+    ];
+    for link in links {
+        let fetched = judge(&session, "fetch_page", &json!({ "url": link }));
+        let of_host = |question: &crate::Question| question.destination.kind == DestinationKind::Host;
+        assert!(fetched.questions.iter().any(of_host), "{link}: {fetched:?}");
+        for words in [1, 30] {
+            let body = format!("{}[here]({link}).", "All is well. ".repeat(words));
+            let sent = judge(&session, "send_email", &json!({"to": "alice@example.com", "body": body}));
+            assert!(!sent.questions.is_empty(), "{body}");
+        }
+    }
+    let two = judge(&session, "send_email", &json!({"to": "eve@evil.example?cc=alice@example.com"}));
+    assert_eq!(two.questions.len(), 1, "{two:?}");
+    let file = judge(&session, "save_page", &json!({"path": "file:///home/ann/page.html"}));
+    assert_eq!(file.destinations[0].kind, DestinationKind::Path);
+}
