@@ -174,6 +174,7 @@ impl<'a> Judge<'a> {
             return;
         }
         let text = normal::stored_up_to(&leaf.text, MAX_CONTENT);
+        let letters = normal::letters_of(&text);
         let mut asked = 0;
         for (origin, piece) in pieces {
             let is_said = || {
@@ -182,7 +183,8 @@ impl<'a> Judge<'a> {
             };
             let is_part = || {
                 let is_spent = self.is_spent(1 + text.len() / MAX_VALUE);
-                piece.text.len() < text.len() && (is_spent || normal::find(&text, &piece.text).is_some())
+                let stands = || normal::find(&text, &piece.text).is_some() || normal::has_number(&letters, &piece.text);
+                piece.text.len() < text.len() && (is_spent || stands())
             };
             if asked < MAX_ORIGINS && is_part() && !is_said() {
                 let places = vec![(ValueOrigin { path: piece.path.to_string(), ..origin.clone() }, piece.writer)];

@@ -21,6 +21,8 @@ const COMMON: &[u8] = b" etaoinsrhldcu.mfpgwyb/-v";
 const MAX_RANKED: usize = 32;
 /// Bytes between two letters of a word that is written one by one.
 const MAX_GAP: usize = 4;
+/// The letters and digits of a number that is found in other groups: a shorter one stands by chance where two others meet.
+const MIN_NUMBER: usize = 8;
 /// Bytes of a text that are normalized at once.
 const MAX_PART: usize = 4 << 10;
 
@@ -282,6 +284,18 @@ fn spaced_at(text: &[u8], letters: &[u8]) -> bool {
         gaps += usize::from(gap > 0);
     }
     gaps * 2 > letters.len()
+}
+
+/// The letters and digits of a text, without what stands between them.
+pub(crate) fn letters_of(text: &str) -> Vec<u8> {
+    text.bytes().filter(|byte| is_word(*byte)).map(|byte| byte.to_ascii_lowercase()).collect()
+}
+
+/// Whether a long number is among these letters, in whatever groups its digits are written.
+pub(crate) fn has_number(letters: &[u8], number: &str) -> bool {
+    let number = letters_of(number);
+    let digits = number.iter().filter(|byte| byte.is_ascii_digit()).count();
+    number.len() >= MIN_NUMBER && digits * 2 > number.len() && memchr::memmem::find(letters, &number).is_some()
 }
 
 /// The text with Latin letters in place of those that look the same, where a word has both kinds.

@@ -179,6 +179,26 @@ fn the_short_id_of_a_thing_to_delete_is_asked_about_where_a_stranger_names_it() 
 }
 
 #[test]
+fn a_personal_number_is_found_in_other_groups_of_digits() {
+    let mut session = session();
+    add(&mut session, "get_user_information", &json!({"Card Number": "4111111111111234", "PIN": "4321"}));
+    for (text, questions) in [
+        ("4111 1111 1111 1234", 1),
+        ("4111-1111-1111-1234", 1),
+        ("4111.1111.1111.1234", 1),
+        ("4111111111111234", 1),
+        ("4111 1111 1111 1235", 0),
+        ("4 3 2 1", 0),
+    ] {
+        let message = json!({"to": "alice@example.com", "body": format!("Hello, the card is {text}, see you.")});
+        assert_eq!(judge(&session, "send_email", &message).questions.len(), questions, "{text}");
+    }
+    add(&mut session, "get_user_information", &json!({"Passport Number": "X-12 345-67"}));
+    let message = json!({"to": "alice@example.com", "body": "Her number: x1234567."});
+    assert_eq!(judge(&session, "send_email", &message).questions.len(), 1);
+}
+
+#[test]
 fn a_personal_number_leaves_where_the_user_spoke_of_it() {
     let session = |request: &str| {
         let mut session = session();
