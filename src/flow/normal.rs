@@ -256,9 +256,10 @@ impl<'a> Needle<'a> {
         let (byte, text) = needle.get(rare).map_or((0, &[][..]), |byte| (*byte, text.as_bytes()));
         let found = memchr::memchr2_iter(byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), text);
         found.filter_map(move |at| at.checked_sub(rare)).filter(move |&at| {
-            text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
-                && is_edge(text, at.wrapping_sub(1), needle[0])
+            // Within a long word of one letter, each place would be compared as a whole.
+            is_edge(text, at.wrapping_sub(1), needle[0])
                 && is_edge(text, at + needle.len(), needle[needle.len() - 1])
+                && text.get(at..at + needle.len()).is_some_and(|part| part.eq_ignore_ascii_case(needle))
         })
     }
 }

@@ -99,3 +99,13 @@ fn letters_that_look_the_same_are_read_as_latin_within_a_latin_word() {
     assert_eq!(plain("\u{441}\u{43e}\u{43d} and sleep"), None, "a word of its own script");
     assert_eq!(plain("plain"), None);
 }
+
+/// Comparing each place as a whole would read 400 MiB for each of the texts.
+#[test]
+fn a_long_word_of_one_letter_is_compared_once() {
+    let (text, needle) = ("a".repeat(96 << 10), "a".repeat(4 << 10));
+    for _ in 0..512 {
+        assert_eq!(super::find(&text, &needle), None);
+    }
+    assert_eq!(super::find(&format!("{text} {needle}."), &needle), Some(text.len() + 1));
+}
