@@ -302,7 +302,7 @@ fn a_link_leads_to_its_host_in_each_form_that_browsers_read() {
     add(
         &mut session,
         "read_emails",
-        &json!([{"body": "Look at http://[2001:db8::7]/win, or https://evil\u{3002}example/a."}]),
+        &json!([{"body": "Look at http://[2001:db8::7]/win, or https://evil\u{3002}example/a, or bit.ly/a."}]),
     );
     let links = [
         "https://example.com@evil.example/win",
@@ -315,6 +315,7 @@ fn a_link_leads_to_its_host_in_each_form_that_browsers_read() {
         "HTTPS://EVIL.EXAMPLE:8443/win",
         "http://[2001:db8::7]/win",
         "https://evil\u{3002}example/win",
+        "bit.ly/a",
     ];
     for link in links {
         let fetched = judge(&session, "fetch_page", &json!({ "url": link }));
