@@ -92,12 +92,17 @@ fn after_scheme(word: &str) -> Option<&str> {
         let scheme = before.rsplit(|character: char| !character.is_ascii_alphabetic()).next().unwrap_or_default();
         WEB.iter().any(|web| scheme.eq_ignore_ascii_case(web))
     };
-    match (word.split_once("://"), word.split_once(':')) {
-        (Some((before, after)), _) if !is_web(before) => Some(after),
-        (Some((_, after)), _) => Some(after.trim_start_matches(['/', '\\'])),
-        (None, Some((before, after))) if is_web(before) => Some(after.trim_start_matches(['/', '\\'])),
-        _ => None,
+    let slashes = ['/', '\\'];
+    let (before, after) = word.split_once(':')?;
+    if !before.contains(slashes) && is_web(before) {
+        return Some(after.trim_start_matches(slashes));
     }
+    let (before, after) = word.split_once("://")?;
+    // Another link stands in a part of the first one, which leads to the host at its beginning.
+    let first = before.strip_prefix("//").unwrap_or(before);
+    let start = first.split(['/', '?', '#', '\\']).next()?;
+    let is_part = start.len() < first.len() && host(start).is_some();
+    (!is_part).then(|| if is_web(before) { after.trim_start_matches(slashes) } else { after })
 }
 
 fn host(word: &str) -> Option<Token> {

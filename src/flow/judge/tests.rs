@@ -316,6 +316,10 @@ fn a_link_leads_to_its_host_in_each_form_that_browsers_read() {
         "http://[2001:db8::7]/win",
         "https://evil\u{3002}example/win",
         "bit.ly/a",
+        "https:/evil.example/?then=https://example.com",
+        "//evil.example/?then=https://example.com",
+        "evil.example:8443/?then=https://example.com",
+        "see/https://evil.example",
     ];
     for link in links {
         let fetched = judge(&session, "fetch_page", &json!({ "url": link }));
