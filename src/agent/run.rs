@@ -36,6 +36,7 @@ use self::progress::Progress;
 
 pub(super) use self::compaction::transcript;
 pub(super) use self::making_room::transcript_characters;
+pub(super) use self::room::longest_prompt;
 
 /// How long one call of a run waits for a tool that says when to come again: as long as most tools may take.
 const MAX_READY_WAIT: Duration = Duration::from_secs(30);

@@ -442,7 +442,7 @@ async fn the_console_shows_administrators_what_would_have_been_asked() {
     check_markup(&page);
     let (_, report) = answer(app.get("/admin/flow").bearer_auth("key-of-root")).await;
     let last_call = report["questions"][0]["last_call"].as_str().unwrap();
-    for text in ["1 of 1 calls with effects would have needed a person", "send_email", "/to", "read_webpage", last_call]
+    for text in ["1 of 2 calls with effects would have needed a person", "send_email", "/to", "read_webpage", last_call]
     {
         assert!(page.contains(text), "{text} is not in {page}");
     }

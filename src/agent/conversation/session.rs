@@ -9,6 +9,7 @@ use super::history::{History, OpenCall};
 use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
 use crate::Message;
 use crate::context::{self, CHARACTERS_OF_A_TOKEN};
+use crate::run::longest_prompt;
 use crate::session_prefix::KeptPrefix;
 use crate::usage::UsageByAgent;
 use sekisho_core::error::CallError;
@@ -20,6 +21,10 @@ const USUAL_WINDOW: u64 = 128_000;
 /// The share of the window that a session may have with its prompt and its tools before its older part is summarized: a
 /// percentage. The rest is for the message of the run and the answers.
 const SESSION_PERCENT: u64 = 75;
+
+/// The share of the longest prompt of a run that a session may have: a percentage. A run whose messages do not fit shortens them,
+/// which changes the bytes before its own, so that the session must end earlier.
+const RUN_PERCENT: u64 = 90;
 
 /// The share that its messages may have in any case, where the tools take most of the window: a percentage.
 const MIN_PERCENT: u64 = 10;
@@ -87,7 +92,10 @@ impl ConversationRuns {
         let mut all = handed_over(hand_over.as_ref())?;
         all.extend(numbered(found.messages)?);
         kept.keep_news_of(&runs_of(&request.agent, &all));
-        let limit = (weight * SESSION_PERCENT / 100).saturating_sub(kept.weight()).max(weight * MIN_PERCENT / 100);
+        let of_window = weight * SESSION_PERCENT / 100;
+        let of_run = longest_prompt(&request.profile).map(|tokens| tokens * CHARACTERS_OF_A_TOKEN * RUN_PERCENT / 100);
+        let limit = of_run.map_or(of_window, |of_run| of_run.min(of_window));
+        let limit = limit.saturating_sub(kept.weight()).max(weight * MIN_PERCENT / 100);
         let first = match kept.is_closed() {
             // A run has found the messages to be too many.
             true => first_kept(&all, limit.min(total_weight(&all).saturating_sub(1))),

@@ -69,6 +69,12 @@ impl Room {
     }
 }
 
+/// Maximum tokens of a prompt for the profile's model, if its answer is as long as the profile allows; `None` if the window is not
+/// known.
+pub(crate) fn longest_prompt(profile: &AgentProfile) -> Option<u64> {
+    Room::of(profile).limit(profile.max_tokens())
+}
+
 /// Exact: numbers of tokens are far below 2^52.
 fn as_float(tokens: u64) -> f64 {
     tokens as f64

@@ -9,7 +9,7 @@ use super::files_below;
 const HEADING: &str = "\n## Common mistakes\n";
 
 /// Pages without that section, and why.
-const WITHOUT: [(&str, &str); 7] = [
+const WITHOUT: [(&str, &str); 8] = [
     ("SUMMARY.md", "the contents"),
     (
         "architecture.md",

@@ -194,6 +194,12 @@ pub(super) const COMPLETION: &[Field] = &[
     body("/logit_bias", "{}"),
     body("/modalities", r#"["text"]"#),
     body("/functions", r#"[{"name": "zq7changed"}]"#),
+    body("/verbosity", r#""low""#),
+    body("/web_search_options", r#"{"zq7changed": "zq7changed"}"#),
+    body("/prediction", r#"{"type": "content", "content": "zq7changed"}"#),
+    body("/top_k", "5"),
+    body("/chat_template_kwargs", r#"{"zq7changed": true}"#),
+    body("/think", "true"),
     body(
         "/tools",
         r#"[{"type": "function", "function": {"name": "zq7changed", "description": "zq7changed", "parameters": {"type": "object"}}}]"#,
@@ -249,6 +255,9 @@ pub(super) const MESSAGE: &[Field] = &[
     body("/top_k", "5"),
     body("/mcp_servers", r#"[{"type": "url", "name": "zq7changed", "url": "http://zq7changed.example/"}]"#),
     body("/container", r#""zq7changed""#),
+    body("/thread", r#"{"type": "create"}"#),
+    body("/context_management", r#"{"edits": []}"#),
+    body("/fallbacks", r#"[{"model": "zq7changed"}]"#),
     body("/tools", r#"[{"name": "zq7changed", "description": "zq7changed", "input_schema": {"type": "object"}}]"#),
 ];
 
@@ -302,7 +311,7 @@ pub(super) const VARIABLES: &[Field] = &[
 
 /// Ways and fields with which no call is made: an approval that does not exist, a list of tools without the one that is called, a
 /// caller beside that of the key, something unknown that is to go on, and options that no agent can keep.
-pub(super) const REFUSED: [(&str, Place); 19] = [
+pub(super) const REFUSED: [(&str, Place); 26] = [
     ("REST, with the tool in the body", Place::Header("x-approval-id")),
     ("REST, with the tool in the path", Place::Header("x-approval-id")),
     ("REST under /api/v1", Place::Header("x-approval-id")),
@@ -312,6 +321,12 @@ pub(super) const REFUSED: [(&str, Place); 19] = [
     ("the command `call`", Place::Option("--as")),
     ("the command `call`", Place::Option("--role")),
     ("/v1/chat/completions", Place::Body("/functions")),
+    ("/v1/chat/completions", Place::Body("/verbosity")),
+    ("/v1/chat/completions", Place::Body("/web_search_options")),
+    ("/v1/chat/completions", Place::Body("/prediction")),
+    ("/v1/chat/completions", Place::Body("/top_k")),
+    ("/v1/chat/completions", Place::Body("/chat_template_kwargs")),
+    ("/v1/chat/completions", Place::Body("/think")),
     ("/v1/responses", Place::Body("/conversation")),
     ("/v1/responses", Place::Body("/prompt")),
     ("/v1/responses", Place::Body("/max_tool_calls")),
@@ -319,6 +334,7 @@ pub(super) const REFUSED: [(&str, Place); 19] = [
     ("/v1/messages", Place::Body("/top_k")),
     ("/v1/messages", Place::Body("/mcp_servers")),
     ("/v1/messages", Place::Body("/container")),
+    ("/v1/messages", Place::Body("/fallbacks")),
     ("/api/chat", Place::Body("/session_id")),
     ("a conversation", Place::Body("/preferred_skills")),
     ("a plan", Place::Body("/model")),
