@@ -92,7 +92,8 @@ async fn answer(
     let mut output = Output::whole(shown(events, shows_thinking).collect::<Vec<_>>().await)?;
     let (answers, added) = (std::mem::take(&mut output.answers), std::mem::take(&mut output.added));
     let finish = output.finish;
-    let message = MessageBody { id: begun.id, ..MessageBody::of(&agent.name, output)? };
+    let mut message = MessageBody::of(&agent.name, output)?;
+    message.id = begun.id;
     keep(finish, answers.into_iter().map(Message::Tool).collect(), added);
     Ok(reply::json(StatusCode::OK, &message))
 }

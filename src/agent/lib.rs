@@ -29,7 +29,6 @@ mod skill_tool;
 pub mod skills;
 mod subagents;
 pub mod summary;
-mod think_tag;
 pub mod toolbox;
 pub mod turn_observer;
 pub mod usage;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::context;
@@ -14,9 +14,11 @@ use super::message::{Extras, RequestedCall};
 use super::models::{Fallback, Model, ModelChunk, ModelError, ModelRequest};
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
-use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
+use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
 use sekisho_config::{AgentProfile, Thinking};
-use sekisho_core::call::{BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ReservedTurn, Via};
+use sekisho_core::call::{
+    BudgetScopes, CallCharging, CallContext, Caller, ChargeSink, ModelTurns, ReservedTurn, UsedModel, Via,
+};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_observe::metrics::Metrics;
@@ -71,7 +73,7 @@ struct TurnCharge<'a> {
     is_over: bool,
 }
 
-/// Fewer tokens are not tried where the money is short.
+/// Fewer tokens are not tried where the money or the tokens of a day are short.
 const MIN_ANSWER_TOKENS: u32 = 1_000;
 
 /// Estimated bytes of a model's token.
@@ -105,11 +107,12 @@ impl Meter {
         self.by_agent.add(&self.agent, model, &counts);
     }
 
-    /// Reserves the price of a turn. Where the money that is left is not enough for its maximum of tokens, half of them are
-    /// tried, and so on, while they are enough for an answer.
+    /// Reserves the price and the tokens of a turn. Where the rest is not enough for its maximum of tokens, half of them
+    /// are tried, and so on, while they are enough for an answer.
     ///
     /// # Errors
-    /// A scope has too little money left for the turn, or the model has no price while a daily cost limit applies.
+    /// A scope has too little money or too few tokens left for the turn, or the model has no price while a daily cost limit
+    /// applies.
     async fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
@@ -119,18 +122,33 @@ impl Meter {
         let mut max_tokens = request.max_tokens;
         let hold = loop {
             match self.reserve(profile, &prices, prompt_tokens, max_tokens).await {
-                Err(ModelError::NotSent { code: ErrorCode::BudgetExceeded, .. }) if max_tokens / 2 >= least_tokens => {
+                Err(ModelError::NotSent {
+                    code: ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded, ..
+                }) if max_tokens / 2 >= least_tokens => {
                     max_tokens /= 2;
                 }
                 reserved => break reserved?,
             }
         };
-        let (model, max_tokens) = (profile.model().to_owned(), max_tokens.into());
-        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })
+        let (agent, provider) = (Arc::clone(&self.agent), profile.provider().as_str().into());
+        let model = UsedModel { agent, provider, model: profile.model().into() };
+        Ok(TurnCharge {
+            meter: self,
+            model,
+            prices,
+            hold,
+            prompt_tokens,
+            max_tokens: max_tokens.into(),
+            said_bytes: 0,
+            settled: false,
+            begun: Instant::now(),
+            has_begun_to_answer: false,
+            is_over: false,
+        })
     }
 
     /// # Errors
-    /// A scope has too little money left for so many tokens.
+    /// A scope has too little money or too few tokens left for so many.
     async fn reserve(
         &self,
         profile: &AgentProfile,
@@ -138,7 +156,7 @@ impl Meter {
         prompt_tokens: u64,
         max_tokens: u32,
     ) -> Result<Option<Hold>, ModelError> {
-        let Some(account) = self.account.as_ref().filter(|_| !prices.is_free()) else { return Ok(None) };
+        let Some(account) = &self.account else { return Ok(None) };
         let max_usage = ModelUsage { prompt_tokens, completion_tokens: max_tokens.into(), ..ModelUsage::default() };
         let call = CallContext {
             charging: CallCharging {
@@ -147,7 +165,7 @@ impl Meter {
             },
             ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
         };
-        let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
+        let reserved = account.budgets.reserve_turn_or_wait(&call, profile.model(), amount(prices, max_usage)).await;
         let not_sent =
             |error: CallError| ModelError::NotSent { code: error.code(), message: error.message().to_owned() };
         reserved.map(Some).map_err(not_sent)

@@ -41,7 +41,9 @@ use utoipa_axum::routes;
 
 use sekisho_gateway::Gateway;
 
-pub use self::admin::flow::{FlowQuestionBody, FlowReportBody};
+pub use self::admin::calls::CallBody;
+pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
+pub use self::admin::flow::{FlowDestinationBody, FlowQuestionBody, FlowReportBody};
 pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::limits::{LevelBody, RuleBody};
 pub use self::admin::mcp::not_added;

@@ -53,7 +53,7 @@ pub struct NewChain {
 
 impl NewChain {
     pub(super) fn after(last: &Chain, reason: &str, kept_as: Option<String>) -> Self {
-        Self { reason: reason.into(), last_line: last.lines, last_hash: last.hash.into(), kept_as }
+        Self { reason: reason.into(), last_line: last.lines, last_hash: last.hash.as_str().to_owned(), kept_as }
     }
 
     /// `None` for any other line.

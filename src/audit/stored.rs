@@ -63,8 +63,7 @@ pub enum StoredTrailError {
 impl SegmentRecord {
     /// The name of its objects, without their ending.
     pub(super) fn name(&self) -> String {
-        let head = String::from(self.head);
-        format!("{:012}-{:012}-{}", self.first_line, self.last_line, &head[..16])
+        format!("{:012}-{:012}-{}", self.first_line, self.last_line, &self.head.as_str()[..16])
     }
 }
 

@@ -182,23 +182,18 @@ impl Budgets {
     /// charged or refunded: most of them cost less in the end.
     ///
     /// # Errors
-    /// As `reserve_cost`.
-    pub async fn reserve_cost_in_turn(
-        &self,
-        call: &CallContext,
-        what: &str,
-        cost_usd: Decimal,
-    ) -> Result<Hold, CallError> {
+    /// As `reserve_turn`.
+    pub async fn reserve_turn_or_wait(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
         let mut is_tried_again = false;
         loop {
             let mut freed = pin!(self.freed.notified());
             // From here on none is missed.
             freed.as_mut().enable();
-            let refused = match self.reserve_cost(call, what, cost_usd).await {
+            let refused = match self.reserve_turn(call, model, most).await {
                 Err(error) if error.code() == ErrorCode::BudgetExceeded => error,
                 reserved => return reserved,
             };
-            match self.fit(call, cost_usd) {
+            match self.fit(call, most.cost_usd) {
                 // It does since a moment ago, or a rule has refused it, or it is not leased.
                 Fit::Now if !is_tried_again => is_tried_again = true,
                 Fit::WithoutHolds => {

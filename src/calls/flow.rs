@@ -348,9 +348,14 @@ impl Flow {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn known(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
+    pub async fn known(
+        &self,
+        tenant: &str,
+        after: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<KnownDestination>, StoreError> {
         self.write().await;
-        self.history.list(tenant, max).await
+        self.history.list(tenant, after, max).await
     }
 
     /// Removes destinations; returns how many.

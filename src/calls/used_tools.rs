@@ -35,7 +35,7 @@ struct Tenant {
     last_used: u64,
 }
 
-/// The last search of a caller, and what it called since.
+/// The last search of a caller, and its calls since.
 #[derive(Debug)]
 struct Search {
     query: String,
@@ -50,7 +50,7 @@ impl Default for UsedTools {
 }
 
 impl UsedTools {
-    /// Calls `read` with what is known of the caller's tenant.
+    /// Calls `read` with the counts of the caller's tenant.
     pub fn of<R>(&self, caller: &Caller, read: impl FnOnce(Option<&Usage>) -> R) -> R {
         let usage = self.tenants.read().get(&caller.tenant).map(|tenant| Arc::clone(&tenant.usage));
         match usage {
@@ -91,7 +91,7 @@ impl UsedTools {
         }
     }
 
-    /// The search that a call belongs to, and what was called after it and before this call.
+    /// The search that a call belongs to, and the tools called after it and before this call.
     fn search_of(&self, call: &CallContext, has_failed: bool, now: u64) -> Option<(String, Vec<String>)> {
         let mut searches = self.searches.lock();
         let search = searches.get_mut(&call.caller.key)?;
@@ -106,7 +106,7 @@ impl UsedTools {
         Some(found)
     }
 
-    /// The counts of a tenant. Where there is no room, those of the tenant go that has called nothing for the longest time.
+    /// The counts of a tenant. Where there is no room, the counts of the tenant go that has called nothing for the longest time.
     fn usage_of(&self, caller: &Caller, now: u64) -> Option<Arc<RwLock<Usage>>> {
         let known = self.tenants.read().get(&caller.tenant).map(|tenant| (Arc::clone(&tenant.usage), tenant.last_used));
         if let Some((usage, last_used)) = known
@@ -123,7 +123,7 @@ impl UsedTools {
     }
 }
 
-/// Whether an error says that the tool, or what is behind it, does not work.
+/// Whether an error says that the tool, or the service behind it, does not work.
 fn says_that_the_tool_fails(code: ErrorCode) -> bool {
     matches!(
         code,

@@ -8,7 +8,7 @@ use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::present::text;
 use super::{Common, Exit, present};
-use sekisho_api::FlowQuestionBody;
+use sekisho_api::{FlowDestinationBody, FlowQuestionBody};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum FlowCommand {
@@ -95,7 +95,7 @@ fn report(answer: &Value) {
     present::info(&format!(
         "policy.flow: {mode}; since {since}: {asked} of {calls} calls with effects are in question"
     ));
-    let questions = answer["questions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let questions = present::entries(&answer["questions"]);
     if !questions.is_empty() {
         present::list::<FlowQuestionBody>(questions);
     }

@@ -125,14 +125,20 @@ pub(super) fn cells<T: Listed>(entry: &Value) -> Vec<String> {
     columns.map(|column| harmless(&column.words(entry)).into_owned()).collect()
 }
 
+/// Whether text may have colours and styles: `NO_COLOR` has no value (<https://no-color.org>). They are for terminals only, which the
+/// caller checks.
+pub(super) fn may_style() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Cells may have text of servers and callers.
 fn harmless_cells(cells: Vec<String>) -> Vec<String> {
     cells.into_iter().map(|cell| harmless(&cell).into_owned()).collect()
 }
 
-/// A table without rows would read like a failure, so that a sentence stands for it.
+/// A table of plain cells. Without rows it would read like a failure, so that a sentence stands for it.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
-    table_of(header, rows.into_iter().map(Row::from).collect());
+    table_of(header, rows.into_iter().map(harmless_cells).map(Row::from).collect());
 }
 
 /// The same with cells that have colours, which are shown on a terminal only.
@@ -145,8 +151,8 @@ fn table_of(header: &[&str], rows: Vec<Row>) {
         return info(NO_ENTRIES);
     }
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
-    table.add_rows(rows.into_iter().map(harmless_cells));
+    table.load_style(ROWS).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table.add_rows(rows);
     line(&table.to_string());
 }
 

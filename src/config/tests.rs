@@ -226,7 +226,7 @@ fn claude_is_another_name_of_the_provider_anthropic() {
     let config = load("agent: {profiles: {c: {provider: claude, api_key: k}}}").unwrap();
     let profile = &config.agent.profiles["c"];
     assert_eq!((profile.provider(), profile.model()), (Provider::Anthropic, "claude-sonnet-4-5"));
-    let errors = errors("agent: {profiles: {c: {provider: gemini}}}");
+    let errors = errors("agent: {profiles: {c: {provider: sonnet}}}");
     assert!(errors.contains("agent.profiles.c.provider"), "{errors}");
 }
 

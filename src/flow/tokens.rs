@@ -107,7 +107,7 @@ fn after_scheme(word: &str) -> Option<&str> {
 
 fn host(word: &str) -> Option<Token> {
     let scheme = after_scheme(word);
-    // A link without a scheme has that of its page.
+    // A link without a scheme has the scheme of its page.
     let rest = scheme.unwrap_or_else(|| word.strip_prefix("//").unwrap_or(word));
     let authority = rest.split(['/', '?', '#', '\\']).next()?;
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -44,6 +44,8 @@ const FILES: &[(&str, &str)] = &[
     ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
     ("work", include_str!("migrations/0032_work.sql")),
     ("flow of values", include_str!("migrations/0033_flow_destinations.sql")),
+    ("approval groups", include_str!("migrations/0034_approval_groups.sql")),
+    ("values of sessions", include_str!("migrations/0035_flow_values.sql")),
     ("session prefixes", include_str!("migrations/0036_session_prefixes.sql")),
     ("usage of models", include_str!("migrations/0037_model_usage.sql")),
 ];

@@ -30,10 +30,10 @@ const STEP_WEIGHT: f32 = 0.12;
 /// Share of the best score of its source that a tool gains.
 const SOURCE_WEIGHT: f32 = 0.5;
 
-/// Weight of what was called after such words, and the share of the words from which it has all of it.
+/// Weight of tools called after such words, and the share of the words from which it has all of it.
 const AFTER_WEIGHT: f32 = 0.8;
 const SURE_SHARE: f32 = 0.35;
-/// Weight of what is called with the best tools, of at most so many.
+/// Weight of tools called with the best tools, of at most so many.
 const TOGETHER_WEIGHT: f32 = 0.5;
 const MAX_TOGETHER: usize = 3;
 /// Share of its score that a tool loses whose calls all fail.
@@ -65,14 +65,14 @@ pub enum Part {
     WithoutSteps,
 }
 
-/// What is searched, and how.
+/// A query and its options.
 #[derive(Debug, Clone, Copy)]
 pub struct Search<'a> {
     /// Some words, or a task in whole sentences.
     pub query: &'a str,
     pub at_most: usize,
     pub part: Part,
-    /// What the tenant of the caller used so far.
+    /// The tools that the caller's tenant used so far.
     pub usage: Option<&'a Usage>,
 }
 
@@ -155,7 +155,7 @@ impl Asked<'_> {
         scores
     }
 
-    /// Adds what the tenant called after such words, and with the best tools; divides what fails.
+    /// Adds the tools that the tenant called after such words, and with the best tools; divides failing ones.
     fn add_usage(&self, scores: &mut [f32], query: &str, usage: &Usage) {
         let words = self.query_words(beginning(query, MAX_TEXT));
         let words: Vec<_> = words.iter().map(|word| (word.stem.as_str(), word.information)).collect();

@@ -1,4 +1,4 @@
-//! The search for tools, without any service: by words, by the steps of a task, by what was used before, and by meaning where there
+//! The search for tools, without any service: by words, by the steps of a task, by earlier use, and by meaning where there
 //! is a table of embeddings.
 
 mod document;

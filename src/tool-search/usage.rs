@@ -1,6 +1,6 @@
-//! What the calls of one tenant say about its tools: which were called after which words, which together, and which fail.
+//! Counts of one tenant's calls about its tools: which were called after which words, which together, and which fail.
 //!
-//! All numbers are counts that halve each [`HALF_LIFE`], so that what is used now counts, and what a tenant did once is forgotten.
+//! All numbers are counts that halve each [`HALF_LIFE`], so that present use counts, and a single call of the past is forgotten.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,10 +27,10 @@ const MAX_BEFORE: usize = 8;
 /// Maximum bytes of the name of a tool.
 const MAX_NAME: usize = 128;
 
-/// Calls that are counted beside those of a tool, so that one failure says little.
+/// Calls that are counted beside the calls of a tool, so that one failure says little.
 const CALLS_BESIDE: f32 = 4.0;
 
-/// What the calls of one tenant say about its tools.
+/// Counts of one tenant's calls about its tools.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
@@ -57,7 +57,7 @@ struct Calls {
 #[derive(Debug, Clone, Copy)]
 pub struct UsedTool<'a> {
     pub tool: &'a str,
-    /// What the caller searched for last, if it was for this call.
+    /// The caller's last search, if it was for this call.
     pub query: Option<&'a str>,
     /// The tools that the same caller called for the same purpose before, the latest last.
     pub before: &'a [&'a str],
@@ -115,7 +115,7 @@ impl Usage {
         failing.map(|(tool, calls)| (tool.as_str(), calls.failed / (calls.sum() + CALLS_BESIDE)))
     }
 
-    /// Halves all counts for each half-life that has passed, and drops what has become small. A clock that was set back changes nothing.
+    /// Halves all counts for each half-life that has passed, and drops small ones. A clock that was set back changes nothing.
     fn reduce(&mut self, now: u64) {
         let passed = now.saturating_sub(self.reduced_at);
         if passed < BETWEEN_REDUCTIONS {

@@ -159,7 +159,7 @@ struct Collected {
 /// The weighted frequencies of the words of a tool.
 struct Text {
     words: Vec<(usize, f32)>,
-    /// Their sum, with that of words that are left out.
+    /// Their sum, with the one of words that are left out.
     length: f32,
 }
 

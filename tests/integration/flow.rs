@@ -132,15 +132,15 @@ async fn a_known_destination_outlives_the_gateway() {
     assert_eq!(&known["destinations"], &known["items"], "the old name");
     let tools: Vec<_> = listed.iter().map(|known| &known["tool"]).collect();
     assert!(tools.contains(&&json!("send_email")) && !known.to_string().contains(BOB), "{known}");
-    let (mut read, mut after) = (Vec::new(), String::new());
-    while read.len() < listed.len() {
+    let (mut paged, mut after) = (Vec::new(), String::new());
+    while paged.len() < listed.len() {
         let (_, page) =
             answer(app.get(&format!("/admin/flow/destinations?limit=1{after}")).bearer_auth("key-of-root")).await;
-        read.extend(page["items"].as_array().unwrap().iter().cloned());
+        paged.extend(page["items"].as_array().unwrap().iter().cloned());
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(&read, listed, "its pages go through all of it");
+    assert_eq!(&paged, listed, "its pages go through all of it");
     read(&app, "later").await;
     let context = json!({"session_id": "later"});
     let body = json!({"tool_name": "send_email", "parameters": {"to": BOB}, "session_context": context});

@@ -197,7 +197,8 @@ impl Block {
         Ok(format!("[Search result `{}`{address}:]\n{text}", self.title.unwrap_or_default()))
     }
 
-    /// `None` for a thought of a model: it goes back to the model from the runs that the gateway keeps.
+    /// `None` for a thought without the provider's signature, as the gateway shows it: it goes back to the model from the runs that
+    /// the gateway keeps. One with a signature goes back as it is.
     fn into_turn_part(self) -> Result<Option<TurnPart>, String> {
         match self.r#type.as_str() {
             "thinking" => {

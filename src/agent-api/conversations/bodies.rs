@@ -121,7 +121,7 @@ pub struct RunBody {
     pub created_at: String,
     /// Deprecated name of `created_at`, to be dropped in 0.3.
     #[schema(deprecated)]
-    begun_at: String,
+    pub begun_at: String,
     pub ended_at: Option<String>,
     /// The call about which it waits for `POST /api/runs/{id}/resolve`.
     #[serde(skip_serializing_if = "Option::is_none")]

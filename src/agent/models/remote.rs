@@ -106,7 +106,7 @@ pub struct Remote {
 struct Answering {
     answer: OutboundStream,
     framing: Framing,
-    /// Those of the request beside the key, which the answer may repeat.
+    /// Secrets of the request beside the key, which the answer may repeat.
     secrets: SentSecrets,
 }
 
@@ -206,7 +206,7 @@ impl Remote {
     async fn send(&self, request: &ModelRequest) -> Result<Answering, ModelError> {
         let mut headers = self.headers.clone();
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
-            // Beside those of the profile.
+            // Beside the headers of the profile.
             headers.append("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
         }
         // Without the room that a text has left to grow.

@@ -17,6 +17,7 @@ use super::work::{Work, taken_over};
 use crate::message::{AssistantTurn, TurnPart};
 use crate::{AgentService, Event, FinishReason, Message, RunError};
 use sekisho_core::failpoint;
+use sekisho_observe::telemetry;
 use sekisho_store::{LockState, PlanLease, PlanWish, Store};
 
 /// Events that wait for a slow client.

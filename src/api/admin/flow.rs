@@ -123,20 +123,6 @@ pub struct FlowDestinationBody {
     expires_at: String,
 }
 
-impl Listed for FlowQuestionBody {
-    const NAME: &'static str = "questions";
-    const ROUTE: &'static str = "/admin/flow";
-    const COLUMNS: &'static [Column] = &[
-        Column::new("count", Form::Count).headed("count"),
-        Column::new("tenant", Form::Name).headed("tenant"),
-        Column::new("tool", Form::Name).headed("tool"),
-        Column::new("argument", Form::Name).headed("argument"),
-        Column::new("state", Form::Text).headed("state"),
-        Column::new("from", Form::Name).headed("from"),
-        Column::new("last_call", Form::Name).headed("last call"),
-    ];
-}
-
 impl Listed for FlowDestinationBody {
     const NAME: &'static str = "destinations";
     const ROUTE: &'static str = "/admin/flow/destinations";

@@ -49,9 +49,12 @@ pub(super) struct UnstoredCharges {
     pending: Mutex<Vec<StoredCharge>>,
     /// Ids that the store need not remember.
     known: Mutex<Vec<Arc<str>>>,
-    /// Turns of models that are to be written in the background, by day, caller's key and model.
-    turns: Mutex<HashMap<(Date, Arc<str>, UsedModel), ModelTurns>>,
+    /// Turns of models that are to be written in the background.
+    turns: Mutex<HashMap<TurnsOf, ModelTurns>>,
 }
+
+/// Whose turns: the day, the caller's key and the model.
+type TurnsOf = (Date, Arc<str>, UsedModel);
 
 impl DeferredCharges {
     /// The charges of a run or plan, whose reservations are stored under its id.

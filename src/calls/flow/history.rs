@@ -216,13 +216,18 @@ impl History {
         }
     }
 
-    pub(super) async fn list(&self, tenant: &str, max: usize) -> Result<Vec<KnownDestination>, StoreError> {
-        Ok(self.store.of_tenant(tenant, max).await?.into_iter().map(KnownDestination::from).collect())
+    pub(super) async fn list(
+        &self,
+        tenant: &str,
+        after: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<KnownDestination>, StoreError> {
+        Ok(self.store.of_tenant(tenant, after, max).await?.into_iter().map(KnownDestination::from).collect())
     }
 
     pub(super) async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
         let (mut forgotten, named) = (0, forget.destination.as_deref().map(named_destinations));
-        for stored in self.store.of_tenant(tenant, MAX_FORGOTTEN).await? {
+        for stored in self.store.of_tenant(tenant, None, MAX_FORGOTTEN).await? {
             if forget.is_about(&stored, named.as_deref()) && self.store.forget(&stored.destination).await? {
                 forgotten += 1;
             }

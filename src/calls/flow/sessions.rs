@@ -221,7 +221,7 @@ impl FlowSession {
     }
 
     /// The values to store in place of a revision, as JSON.
-    pub(super) fn to_save(&mut self) -> (i64, Vec<u8>) {
+    pub(super) fn begin_save(&mut self) -> (i64, Vec<u8>) {
         self.is_unsaved = false;
         (self.revision, serde_json::to_vec(&self.values).unwrap_or_default())
     }
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(sessions.len(), MAX_SESSIONS_OF_CALLER);
         assert!(first.upgrade().is_some_and(|first| Arc::ptr_eq(&first, &of("s0"))), "its values are only here");
         for (key, session) in sessions.unsaved() {
-            _ = session.lock().to_save();
+            _ = session.lock().begin_save();
             sessions.remove_saved(&key);
         }
         assert!(sessions.unsaved().is_empty());

@@ -144,7 +144,7 @@ impl StoredSessions {
     /// False: other replicas write its values at the same time.
     async fn save(&self, key: &StoredKey, session: &SharedSession) -> Result<bool, StoreError> {
         for _ in 0..ATTEMPTS {
-            let (known, text) = session.lock().to_save();
+            let (known, text) = session.lock().begin_save();
             let sealed = match self.sealer.seal(sealed_for(key, &owner_of(key)), &text) {
                 Ok(sealed) => sealed,
                 Err(error) => {

@@ -53,7 +53,7 @@ impl CallerTools {
         self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
-    /// The usable tools for models that match a query best, with their scores, ranked also by what the caller's tenant used. The
+    /// The usable tools for models that match a query best, with their scores, ranked also by the tools that the caller's tenant used. The
     /// calls that follow count for this query.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         let may_be_found = |tool: &Arc<Tool>| {

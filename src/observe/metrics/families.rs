@@ -134,6 +134,14 @@ families! {
     agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
     /// Tools that runs did not offer their models, since there were more than `max_tools`.
     agent_tools_left_out: IntCounterVec = "agent_tools_left_out_total" { agent },
+    /// Requests to models that are over, by how: ok, aborted, or the code of the error.
+    model_requests: IntCounterVec = "agent_model_requests_total" { tenant, provider, model, outcome },
+    /// Seconds that requests to models took.
+    model_duration: HistogramVec = "agent_model_request_duration_seconds" { provider, model } in MODEL_SECONDS,
+    /// Seconds from the request to the first piece of the answer.
+    model_first_token: HistogramVec = "agent_model_first_token_seconds" { provider, model } in MODEL_SECONDS,
+    /// Tokens of models, by kind: input (with cache_read and cache_write) and output (with reasoning).
+    model_tokens: IntCounterVec = "agent_model_tokens_total" { tenant, provider, model, kind },
     /// Answers of models that deviated from their provider's protocol and were read all the same, by provider and kind.
     agent_odd_answers: IntCounterVec = "agent_odd_answers_total" { provider, oddity },
     /// Tools from outside that are not offered until they are approved.

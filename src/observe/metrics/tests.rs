@@ -182,6 +182,22 @@ const MOVES: &[Move] = &[
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_turns_total{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tool_calls_total{agent=\"a\"}"),
     (|m, _| m.record_tools_left_out("a", 1), "agent_tools_left_out_total{agent=\"a\"}"),
+    (
+        |m, _| m.record_model_request("t", &used_model(), "ok", Duration::from_secs(1)),
+        "agent_model_requests_total{model=\"m\",outcome=\"ok\",provider=\"p\",tenant=\"t\"}",
+    ),
+    (
+        |m, _| m.record_model_request("t", &used_model(), "ok", Duration::from_secs(1)),
+        "agent_model_request_duration_seconds_count{model=\"m\",provider=\"p\"}",
+    ),
+    (
+        |m, _| m.record_first_token(&used_model(), Duration::from_secs(1)),
+        "agent_model_first_token_seconds_count{model=\"m\",provider=\"p\"}",
+    ),
+    (
+        |m, _| m.record_model_tokens("t", &used_model(), &ModelTurns { prompt_tokens: 1, ..ModelTurns::default() }),
+        "agent_model_tokens_total{kind=\"input\",model=\"m\",provider=\"p\",tenant=\"t\"}",
+    ),
     (|m, _| m.record_odd_answer("xai", "usage"), "agent_odd_answers_total{oddity=\"usage\",provider=\"xai\"}"),
     (|_, _| {}, "build_info"),
     (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),

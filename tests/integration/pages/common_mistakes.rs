@@ -19,6 +19,7 @@ const WITHOUT: [(&str, &str); 8] = [
     ("bounds.md", "a table of numbers"),
     ("comparison.md", "other gateways"),
     ("glossary.md", "definitions"),
+    ("scorecard.md", "results of a run, made by `scripts/scorecard`"),
     ("specification.md", "requirements, with their tests"),
 ];
 

@@ -109,5 +109,6 @@ fn count(usage: &Value, turn: &mut TurnAssembler) {
     let completion = candidates.or(thoughts.map(|_| 0)).map(|all| all.saturating_add(thoughts.unwrap_or_default()));
     let cached = tokens("cachedContentTokenCount");
     turn.used(prompt, completion);
+    turn.reasoned(thoughts);
     turn.cached(cached, None);
 }

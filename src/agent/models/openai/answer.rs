@@ -93,6 +93,7 @@ fn count(usage: &Value, turn: &mut TurnAssembler) {
     let total = lenient::tokens(usage.get("total_tokens"), turn);
     let reasoning = lenient::tokens(detail("completion_tokens_details", "reasoning_tokens"), turn);
     turn.used(prompt, with_reasoning(prompt, completion, total, reasoning));
+    turn.reasoned(reasoning);
     let cached = detail("prompt_tokens_details", "cached_tokens")
         // DeepSeek's name of the cached tokens (<https://api-docs.deepseek.com/guides/kv_cache>), and Kimi's.
         .or_else(|| usage.get("prompt_cache_hit_tokens"))

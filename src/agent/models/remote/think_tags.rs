@@ -78,7 +78,7 @@ impl ThinkTags {
     pub(super) fn rest(&mut self) -> Option<TaggedPiece> {
         let held = std::mem::take(&mut self.held);
         let is_thought = self.state == State::Inside;
-        (!held.is_empty()).then(|| if is_thought { TaggedPiece::Thinking(held) } else { TaggedPiece::Text(held) })
+        (!held.is_empty()).then_some(if is_thought { TaggedPiece::Thinking(held) } else { TaggedPiece::Text(held) })
     }
 }
 

@@ -140,12 +140,14 @@ fn finish(response: &Map<String, Value>, turn: &mut TurnAssembler) -> Result<(),
 
 /// The output tokens include the reasoning.
 fn count(usage: &Value, turn: &mut TurnAssembler) {
-    let detail = |name: &str| usage.get("input_tokens_details").and_then(|details| details.get(name));
+    let detail = |of: &str, name: &str| usage.get(of).and_then(|details| details.get(name));
     let prompt = lenient::tokens(usage.get("input_tokens"), turn);
     let completion = lenient::tokens(usage.get("output_tokens"), turn);
-    let cached = lenient::tokens(detail("cached_tokens"), turn);
-    let written = lenient::tokens(detail("cache_write_tokens"), turn);
+    let cached = lenient::tokens(detail("input_tokens_details", "cached_tokens"), turn);
+    let written = lenient::tokens(detail("input_tokens_details", "cache_write_tokens"), turn);
+    let reasoning = lenient::tokens(detail("output_tokens_details", "reasoning_tokens"), turn);
     turn.used(prompt, completion);
+    turn.reasoned(reasoning);
     turn.cached(cached, written);
 }
 

@@ -67,7 +67,7 @@ async fn calls_at_the_same_time_do_not_overspend_and_what_is_not_spent_is_free_a
 #[tokio::test]
 async fn a_turn_does_not_wait_for_money_that_a_rule_refuses() {
     let budgets = by_rules(&[rule("daily", |rule| rule.cost_per_day = Some(cents(10)))]);
-    let refused = budgets.reserve_cost_in_turn(&ann(), "a model", cents(20)).await.unwrap_err();
+    let refused = budgets.reserve_turn_or_wait(&ann(), "a model", left(20, 0)).await.unwrap_err();
     assert_eq!(refused.limit_rule(), Some("daily"));
 }
 

@@ -57,7 +57,10 @@ fn settings_of_the_way_to_a_provider_are_checked() {
     for (profile, problem) in [
         ("{provider: openai, fallbacks: [{profile: nobody}]}", "agent.profiles.a.fallbacks[0].profile"),
         ("{provider: openai, fallbacks: [{profile: a}]}", "agent.profiles.a.fallbacks[0].profile"),
-        ("{provider: openai, fallbacks: [{profile: anthropic, after: [sunday]}]}", "sunday"),
+        (
+            "{provider: openai, fallbacks: [{profile: anthropic, after: [sunday]}]}",
+            "agent.profiles.a.fallbacks[0].after[0]",
+        ),
         ("{provider: anthropic, wire: responses}", "agent.profiles.a.wire"),
         ("{provider: openai, headers: {'a b': x}}", "agent.profiles.a.headers.a b"),
         ("{provider: openai, fallback_seconds: -1}", "agent.profiles.a.fallback_seconds"),

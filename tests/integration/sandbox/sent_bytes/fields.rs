@@ -270,6 +270,10 @@ pub(super) const CONVERSATION: &[Field] = &[
     body("/tokens/unused", r#""zq7changed""#),
     body("/model", r#""other""#),
     body("/on_busy", r#""interrupt""#),
+    body("/on_unknown", r#""pause""#),
+    body("/on_disconnect", r#""continue""#),
+    body("/preferred_skills", r#"["zq7changed"]"#),
+    body("/stream", "true"),
     body("/refresh", "true"),
 ];
 

@@ -6,7 +6,7 @@ fn events(events: &[Value]) -> Vec<u8> {
     events.iter().map(|event| format!("data: {event}\r\n\r\n")).collect::<String>().into_bytes()
 }
 
-fn candidate(parts: Value, reason: Option<&str>) -> Value {
+fn candidate(parts: &Value, reason: Option<&str>) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
     if let Some(reason) = reason {
         candidate["finishReason"] = reason.into();
@@ -17,7 +17,7 @@ fn candidate(parts: Value, reason: Option<&str>) -> Value {
 #[tokio::test]
 async fn an_answer_of_gemini_is_read_and_its_signatures_go_back() {
     let mut last = candidate(
-        json!([
+        &json!([
             {"functionCall": {"name": "add", "args": {"x": 1}}, "thoughtSignature": "c2ln"},
             {"functionCall": {"name": "add", "args": {}}},
         ]),
@@ -26,9 +26,9 @@ async fn an_answer_of_gemini_is_read_and_its_signatures_go_back() {
     last["usageMetadata"] = json!({"promptTokenCount": 11, "candidatesTokenCount": 3, "thoughtsTokenCount": 4,
         "cachedContentTokenCount": 8, "totalTokenCount": 18});
     let body = events(&[
-        candidate(json!([{"text": "hm", "thought": true}]), None),
-        candidate(json!([{"text": "Adding."}]), None),
-        candidate(json!([{"text": "", "thoughtSignature": "dGV4dA=="}]), None),
+        candidate(&json!([{"text": "hm", "thought": true}]), None),
+        candidate(&json!([{"text": "Adding."}]), None),
+        candidate(&json!([{"text": "", "thoughtSignature": "dGV4dA=="}]), None),
         last,
     ]);
     let signed = Thought::Signed { text: String::new(), signature: "dGV4dA==".into() };
@@ -40,7 +40,13 @@ async fn an_answer_of_gemini_is_read_and_its_signatures_go_back() {
         let (pieces, request) = exchange(Protocol::Gemini, &body, size, question()).await;
         let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
         pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
-        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens: 0 };
+        let usage = ModelUsage {
+            prompt_tokens: 11,
+            completion_tokens: 7,
+            cached_tokens: 8,
+            cache_write_tokens: 0,
+            reasoning_tokens: 4,
+        };
         let expected = [
             ModelChunk::Thinking("hm".into()),
             ModelChunk::Text("Adding.".into()),
@@ -88,11 +94,11 @@ async fn a_blocked_prompt_and_a_withheld_answer_are_named() {
     };
     assert_eq!(text, "The provider withheld the answer: SAFETY (HARM_CATEGORY_HARASSMENT).");
 
-    let cut = events(&[candidate(json!([{"text": "It"}]), Some("MAX_TOKENS"))]);
+    let cut = events(&[candidate(&json!([{"text": "It"}]), Some("MAX_TOKENS"))]);
     let pieces = chunks_of(Protocol::Gemini, &cut).await;
     assert!(matches!(pieces.last(), Some(ModelChunk::End { stop: StopReason::Length, .. })), "{pieces:?}");
 
-    let malformed = events(&[candidate(json!([]), Some("MALFORMED_FUNCTION_CALL"))]);
+    let malformed = events(&[candidate(&json!([]), Some("MALFORMED_FUNCTION_CALL"))]);
     let (pieces, _) = exchange(Protocol::Gemini, &malformed, 4_096, question()).await;
     assert!(matches!(&pieces[..], [Err(ModelError::Unavailable(_))]), "asked again: {pieces:?}");
 }

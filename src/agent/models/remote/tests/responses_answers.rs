@@ -48,7 +48,13 @@ async fn a_response_is_read_and_its_reasoning_goes_back_in_its_place() {
         let (pieces, request) = exchange(Protocol::Responses, &body, size, question()).await;
         let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
         pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
-        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens: 0 };
+        let usage = ModelUsage {
+            prompt_tokens: 11,
+            completion_tokens: 7,
+            cached_tokens: 8,
+            cache_write_tokens: 0,
+            reasoning_tokens: 3,
+        };
         let expected = [
             ModelChunk::Thinking("hm".into()),
             ModelChunk::Thought(Thought::Details(vec![reasoning()])),
