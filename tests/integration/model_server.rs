@@ -34,6 +34,8 @@ struct State {
     seen: HashMap<String, Vec<String>>,
     requests: Vec<Value>,
     problems: Vec<String>,
+    /// Titles and summaries so far: each summary is another one, by which sessions that continue another are told apart.
+    texts: usize,
     bill: Bill,
 }
 
@@ -89,7 +91,8 @@ impl Drop for ModelServer {
 impl State {
     fn respond(&mut self, request: Value) -> Response {
         if request["tools"].as_array().is_none_or(Vec::is_empty) {
-            return answer(&[json!({"type": "text", "text": "In short."})], Bill::default());
+            self.texts += 1;
+            return answer(&[json!({"type": "text", "text": format!("In short: {}.", self.texts)})], Bill::default());
         }
         let pieces = pieces(&request);
         let key = conversation(&pieces);

@@ -148,7 +148,7 @@ async fn a_session_that_is_too_long_is_continued_by_another_with_its_own_prefix(
     sessions.dedup();
     assert!(sessions.len() >= 2, "{sessions:?}");
     let last = talk.model.requests().last().unwrap().to_string();
-    assert!(last.contains("In short."), "the summary is handed over");
+    assert!(last.contains("In short: "), "the summary is handed over");
 }
 
 /// Both of a conversation that goes on after a fork, and of the fork.
