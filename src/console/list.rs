@@ -157,7 +157,7 @@ impl<T: Listed> Table<'_, T> {
     pub(super) fn table(&self, entries: &[T]) -> Markup {
         let (texts, columns) = (self.texts, self.columns());
         html! {
-            div.scroll tabindex="0" role="region" aria-label=(texts.get(self.label)) {
+            div.scroll tabindex="0" role="group" aria-label=(texts.get(self.label)) {
                 table.list.cards data-rows[self.has_row_keys] {
                     thead { tr {
                         @for (column, title) in &columns { th class=[class_of(column.form).filter(|_| column.form.is_measured())] scope="col" { (title) } }
