@@ -1,6 +1,7 @@
 //! What callers search for and then call, by tenant: the search ranks by it. In memory only: after a restart it is learnt anew.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +28,8 @@ pub struct UsedTools {
     tenants: RwLock<BoundedMap<Arc<str>, Tenant>>,
     /// By the caller's key.
     searches: Mutex<BoundedMap<Arc<str>, Search>>,
+    /// Whether there was a search since the start: without one a call takes no lock, and counts nothing that no search would read.
+    has_searched: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -45,7 +48,11 @@ struct Search {
 
 impl Default for UsedTools {
     fn default() -> Self {
-        Self { tenants: RwLock::new(BoundedMap::new(MAX_TENANTS)), searches: Mutex::new(BoundedMap::new(MAX_CALLERS)) }
+        Self {
+            tenants: RwLock::new(BoundedMap::new(MAX_TENANTS)),
+            searches: Mutex::new(BoundedMap::new(MAX_CALLERS)),
+            has_searched: AtomicBool::new(false),
+        }
     }
 }
 
@@ -64,6 +71,7 @@ impl UsedTools {
 
     /// The caller searches: the calls that follow belong to this query.
     pub fn searched(&self, caller: &Caller, query: &str, now: Timestamp) {
+        self.has_searched.store(true, Ordering::Relaxed);
         let search = Search { query: query.chars().take(MAX_QUERY).collect(), at: seconds(now), called: Vec::new() };
         let mut searches = self.searches.lock();
         searches.evict_for(&caller.key, |_, search| Some(search.at));
@@ -72,6 +80,9 @@ impl UsedTools {
 
     /// A call of a tool has ended. One that was refused, or that the caller cancelled, says nothing about the tool.
     pub fn called(&self, call: &CallContext, error: Option<&CallError>, now: Timestamp) {
+        if !self.has_searched.load(Ordering::Relaxed) {
+            return;
+        }
         let has_failed = match error {
             None => false,
             Some(error) if says_that_the_tool_fails(error.code()) => true,

@@ -49,6 +49,7 @@ fn a_search_ends_after_ten_minutes() {
 #[test]
 fn a_refusal_says_nothing_about_a_tool_and_a_failure_does() {
     let (used, alice) = (UsedTools::default(), caller("alice", "acme"));
+    used.searched(&caller("bob", "globex"), "figures", at(0));
     for code in [ErrorCode::Denied, ErrorCode::RateLimited, ErrorCode::UnknownTool, ErrorCode::InvalidArguments] {
         used.called(&call("draw", &alice), Some(&CallError::new(code, "no")), at(0));
     }
@@ -58,6 +59,14 @@ fn a_refusal_says_nothing_about_a_tool_and_a_failure_does() {
     let mut expected = Usage::default();
     expected.add(UsedTool { tool: "draw", query: None, before: &[], has_failed: true }, seconds(at(0)));
     assert_eq!(usage(&used, &alice), expected);
+}
+
+#[test]
+fn calls_count_from_the_first_search_on() {
+    let (used, alice) = (UsedTools::default(), caller("alice", "acme"));
+    used.called(&call("draw", &alice), None, at(0));
+    assert_eq!(usage(&used, &alice), Usage::default());
+    assert_eq!(used.tenants.read().len(), 0);
 }
 
 #[test]
