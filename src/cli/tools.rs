@@ -1,5 +1,6 @@
 //! `sekisho tools`: lists, shows and searches tools, writes and tests Python functions, and pins their packages.
 
+mod detail;
 mod lock_packages;
 mod new_file;
 mod run_cases;
@@ -38,7 +39,7 @@ pub(super) enum ListingCommand {
     /// List all tools.
     #[default]
     List,
-    /// Show one tool's metadata and schemas.
+    /// Show one tool: its arguments, who may call it, its limits; with --json its schemas, too.
     Show {
         /// The name of a tool, as `sekisho tools` lists it.
         name: String,
@@ -208,8 +209,11 @@ fn merge(into: &mut Value, more: Value) {
 }
 
 fn show(common: &Common, command: &ListingCommand, answer: &Value) -> Exit {
-    if common.json || matches!(command, ListingCommand::Show { .. }) {
+    if common.json {
         return present::json(answer);
+    }
+    if matches!(command, ListingCommand::Show { .. }) {
+        return detail::show(answer);
     }
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
         let flag = |name: &str| tool[name].as_bool() == Some(true);
