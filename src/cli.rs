@@ -41,6 +41,7 @@ mod sandbox;
 mod serve;
 mod sessions;
 mod sign_ins;
+mod start_code;
 mod target;
 mod tools;
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present};
+use super::{
+    Common, Exit, ServeOptions, build_info, core_dumps, describe, load_config, local_gateway, present, start_code,
+};
 use sekisho_api::{BoundListeners, LocalListener, Routes};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, LogFormat, TelemetryConfig, Watcher};
 use sekisho_gateway::Gateway;
@@ -62,8 +64,10 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         greet(&gateway.configuration().current(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
+        let releasing = tokio::spawn(start_code::release());
         crate::serve_with(listening, &gateway, routes, shutdown(&gateway, signals)).await;
         reloading.abort();
+        releasing.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");
         Exit::Done
