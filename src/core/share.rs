@@ -5,8 +5,9 @@
 //! Those that hold the same take turns, however many requests each has.
 //!
 //! Held units cannot be taken back, so a reserve remains: once a second owner has been seen within [`SEEN`], no owner
-//! is given more than three quarters of the capacity, and the rest is left to owners that hold less. Capacities below
-//! [`MIN_RESERVED`] have no reserve.
+//! is given more than three quarters of the capacity, and the rest is left to owners that hold less. A share of units
+//! that are held long ([`Share::keeping_one`]) also has its last unit for a caller that holds none: nobody needs to have
+//! been seen for that. Capacities below [`MIN_RESERVED`] have no reserve.
 
 mod bytes;
 mod lease;
@@ -51,6 +52,8 @@ pub enum NoLease {
 #[derive(Debug)]
 struct State {
     capacity: u64,
+    /// Units that only a caller is given that holds none.
+    kept: u64,
     used: u64,
     waiting: usize,
     /// The number of the last request or turn.
@@ -93,8 +96,19 @@ struct Recent([Option<(Arc<str>, Instant)>; 2]);
 impl Share {
     /// `capacity` in units, at least 1.
     pub fn new(capacity: u64) -> Arc<Self> {
+        Self::with(capacity, 0)
+    }
+
+    /// As [`new`](Self::new), for units that are held long: the last one is only given to a caller that holds none, so
+    /// that a caller who comes first does not have to wait for one who keeps all others. Requests are for one unit each.
+    pub fn keeping_one(capacity: u64) -> Arc<Self> {
+        Self::with(capacity, 1)
+    }
+
+    fn with(capacity: u64, kept: u64) -> Arc<Self> {
         let state = State {
             capacity: capacity.max(1),
+            kept,
             used: 0,
             waiting: 0,
             last_number: 0,
@@ -251,7 +265,8 @@ impl State {
         }
         let most = (self.capacity * 3).div_ceil(4);
         let is_within = |held: u64| held == 0 || held + amount <= most;
-        (is_within(by_caller) || !self.recent_callers.has_other(&owner.caller, now))
+        (by_caller == 0 || self.kept == 0 || self.free() >= amount + self.kept)
+            && (is_within(by_caller) || !self.recent_callers.has_other(&owner.caller, now))
             && (is_within(by_tenant) || !self.recent_tenants.has_other(&owner.tenant, now))
     }
 

@@ -1,4 +1,5 @@
-//! Limits on concurrent requests: in total (E69) and to one origin (E70). Callers share the slots fairly.
+//! Limits on concurrent requests: in total (E69) and to one origin (E70). Callers share the slots fairly, and the last one
+//! of each is for a caller that has none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(super) struct Slot {
 impl Slots {
     pub(super) fn new(total: usize, per_origin: usize) -> Arc<Self> {
         let origins = Origins { used: HashMap::new(), remembered: BoundedMap::new(MAX_REMEMBERED) };
-        let (total, origins) = (Share::new(total as u64), Mutex::new(origins));
+        let (total, origins) = (Share::keeping_one(total as u64), Mutex::new(origins));
         Arc::new(Self { total, per_origin: per_origin as u64, origins })
     }
 
@@ -88,7 +89,7 @@ impl Origins {
         if let Some(slots) = self.used.get(origin) {
             return Arc::clone(slots);
         }
-        let slots = self.remembered.remove(origin).map_or_else(|| Share::new(capacity), |(slots, _)| slots);
+        let slots = self.remembered.remove(origin).map_or_else(|| Share::keeping_one(capacity), |(slots, _)| slots);
         self.used.insert(Arc::clone(origin), Arc::clone(&slots));
         slots
     }
@@ -151,13 +152,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_was_seen_in_the_last_minute_keeps_a_reserve_of_an_idle_origin() {
-        for (seconds, most) in [(1, 8), (59, 8), (61, 10)] {
+        for (seconds, most) in [(1, 8), (59, 8), (61, 9)] {
             let slots = Slots::new(100, 10);
             drop(slots.acquire(&owner("ann"), "a", later()).await.unwrap());
             tokio::time::advance(Duration::from_secs(seconds)).await;
             let flood: Vec<_> = (0..20).map_while(|_| slots.try_acquire(&owner("busy"), "a")).collect();
             assert_eq!(flood.len(), most, "{seconds} s later");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_who_was_never_seen_gets_a_slot_at_once_beside_one_who_takes_all() {
+        let (slots, busy) = (Slots::new(100, 10), owner("busy"));
+        let flood: Vec<_> = std::iter::from_fn(|| slots.try_acquire(&busy, "a")).collect();
+        assert_eq!(flood.len(), 9, "all but the one that is kept");
+        let mut waiting = Box::pin(slots.acquire(&busy, "a", later()));
+        assert!((&mut waiting).now_or_never().is_none(), "its own requests wait");
+        let first = slots.acquire(&owner("ann"), "a", later()).now_or_never();
+        assert!(matches!(first, Some(Ok(_))), "{first:?}");
     }
 
     #[tokio::test(start_paused = true)]

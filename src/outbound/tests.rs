@@ -271,10 +271,17 @@ async fn no_more_than_ten_requests_to_an_origin_and_so_many_in_all_are_under_way
         origins.push(serve(busy.router()).await);
     }
     let outbound = Outbound::new(&OutboundConfig { max_connections: 25, ..loopback() }).unwrap();
-    let one = join_all((0..60).map(|_| outbound.send(request(url(origins[0], "/"))))).await;
+    // Of as many callers: the last slot is for one that has none.
+    let of_another = |turn: u8, origin| {
+        let (request, _) = for_call(request(url(origin, "/")));
+        let owner = Owner::of_address([192, 0, 2, turn].into());
+        outbound
+            .send(OutboundRequest { on_behalf: request.on_behalf.map(|call| OnBehalf { owner, ..call }), ..request })
+    };
+    let one = join_all((0..60).map(|turn| of_another(turn, origins[0]))).await;
     assert!(one.iter().all(Result::is_ok));
     assert_eq!(busy.most(), 10);
-    let all = join_all((0..120).map(|turn| outbound.send(request(url(origins[turn % 4], "/"))))).await;
+    let all = join_all((0..120).map(|turn| of_another(turn, origins[usize::from(turn % 4)]))).await;
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(busy.most(), 25);
     assert!(outbound.slots.idle());

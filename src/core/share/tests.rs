@@ -65,6 +65,23 @@ async fn many_callers_of_one_tenant_leave_a_quarter_to_other_tenants() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_unit_that_is_kept_is_for_who_has_none_and_comes_while_all_others_are_held() {
+    let (share, flood) = (Share::keeping_one(10), owner("acme", "flood"));
+    let held: Vec<_> = std::iter::from_fn(|| share.try_acquire(&flood, 1)).collect();
+    assert_eq!(held.len(), 9);
+    let mut of_flood: Vec<_> = (0..20).map(|_| Box::pin(request(&share, &flood, 1))).collect();
+    assert!(of_flood.iter_mut().all(|request| is_pending(request.as_mut())));
+    let new = request(&share, &owner("rival", "new"), 1).now_or_never();
+    let new = new.expect("at once").expect("the last unit");
+    drop(new);
+    assert!(of_flood.iter_mut().all(|request| is_pending(request.as_mut())), "it is kept for the next");
+    let again = request(&share, &owner("rival", "third"), 1).now_or_never();
+    assert!(matches!(again, Some(Ok(_))), "{again:?}");
+    let small = Share::keeping_one(MIN_RESERVED - 1);
+    assert_eq!(std::iter::from_fn(|| small.try_acquire(&flood, 1)).collect::<Vec<_>>().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_the_reserve_gets_it_when_the_others_have_left() {
     let (share, flood, other) = (Share::new(4), owner("acme", "flood"), owner("acme", "other"));
     drop(share.try_acquire(&other, 1).expect("free"));
@@ -222,6 +239,21 @@ impl World {
         refused
     }
 
+    /// Units of the owner of this lease.
+    fn held_with(&self, index: usize) -> u64 {
+        held_by(&self.leases, |lease| lease.owner == self.leases[index].owner)
+    }
+
+    /// Ends a request; its owner makes another one.
+    fn end(&mut self, share: &Arc<Share>, index: usize) {
+        let owner = self.leases[index].owner.clone();
+        drop(self.leases.swap_remove(index));
+        self.waiting.push(Box::pin(request(share, &owner, 1)));
+        for _ in 0..2 {
+            self.poll_once().expect("there is space in the queue");
+        }
+    }
+
     fn poll_once(&mut self) -> Result<(), NoLease> {
         let mut context = Context::from_waker(Waker::noop());
         let mut refused = Ok(());
@@ -288,6 +320,39 @@ proptest! {
             world.leases.clear();
             let state = share.state.lock();
             prop_assert!(state.used == 0 && state.callers.is_empty() && state.tenants.is_empty());
+            Ok(())
+        })?;
+    }
+
+    /// Callers come one after the other, each with more requests than there are units. Each request that ends is followed by another.
+    #[test]
+    fn each_caller_of_many_has_a_kept_unit_at_once_or_with_the_next_end_and_none_loses_its_last(
+        capacity in 4..24u64,
+        callers in 2..8usize,
+        ends in prop::collection::vec(any::<Index>(), 60),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let share = Share::keeping_one(capacity);
+            let owners: Vec<_> = (0..callers).map(|at| owner("acme", &at.to_string())).collect();
+            let seen = usize::try_from(capacity - 1).unwrap().min(callers);
+            let mut world = World::default();
+            for (at, new) in owners[..seen].iter().enumerate() {
+                world.waiting.extend((0..capacity + 2).map(|_| Box::pin(request(&share, new, 1)) as Request));
+                prop_assert!(world.poll_once().and(world.poll_once()).is_ok());
+                if at >= 2 {
+                    let most = (0..world.leases.len()).max_by_key(|index| world.held_with(*index)).unwrap();
+                    world.end(&share, most);
+                }
+                prop_assert!(held_by(&world.leases, |lease| lease.owner == *new) > 0, "caller {} has none", at);
+                prop_assert!(held_by(&world.leases, |lease| lease.owner == owners[0]) < capacity);
+            }
+            for index in ends {
+                world.end(&share, index.index(world.leases.len()));
+                for (at, one) in owners[..seen].iter().enumerate() {
+                    prop_assert!(held_by(&world.leases, |lease| lease.owner == *one) > 0, "caller {} lost its last", at);
+                }
+            }
             Ok(())
         })?;
     }
