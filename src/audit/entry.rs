@@ -95,6 +95,9 @@ impl Serialize for Line<'_> {
         if let Some(version) = &call.registry_version {
             line.serialize_field("registry_version", version)?;
         }
+        if let Some(hash) = &call.lock_hash {
+            line.serialize_field("lock_hash", &**hash)?;
+        }
         line.serialize_field("cost_usd", &call.cost_usd)?;
         line.serialize_field("tokens", &call.tokens)?;
         line.serialize_field("attempts", &call.attempts)?;

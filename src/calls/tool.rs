@@ -65,6 +65,8 @@ pub struct Tool {
     pub metrics: Arc<ToolMetrics>,
     /// The source's description, if the configuration describes the tool otherwise.
     own_description: Option<String>,
+    /// The hash of its pin in the lock, where the lock holds it to its approved form.
+    pub(crate) approved: Option<Arc<str>>,
     definition_digest: OnceLock<String>,
     /// Once a call is judged.
     labels: OnceLock<ToolLabels>,
@@ -94,6 +96,7 @@ impl Tool {
             transforms: None,
             metrics,
             own_description: None,
+            approved: None,
             definition_digest: OnceLock::new(),
             labels: OnceLock::new(),
             executor,
@@ -102,6 +105,10 @@ impl Tool {
 
     pub(crate) fn with_own_description(self, own_description: Option<String>) -> Self {
         Self { own_description, ..self }
+    }
+
+    pub(crate) fn with_approved(self, approved: Option<Arc<str>>) -> Self {
+        Self { approved, ..self }
     }
 
     pub(crate) fn with_output_problem(self, output_problem: Option<String>) -> Self {

@@ -125,6 +125,8 @@ pub struct CallSummary {
     pub flags: Box<[Box<str>]>,
     /// The version of the registrations that replicas share.
     pub registry_version: Option<i64>,
+    /// The hash of the tool's pin in `tools.lock`, if the lock holds it to its approved form.
+    pub lock_hash: Option<Arc<str>>,
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<Arc<str>>,
     /// The upstream and the state of its circuit breaker.
@@ -175,6 +177,7 @@ impl CallSummary {
             trace_id: None,
             flags: Box::default(),
             registry_version: None,
+            lock_hash: None,
             policy_version: None,
             breaker: None,
             output_schema_violation: false,

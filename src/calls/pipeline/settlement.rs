@@ -310,6 +310,7 @@ impl CallScope<'_> {
             trace_id: telemetry::trace_id(&self.span, call),
             flags: tool.map(|tool| rules_of(&tool.flags).into_iter().map(Into::into).collect()).unwrap_or_default(),
             registry_version: receipt.registry_version,
+            lock_hash: tool.and_then(|tool| tool.approved.clone()),
             policy_version: receipt.policy.as_ref().map(|policy| Arc::clone(&policy.version)),
             breaker: receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state)),
             output_schema_violation: !receipt.output_schema_violations.is_empty(),

@@ -125,6 +125,9 @@ impl Building<'_> {
             return self.add_operation(definition);
         }
         let violation = self.lock_violation(&definition);
+        let approved =
+            self.enforced_lock(&definition).and_then(|lock| lock.get(offered_name(self.config, &definition)));
+        let approved = approved.map(|pin| Arc::from(pin.hash()));
         let own_description = changes.filter(|changes| changes.description.is_some());
         let own_description = own_description.map(|_| definition.metadata.description.clone());
         if let Some(changes) = changes {
@@ -137,24 +140,27 @@ impl Building<'_> {
             return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);
-        let tool = self.known_or_compiled(known, definition, own_description)?;
+        let known = known.filter(|tool| tool.approved == approved);
+        let tool = self.known_or_compiled(known, definition, own_description, approved)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
     }
 
-    /// `own_description`: the source's description, if the configuration describes the tool otherwise.
+    /// `own_description`: the source's description, if the configuration describes the tool otherwise. `approved`: the hash of
+    /// its pin.
     pub(super) fn known_or_compiled(
         &self,
         known: Option<&Arc<Tool>>,
         definition: ToolDefinition,
         own_description: Option<String>,
+        approved: Option<Arc<str>>,
     ) -> Result<Arc<Tool>, RegistryError> {
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
             None => {
                 let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
                 let transforms = self.transforms.for_tool(tool.name());
-                Arc::new(tool.with_transforms(transforms).with_own_description(own_description))
+                Arc::new(tool.with_transforms(transforms).with_own_description(own_description).with_approved(approved))
             }
         })
     }
@@ -176,9 +182,14 @@ impl Building<'_> {
         }
     }
 
+    /// The lock, if it holds this tool to its approved form.
+    fn enforced_lock(&self, definition: &ToolDefinition) -> Option<&Arc<Lock>> {
+        self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))
+    }
+
     /// The difference between a tool and the lock. A tool that passed the same lock before is not checked again.
     fn lock_violation(&self, definition: &ToolDefinition) -> Option<LockViolation> {
-        let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
+        let lock = self.enforced_lock(definition)?;
         let name = offered_name(self.config, definition);
         let is_same_lock = self.before.lock.as_ref().is_some_and(|before| Arc::ptr_eq(before, lock));
         let has_passed = |tool: &Arc<Tool>| tool.is_run_by(&definition.executor);

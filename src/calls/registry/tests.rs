@@ -362,7 +362,13 @@ fn unchanged_tools_are_checked_again_when_the_lock_changes() {
     let tools = vec![definition("a", "mcp:one")];
     let all = build(tools.clone(), &ToolsConfig::default()).unwrap();
     let lock: Lock = lock::pins(&tools, &ToolsConfig::default(), &all).into_iter().collect();
-    let offered = locked(&tools, &lock, &Snapshot::default());
+    let offered = locked(&tools, &lock, &all);
+    assert_eq!(
+        offered.get("a").unwrap().approved.as_deref(),
+        lock.get("a").map(Pin::hash),
+        "which lines of calls have"
+    );
+    assert_eq!(all.get("a").unwrap().approved, None);
     assert_eq!(names(&locked(&tools, &Lock::default(), &offered)), Vec::<&str>::new());
     let same = offered.lock.clone();
     let offer = SourceTools { tools, unavailable: Vec::new() };
