@@ -1,13 +1,14 @@
 //! A copy of a trail that may be written meanwhile.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::error::AuditError;
-use super::segments::{self, head_path};
+use super::segments::{self, checkpoint_path, first_line_of, head_path, public_keys_path};
 use super::verify::walk;
 
-/// The files of a trail up to the last complete line, and the head for them.
+/// The files of a trail up to the last complete line with their checkpoints and the public keys, and the head for them.
 #[derive(Debug)]
 pub struct TrailCopy {
     pub files: Vec<CopiedFile>,
@@ -37,10 +38,30 @@ pub fn copy(file: &Path) -> Result<TrailCopy, AuditError> {
             true => walked.end.bytes,
             false => opened.metadata().map_err(AuditError::unusable(&path))?.len(),
         };
+        // The segment that is written is signed again where the copy goes on.
+        let first = if path == file { None } else { first_line_of(&opened).map_err(AuditError::unusable(&path))? };
         files.push(CopiedFile { name: name_of(&path), file: opened, bytes });
+        if let Some(first) = first {
+            files.extend(existing(&checkpoint_path(file, first.number()))?);
+        }
     }
+    // The key that signs stays where it is.
+    files.extend(existing(&public_keys_path(file))?);
     let head = serde_json::to_vec(&walked.end).map_err(|error| AuditError::unusable(file)(error.into()))?;
     Ok(TrailCopy { files, head: (name_of(&head_path(file)), head), lines: walked.verified.lines })
+}
+
+/// A file that need not be there.
+fn existing(path: &Path) -> Result<Option<CopiedFile>, AuditError> {
+    let unusable = AuditError::unusable(path);
+    match File::open(path) {
+        Ok(file) => {
+            let bytes = file.metadata().map_err(unusable)?.len();
+            Ok(Some(CopiedFile { name: name_of(path), file, bytes }))
+        }
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(problem) => Err(unusable(problem)),
+    }
 }
 
 /// Whether there is a file of a trail, also a closed one.

@@ -104,14 +104,8 @@ impl Disk for TrailFile {
         self.file.set_len(bytes)
     }
 
-    /// Synced before it is renamed: after a power loss there is the old head or the new one.
     fn write_head(&mut self, head: &Chain) -> io::Result<()> {
-        let path = head_path(&self.path);
-        let unfinished = path.with_extension("head.new");
-        let mut file = private().create(true).write(true).truncate(true).open(&unfinished)?;
-        file.write_all(&serde_json::to_vec(head)?)?;
-        file.sync_data()?;
-        fs::rename(&unfinished, path)
+        replace(&head_path(&self.path), &serde_json::to_vec(head)?)
     }
 
     fn start_file(&mut self, text: &[u8], keep_as: &Path) -> io::Result<()> {
@@ -137,6 +131,16 @@ impl Disk for TrailFile {
         }
         Ok(())
     }
+}
+
+/// Replaces a file as a whole. It is synced before it is renamed: after a power loss there is the old one or the new one.
+pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let mut file = private().create(true).write(true).truncate(true).open(&unfinished)?;
+    file.write_all(content)?;
+    file.sync_data()?;
+    fs::rename(&unfinished, path)
 }
 
 /// Makes the files' names durable across a power loss.

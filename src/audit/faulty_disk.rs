@@ -32,7 +32,7 @@ impl FaultyDisk {
     }
 
     pub(crate) fn audit(&self, durability: Durability, max_lines: usize, readiness: &Arc<Readiness>) -> Audit {
-        let opened = Opened { disk: self.clone(), chain: Chain::EMPTY, segment: None, damage: None };
+        let opened = Opened { disk: self.clone(), chain: Chain::EMPTY, segment: None, damage: None, signer: None };
         Audit::start(
             opened,
             &AuditConfig { durability, max_queued: max_lines, ..AuditConfig::default() },

@@ -8,7 +8,8 @@
 //! The trail is a row of segments, each of which begins with the hash of the last line of the previous one.
 //!
 //! The chain has no key: it detects changes as long as the author of a change could not also write the head
-//! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
+//! (`<file>.head`). Ship the head or the lines to another machine to exclude that. Beside the chain, the writer signs each segment
+//! as a Merkle tree ([`receipts`]), so that one line can be shown to somebody who has only the public key.
 
 pub mod backup;
 mod chain;
@@ -23,6 +24,7 @@ mod lines;
 mod mark;
 mod newest;
 mod open;
+mod receipts;
 mod retention;
 mod search;
 mod segments;
@@ -57,6 +59,10 @@ pub use self::copy::{CopiedFile, copy, exists};
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
 pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
+pub use self::receipts::{
+    InvalidReceipt, NoReceipt, ReceiptVerifier, VerifiedReceipt, VerifierKey, public_keys, receipt_of_call,
+    receipt_of_line, receipts_in, rotate_key,
+};
 pub use self::search::{FoundLine, LineFilter, search};
 pub use self::stored::{StoredTrail, verify_stored};
 pub use self::upload::SegmentUploads;

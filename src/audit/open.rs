@@ -11,6 +11,7 @@ use super::disk::{Disk, TrailFile, sync_folder};
 use super::error::AuditError;
 use super::lines::{Lines, Next, line_before};
 use super::mark::{FirstLine, Mark, NewChain};
+use super::receipts::Signer;
 use super::segments::{self, damaged_path, first_line_of, head_path};
 use super::verify::{read_head, verify};
 use sekisho_config::OnDamage;
@@ -24,6 +25,8 @@ pub(super) struct Opened<D> {
     pub(super) segment: Option<OpenSegment>,
     /// Why it continues in a new chain.
     pub(super) damage: Option<String>,
+    /// Signs its segments.
+    pub(super) signer: Option<Signer>,
 }
 
 /// The segment that is written.
@@ -68,7 +71,8 @@ pub(super) fn open(path: PathBuf, on_damage: OnDamage) -> Result<Opened<TrailFil
                     let (chain, segment) =
                         start_chain(&mut disk, last, &reason).map_err(AuditError::unusable(&path))?;
                     disk.write_head(&chain).map_err(AuditError::unusable(&path))?;
-                    Ok(Opened { disk, chain, segment: Some(segment), damage: Some(reason) })
+                    let signer = Some(Signer::new(path));
+                    Ok(Opened { disk, chain, segment: Some(segment), damage: Some(reason), signer })
                 }
             }
         }
@@ -137,7 +141,7 @@ fn resume(mut disk: TrailFile, end: &End) -> std::io::Result<Opened<TrailFile>> 
     // Written before the first line, so that lines without a head are noticed.
     disk.write_head(&chain)?;
     sync_folder(&file)?;
-    Ok(Opened { disk, chain, segment, damage: None })
+    Ok(Opened { disk, chain, segment, damage: None, signer: Some(Signer::new(file)) })
 }
 
 /// Follows the chain from the head's line to the end of the last file.

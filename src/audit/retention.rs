@@ -52,8 +52,11 @@ impl Retention {
 }
 
 impl OldSegments {
-    pub(super) fn remove(self) {
-        for Segment { path, .. } in self.segments {
+    /// With the checkpoints of the segments of this trail.
+    pub(super) fn remove(self, file: &Path) {
+        for Segment { path, first_line, .. } in self.segments {
+            // It may have none.
+            let _ = fs::remove_file(segments::checkpoint_path(file, first_line));
             match fs::remove_file(&path) {
                 Ok(()) => tracing::info!(file = %path.display(), "an old segment of the audit trail was removed"),
                 Err(problem) => {

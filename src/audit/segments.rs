@@ -44,6 +44,24 @@ pub(super) fn id_path(file: &Path) -> PathBuf {
     with_suffix(file, ".id")
 }
 
+/// `<file>.key`, which signs the trail.
+pub(super) fn key_path(file: &Path) -> PathBuf {
+    with_suffix(file, ".key")
+}
+
+/// `<file>.pub`, the public halves of all keys that signed the trail.
+pub(super) fn public_keys_path(file: &Path) -> PathBuf {
+    with_suffix(file, ".pub")
+}
+
+/// The signed checkpoint of the segment that begins with this line, whether it is closed or not:
+/// `audit-000000000001.checkpoint`.
+pub(super) fn checkpoint_path(file: &Path, first_line: u64) -> PathBuf {
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{first_line:012}.checkpoint"));
+    file.with_file_name(name)
+}
+
 /// The name of the segment that is closed now.
 pub(super) fn closed_path(file: &Path, first_line: u64, now: SystemTime) -> PathBuf {
     beside(file, &format!("{first_line:012}-{}", compact(now)))

@@ -1,4 +1,5 @@
 mod disk;
+mod receipts;
 mod rotation;
 mod stored;
 

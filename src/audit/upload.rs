@@ -138,7 +138,7 @@ fn last_link(path: &Path) -> Result<Option<Link>, AuditError> {
 }
 
 /// The id of a trail, which it gets when it is first asked for.
-fn trail_id(file: &Path) -> Result<String, AuditError> {
+pub(super) fn trail_id(file: &Path) -> Result<String, AuditError> {
     let path = segments::id_path(file);
     let unusable = AuditError::unusable(&path);
     match fs::read_to_string(&path) {

@@ -15,6 +15,7 @@ use super::disk::{Disk, Found};
 use super::entry::Item;
 use super::mark::{Mark, SegmentsRemoved};
 use super::open::{OpenSegment, Opened, start_chain, start_file};
+use super::receipts::Signer;
 use super::retention::Retention;
 use super::segments::closed_path;
 use super::{Durability, Trail};
@@ -40,9 +41,11 @@ const KEPT_TEXT: usize = 1 << 20;
 const MAX_SEGMENT_BYTES: u64 = 64 << 20;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(86_400);
 
-/// The names in `/readyz`: of a trail that cannot be written, and of one that continues in a new chain.
+/// The names in `/readyz`: of a trail that cannot be written, of one that continues in a new chain, and of one that cannot be
+/// signed.
 const COMPONENT: &str = "audit";
 const DAMAGED: &str = "audit_chain";
+const UNSIGNED: &str = "audit_receipts";
 
 /// The owner of the chain.
 pub(super) struct Writer<D> {
@@ -59,13 +62,14 @@ pub(super) struct Writer<D> {
     head: Option<Chain>,
     /// Memory for the lines of a group.
     text: Vec<u8>,
+    signer: Option<Signer>,
     trail: Arc<Trail>,
     readiness: Arc<Readiness>,
 }
 
 impl<D: Disk> Writer<D> {
     pub(super) fn new(opened: Opened<D>, config: &AuditConfig, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
-        let Opened { disk, chain, segment, damage } = opened;
+        let Opened { disk, chain, segment, damage, signer } = opened;
         let writer = Self {
             disk,
             chain,
@@ -75,6 +79,7 @@ impl<D: Disk> Writer<D> {
             torn: false,
             head: Some(chain),
             text: Vec::new(),
+            signer,
             trail,
             readiness,
         };
@@ -91,6 +96,7 @@ impl<D: Disk> Writer<D> {
             tracing::error!(lines, %problem, "the audit trail is closed without its last lines");
         }
         self.write_head();
+        self.sign(|signer, first_line, end| Some(signer.sign(first_line, end)));
     }
 
     fn write_what_comes(&mut self) -> io::Result<()> {
@@ -126,6 +132,7 @@ impl<D: Disk> Writer<D> {
             let _ = acknowledge.send(());
         }
         self.write_head();
+        self.sign(Signer::sign_when_due);
         Ok(())
     }
 
@@ -228,6 +235,7 @@ impl<D: Disk> Writer<D> {
     }
 
     fn start_segment(&mut self, segment: OpenSegment) -> io::Result<()> {
+        self.sign(|signer, first_line, end| Some(signer.sign(first_line, end)));
         // A crash in between leaves a head that names the last line of the closed segment.
         if self.head != Some(self.chain) {
             self.disk.write_head(&self.chain)?;
@@ -252,7 +260,7 @@ impl<D: Disk> Writer<D> {
         self.torn = true;
         self.disk.append(&text).and_then(|()| self.disk.sync())?;
         (self.chain, self.torn) = (end, false);
-        old.remove();
+        old.remove(self.disk.path());
         Ok(())
     }
 
@@ -275,6 +283,18 @@ impl<D: Disk> Writer<D> {
         self.trail.refusing.store(true, Ordering::Release);
         for entry in entries {
             drop(entry.take_waiter());
+        }
+    }
+
+    /// A trail that cannot be signed is written all the same: its lines are signed later.
+    fn sign(&mut self, sign: impl FnOnce(&mut Signer, u64, &Chain) -> Option<io::Result<()>>) {
+        let (Some(signer), Some(segment)) = (&mut self.signer, self.segment) else { return };
+        match sign(signer, segment.first_line, &self.chain) {
+            Some(Ok(())) => self.readiness.restore(UNSIGNED),
+            Some(Err(problem)) => {
+                self.readiness.degrade(UNSIGNED, format!("the audit trail cannot be signed: {problem}"));
+            }
+            None => {}
         }
     }
 

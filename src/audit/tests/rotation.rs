@@ -7,35 +7,35 @@ use super::*;
 use sekisho_core::checkout::checkout;
 
 /// A trail that continues in a new chain when it is damaged.
-struct Running {
-    audit: Audit,
-    readiness: Arc<Readiness>,
-    file: PathBuf,
-    _folder: TempDir,
+pub(super) struct Running {
+    pub(super) audit: Audit,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) file: PathBuf,
+    pub(super) folder: TempDir,
 }
 
 impl Running {
-    fn start(on_damage: OnDamage) -> Self {
+    pub(super) fn start(on_damage: OnDamage) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("audit.jsonl");
         let readiness = Arc::<Readiness>::default();
         let audit = start(&file, on_damage, &readiness);
-        Self { audit, readiness, file, _folder: folder }
+        Self { audit, readiness, file, folder }
     }
 
     /// Writes a line, and waits until it is on the disk.
-    async fn line(&self) {
+    pub(super) async fn line(&self) {
         write(self.audit.reserve().unwrap(), "calculator").wait().await.unwrap();
     }
 
-    async fn new_segment(&self) {
+    pub(super) async fn new_segment(&self) {
         let before = closed(&self.file).len();
         self.audit.start_segment();
         // There is no file between closing a segment and opening the next one.
         until(|| closed(&self.file).len() > before && self.file.exists()).await;
     }
 
-    async fn restart(&mut self) {
+    pub(super) async fn restart(&mut self) {
         self.audit.close().await;
         self.readiness = Arc::default();
         self.audit = start(&self.file, OnDamage::NewChain, &self.readiness);
