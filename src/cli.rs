@@ -33,6 +33,7 @@ mod mcp_servers;
 mod observe;
 mod overview;
 mod present;
+mod receipt;
 #[cfg(feature = "agent")]
 mod resources;
 mod results;
@@ -174,6 +175,11 @@ enum Command {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
+    /// Get receipts of calls, which others verify with a public key, and verify them.
+    Receipt {
+        #[command(subcommand)]
+        command: receipt::ReceiptCommand,
+    },
     /// Show the tools that an API's document gives: `sekisho import openapi api.yaml --report`.
     Import {
         #[command(subcommand)]
@@ -301,6 +307,7 @@ pub fn main() -> ExitCode {
         Command::Restore { file } => backup::restore(&common, &file),
         Command::Approvals { command } => approvals::run(&common, command),
         Command::Audit { command } => audit::run(&common, command),
+        Command::Receipt { command } => receipt::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),

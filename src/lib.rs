@@ -97,7 +97,7 @@ async fn serve_with(
 /// Further items for the tests and benchmarks of this repository. No promise is made about them.
 #[doc(hidden)]
 pub mod testing {
-    pub use sekisho_audit::verify as verify_audit;
+    pub use sekisho_audit::{ReceiptVerifier, public_keys, verify as verify_audit};
     pub use sekisho_calls::policy::cases::run as run_policy_cases;
     pub use sekisho_calls::registry::Snapshot;
     pub use sekisho_config::json_schema;

@@ -102,6 +102,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::calls::list))
         .routes(routes!(admin::calls::history))
         .routes(routes!(admin::calls::show))
+        .routes(routes!(rest::receipts::show))
         .routes(routes!(admin::cluster::show))
         .routes(routes!(admin::cluster::release))
         .routes(routes!(admin::configuration::show))

@@ -2,5 +2,6 @@
 
 pub(super) mod files;
 pub(super) mod health;
+pub(super) mod receipts;
 pub(super) mod tools;
 pub(super) mod v1;

@@ -154,7 +154,7 @@ fn print(files: &[PathBuf], filter: &LineFilter, show: impl Fn(&str) -> String) 
 }
 
 /// Time, status, error code, tool, caller and call id; for a line that is not about a call, the event and its subject.
-fn summary(line: &str) -> String {
+pub(super) fn summary(line: &str) -> String {
     // It was read before, by the search.
     let Ok(line) = serde_json::from_str::<FoundLine<'_>>(line) else { return line.to_owned() };
     let text = |field: &Option<Cow<'_, str>>| field.as_deref().unwrap_or("-").to_owned();

@@ -96,6 +96,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Serve(_)
         | Command::Lock(_)
         | Command::Audit { .. }
+        | Command::Receipt { .. }
         | Command::Backup { .. }
         | Command::Restore { .. }
         | Command::Sandbox { .. }

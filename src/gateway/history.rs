@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::{Configuration, Reach};
-use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
+use sekisho_audit::{HistoryFilter, HistoryPage, NoReceipt, PastCall, newest, receipt_of_line};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -17,6 +19,15 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Times from the arrival of a call, which its id has, to its line: the time of most calls, and the longest.
 const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
+
+/// How long a receipt is awaited: the line is written within 50 ms after its call, and signed a second later.
+const SIGNATURE_TIMEOUT: Duration = Duration::from_secs(3);
+const LINE_DELAY: Duration = Duration::from_millis(150);
+
+/// Receipts that are made at once: each takes a processor for the time in which a segment is read.
+const MAX_RECEIPTS: usize = 1;
+
+static RECEIPTS: Semaphore = Semaphore::const_new(MAX_RECEIPTS);
 
 /// Calls, as far as a caller may see them: calls in memory, calls of the audit trail, the decisions of the policies
 /// about them, and their decision about a further call.
@@ -44,7 +55,11 @@ impl History {
                 return Err(CallError::new(ErrorCode::Denied, message));
             }
         };
-        let filter = around_call(HistoryFilter { tenant, ..filter });
+        self.search_trail(HistoryFilter { tenant, ..filter }, limit).await
+    }
+
+    async fn search_trail(&self, filter: HistoryFilter, limit: usize) -> Result<HistoryPage, CallError> {
+        let filter = around_call(filter);
         let file = self.configuration.started_with().audit_file();
         let searched = tokio::task::spawn_blocking(move || newest(&file, &filter, limit, WITHIN)).await;
         searched.map_err(CallError::internal)?.map_err(CallError::internal)
@@ -55,25 +70,78 @@ impl History {
     /// # Errors
     /// `not_found`: there is none, or none that the caller may see; and the errors of [`search`](Self::search).
     pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
-        let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
-        let arrived = arrival(id).ok_or_else(unknown)?;
-        for duration in CALL_DURATIONS {
-            let filter = HistoryFilter {
-                call_id: Some(id.to_owned()),
-                until: arrived.checked_add(duration).ok(),
-                ..HistoryFilter::default()
-            };
-            let mut found = self.search(caller, filter, 1).await?;
-            if let Some(call) = found.calls.pop() {
-                return Ok(call);
+        let search = |filter| self.search(caller, filter, 1);
+        one_call(id, HistoryFilter::default(), search).await
+    }
+
+    /// The receipt of a call: its line of the trail, with the proof that a signed checkpoint includes it. For a call of the caller,
+    /// and for the calls that it may see with a role of the console.
+    ///
+    /// # Errors
+    /// `not_found`: there is no such call, or none that the caller may see; `overloaded`: the trail is not signed; internal: it
+    /// cannot be read, or was changed.
+    pub async fn receipt(&self, caller: &Caller, id: &str) -> Result<String, CallError> {
+        let began = Instant::now();
+        let tenant = || Some(caller.tenant.to_string());
+        let visible = match self.configuration.reach(caller) {
+            Reach::AllTenants => HistoryFilter::default(),
+            Reach::Tenant => HistoryFilter { tenant: tenant(), ..HistoryFilter::default() },
+            Reach::Own => {
+                HistoryFilter { tenant: tenant(), caller: Some(caller.id.to_string()), ..HistoryFilter::default() }
             }
-            if found.next.is_some() {
-                let message = "too many calls ended after this one for a search: look for it by its tool and its time";
-                return Err(CallError::new(ErrorCode::Timeout, message));
+        };
+        let search = |filter| self.search_trail(filter, 1);
+        let mut found = one_call(id, visible.clone(), search).await;
+        if found.as_ref().is_err_and(|error| error.code() == ErrorCode::NotFound) {
+            // Its line may not be written yet.
+            sleep(LINE_DELAY).await;
+            found = one_call(id, visible, search).await;
+        }
+        let line = found?.seq;
+        loop {
+            let file = self.configuration.started_with().audit_file();
+            let turn = RECEIPTS.acquire().await.map_err(CallError::internal)?;
+            let made = tokio::task::spawn_blocking(move || receipt_of_line(&file, line)).await;
+            drop(turn);
+            match made.map_err(CallError::internal)? {
+                Ok(receipt) => return Ok(receipt),
+                Err(NoReceipt::NotSigned) if began.elapsed() < SIGNATURE_TIMEOUT => {
+                    sleep(Duration::from_millis(200)).await;
+                }
+                Err(NoReceipt::NotSigned) => return Err(not_signed()),
+                Err(problem) => return Err(CallError::internal(problem)),
             }
         }
-        Err(unknown())
     }
+}
+
+fn not_signed() -> CallError {
+    let message =
+        "the audit trail is not signed up to this call: ask again, and look for `audit_receipts` in `/readyz`";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(SIGNATURE_TIMEOUT)
+}
+
+/// The call with this id among those that fit, by a search of the trail.
+async fn one_call<F: Future<Output = Result<HistoryPage, CallError>>>(
+    id: &str,
+    wanted: HistoryFilter,
+    search: impl Fn(HistoryFilter) -> F,
+) -> Result<PastCall, CallError> {
+    let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
+    let arrived = arrival(id).ok_or_else(unknown)?;
+    for duration in CALL_DURATIONS {
+        let filter =
+            HistoryFilter { call_id: Some(id.to_owned()), until: arrived.checked_add(duration).ok(), ..wanted.clone() };
+        let mut found = search(filter).await?;
+        if let Some(call) = found.calls.pop() {
+            return Ok(call);
+        }
+        if found.next.is_some() {
+            let message = "too many calls ended after this one for a search: look for it by its tool and its time";
+            return Err(CallError::new(ErrorCode::Timeout, message));
+        }
+    }
+    Err(unknown())
 }
 
 /// The search for one call covers only the time in which it can have ended.

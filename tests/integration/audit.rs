@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::app::TestApp;
+use sekisho::testing::{ReceiptVerifier, public_keys};
+
+use crate::app::{TestApp, answer};
 
 #[tokio::test]
 async fn every_call_leaves_one_line_and_the_chain_is_whole() {
@@ -27,6 +29,27 @@ async fn every_call_leaves_one_line_and_the_chain_is_whole() {
     );
     assert!(!text.contains("hunter2") && !text.contains("40+2"), "arguments are not written down, their digest is");
     assert_eq!(sekisho::testing::verify_audit(&file).unwrap().lines, 4);
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_call_proves_its_line_to_who_has_the_public_key() {
+    let app = TestApp::start().await;
+    let (_, reply) = app.call("calculator", json!({"expression": "40+2"})).await;
+    let id = &reply["receipt"]["call_id"];
+    let response = app.get(&format!("/receipts/{}", id.as_str().unwrap())).send().await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (200, &"text/plain; charset=utf-8".parse().unwrap())
+    );
+    let receipt = response.text().await.unwrap();
+    let (status, unknown) = answer(app.get("/receipts/01890a5d-ac96-774b-bcce-b302099a8057")).await;
+    assert_eq!((status.as_u16(), &unknown["error_info"]["code"]), (404, &json!("not_found")), "{unknown}");
+    let directory = app.stop().await;
+    let keys = public_keys(&directory.path().join("state/audit.jsonl")).unwrap();
+    let proven = ReceiptVerifier::new(keys).verify(&receipt).unwrap();
+    let line: Value = serde_json::from_str(&proven.line).unwrap();
+    assert_eq!((&line["call_id"], &line["status"]), (id, &json!("success")));
+    assert_eq!(line["policy_version"], reply["receipt"]["policy"]["version"]);
 }
 
 #[tokio::test]

@@ -76,11 +76,11 @@ const PAGES: [(&str, &str); 27] = [
     ("upgrade.md", UPGRADE),
 ];
 
-/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, run,
+/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, receipts, run,
 /// Python functions), `hooks.rs`, `issuers.rs` and
 /// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 15] = [
+const TESTED_ELSEWHERE: [&str; 16] = [
     "SUMMARY.md",
     "alerts.md",
     "approvals.md",
@@ -94,6 +94,7 @@ const TESTED_ELSEWHERE: [&str; 15] = [
     "hooks.md",
     "identity.md",
     "python-tools.md",
+    "receipts.md",
     "run.md",
     "security.md",
 ];
@@ -239,6 +240,14 @@ fn who_writes_an_agent_sees_a_call_its_errors_and_both_protocols() {
         "It is 70.7 °F.",
     ];
     the_example_prints(PAGE, &expected);
+}
+
+#[test]
+fn a_receipt_is_verified_by_somebody_who_has_only_the_public_key() {
+    const PAGE: &str = include_str!("../../docs/receipts.md");
+    let begun = Instant::now();
+    the_example_prints(PAGE, &["calculator", "calculator\nsuccess\n", "exit 1\n"]);
+    assert!(begun.elapsed() < slack(Duration::from_secs(60)), "{:?}", begun.elapsed());
 }
 
 #[test]
