@@ -170,6 +170,12 @@ impl ConversationLogStore {
             .map_err(|error| self.0.failed(error))
     }
 
+    /// The messages of a run, in order.
+    pub async fn messages_of_run(&self, run: &str) -> Result<Vec<String>, StoreError> {
+        let found = sqlx::query_scalar("SELECT message FROM message_logs WHERE run = $1 ORDER BY position").bind(run);
+        found.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
+    }
+
     /// The usage of a run, by model.
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
         let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;

@@ -4,6 +4,7 @@
 //! are text. When two processes change one row, the later one waits, since each transaction writes before it reads.
 
 mod approvals;
+mod background_runs;
 mod budget_leases;
 mod charges;
 pub mod clock_difference;
@@ -75,6 +76,10 @@ use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
 pub use self::approvals::{
     ApprovalFilter, ApprovalStore, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval,
+};
+pub use self::background_runs::{
+    BackgroundKind, BackgroundLease, BackgroundRun, BackgroundRunStore, BackgroundState, BackgroundStep,
+    NewBackgroundRun,
 };
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};

@@ -21,6 +21,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("_sqlx_migrations", Rows::AllTenants("the version of the tables")),
     ("agent_runs", Rows::Tenant("caller_key")),
     ("approvals", Rows::Tenant("caller_key")),
+    ("background_runs", Rows::Tenant("caller_key")),
     ("budget_leases", Rows::Tenant("scope_key")),
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
     ("conversations", Rows::Tenant("caller_key")),
@@ -63,9 +64,10 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 11] = [
+const UNIQUE_IDS: [&str; 12] = [
     "approvals.id",
     "approvals.pending_digest",
+    "background_runs.id",
     "conversations.id",
     "conversation_runs.id",
     "managed_keys.id",

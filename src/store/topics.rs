@@ -1,17 +1,22 @@
 //! The handles of the store, one for each topic. Each runs the statements of its tables, and shares the connections of the store.
 
 use super::{
-    ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
-    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, ModelUsageStore,
-    PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore, ReplicaStore,
-    ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore,
-    WorkspaceStore,
+    ApprovalStore, BackgroundRunStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore,
+    ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore,
+    ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore,
+    ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore,
+    WorkStore, WorkspaceStore,
 };
 
 impl Store {
     /// Approvals of calls.
     pub fn approvals(&self) -> ApprovalStore {
         ApprovalStore(self.clone())
+    }
+
+    /// Runs that go on without a client.
+    pub fn background_runs(&self) -> BackgroundRunStore {
+        BackgroundRunStore(self.clone())
     }
 
     /// The amounts that replicas lease of the budgets of a day.

@@ -38,7 +38,7 @@ pub struct WorkKind {
 }
 
 /// The kinds of things.
-const KINDS: [WorkKind; 4] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN];
+const KINDS: [WorkKind; 5] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN, BACKGROUND_RUN];
 
 /// Workspaces that replicas share.
 pub(super) const WORKSPACE: WorkKind = WorkKind {
@@ -79,6 +79,16 @@ pub(super) const PROGRAM_RUN: WorkKind = WorkKind {
     // As long as the run: without the row, one that a live replica did not stop would count as a run of the version before.
     ttl: RUN_TTL,
     former: Some(FormerColumns::ProgramRun),
+};
+
+/// Runs that go on without a client, while a process works on them.
+pub(super) const BACKGROUND_RUN: WorkKind = WorkKind {
+    name: "background_run",
+    table: "background_runs",
+    key: "id",
+    lease: Duration::from_secs(15),
+    ttl: Duration::from_secs(3_600),
+    former: None,
 };
 
 /// The state of a lease when its holder renews it.

@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const NEW: WorkKind =
     WorkKind { name: "new", table: "workspaces", key: "name", lease: MINUTE, ttl: HOUR, former: None };
 
-const KINDS: [WorkKind; 5] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN, NEW];
+const KINDS: [WorkKind; 6] = [WORKSPACE, CONVERSATION, PLAN, PROGRAM_RUN, BACKGROUND_RUN, NEW];
 
 /// The thing `a` of the kinds `WORKSPACE` and `NEW`.
 const ROW: &str =
@@ -36,6 +36,10 @@ const PROGRAM_RUN_ROW: &str =
     "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
      VALUES ('a', 'acme', 'ann', 'all', 'a1', 'running', '', 0, 0, 4102444800000000)";
 
+const BACKGROUND_RUN_ROW: &str =
+    "INSERT INTO background_runs (id, tenant, caller_key, conversation, kind, state, runs, request, attempts, stopped, created, changed)
+     VALUES ('a', 'acme', 'ann', 'c', 'run', 'running', '', '', 0, 0, 0, 0)";
+
 /// A store with the thing `a` of each kind, and three replicas whose heartbeats have no gap.
 async fn new_store() -> Store {
     let store = test_store().await;
@@ -46,6 +50,7 @@ async fn new_store() -> Store {
     store.change_rows(ROW).await;
     store.change_rows(PLAN_ROW).await;
     store.change_rows(PROGRAM_RUN_ROW).await;
+    store.change_rows(BACKGROUND_RUN_ROW).await;
     store.conversations().add(&conversation("a", "ann"), 1).await.unwrap();
     store
 }
