@@ -40,6 +40,13 @@ impl ApiKeys {
         self.callers.is_empty()
     }
 
+    /// The caller with this key of its data. Where several keys are its own, the one with these roles.
+    pub(super) fn with_caller_key(&self, key: &str, roles: &[String]) -> Option<Arc<Caller>> {
+        let of_key = || self.callers.values().map(|(_, caller)| caller).filter(|caller| *caller.key == *key);
+        let only = of_key().next().filter(|_| of_key().count() == 1);
+        only.or_else(|| of_key().find(|caller| caller.roles == roles)).cloned()
+    }
+
     fn add(&mut self, configured: &ApiKeyConfig) -> Result<(), &'static str> {
         let digest = digest_of(configured)?;
         let caller = Caller::new(&configured.id, &configured.tenant, configured.roles.clone());

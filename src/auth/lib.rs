@@ -19,6 +19,7 @@ mod seen;
 #[cfg(test)]
 mod tests;
 mod token_kind;
+mod work_identity;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ use sekisho_core::token_scopes::TokenScopes;
 
 pub use self::discovery::SignInEndpoints;
 pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
+pub use self::work_identity::WorkIdentity;
 
 /// The configured credentials, and the managed keys.
 #[derive(Debug)]
