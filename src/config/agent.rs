@@ -1,3 +1,4 @@
+mod background;
 mod fallback;
 mod profile;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
+pub use self::background::{BackgroundConfig, Recover};
 pub use self::fallback::{FailureClass, FallbackConfig};
 pub use self::profile::{AgentProfile, ProfilePrompt, Provider};
 
@@ -41,6 +43,8 @@ pub struct AgentConfig {
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
     pub conversations: ConversationsConfig,
+    pub recover: Recover,
+    pub background: BackgroundConfig,
     /// Lets the memory of plans be searched by the meaning of its entries too. Without it, by their words alone.
     pub embeddings: Option<EmbeddingsConfig>,
 }
@@ -85,6 +89,8 @@ impl Default for AgentConfig {
             prompts_directory: None,
             memory: MemoryConfig::default(),
             conversations: ConversationsConfig::default(),
+            recover: Recover::default(),
+            background: BackgroundConfig::default(),
             embeddings: None,
         }
     }
@@ -204,6 +210,7 @@ impl AgentConfig {
             model.check(&at, findings);
         }
         self.subagents.check(findings);
+        self.background.check(findings);
         if let Some(embeddings) = &self.embeddings {
             embeddings.check(findings);
         }

@@ -69,7 +69,9 @@ use self::check::{Finding, Findings};
 use self::overrides::Overrides;
 use self::yaml::document::Document;
 
-pub use self::agent::{AgentConfig, AgentProfile, FailureClass, FallbackConfig, ProfilePrompt, Provider};
+pub use self::agent::{
+    AgentConfig, AgentProfile, BackgroundConfig, FailureClass, FallbackConfig, ProfilePrompt, Provider, Recover,
+};
 pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::is_secure;

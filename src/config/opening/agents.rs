@@ -4,7 +4,7 @@ use super::Comparison;
 use crate::agent::AgentProfile;
 use crate::aws::AwsConfig;
 use crate::subagents::SubAgentsConfig;
-use crate::{AgentConfig, EmbeddingsConfig, ModelConfig, ResourceStatus, SubAgentType, ToolFilter};
+use crate::{AgentConfig, BackgroundConfig, EmbeddingsConfig, ModelConfig, ResourceStatus, SubAgentType, ToolFilter};
 
 pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig) {
     let AgentConfig {
@@ -18,8 +18,14 @@ pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig
         subagents,
         memory: _,
         conversations: _,
+        // Runs go on with the rights that their callers have then.
+        recover: _,
+        background,
         embeddings,
     } = was;
+    let BackgroundConfig { max_running_per_tenant: running, max_waiting_per_tenant: waiting } = background;
+    at.higher("background.max_running_per_tenant", running, &is.background.max_running_per_tenant);
+    at.higher("background.max_waiting_per_tenant", waiting, &is.background.max_waiting_per_tenant);
     // Budgets count with its prices.
     at.changed("models_file", models_file, &is.models_file);
     at.below("profiles").in_both(profiles, &is.profiles, profile);

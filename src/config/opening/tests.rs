@@ -208,6 +208,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         "",
         &["agent.profiles.anthropic.tools.include", "agent.profiles.anthropic.max_turns"],
     ),
+    (
+        "",
+        "agent: {background: {max_running_per_tenant: 9, max_waiting_per_tenant: 201}}",
+        &["agent.background.max_running_per_tenant", "agent.background.max_waiting_per_tenant"],
+    ),
     ("agent: {models: {haiku: {status: inactive}}}", "agent: {models: {haiku: {}}}", &["agent.models.haiku.status"]),
 ];
 

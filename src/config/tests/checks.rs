@@ -247,6 +247,8 @@ fn every_rule_of_the_check_is_enforced() {
         ("agent: {profiles: {openai: {context_tokens: 0}}}", "agent.profiles.openai.context_tokens"),
         ("agent: {profiles: {b: {provider: bedrock, model: m, aws: {access_key_id: A}}}}", "agent.profiles.b.aws"),
         ("agent: {profiles: {b: {provider: bedrock, model: m, aws: {role_arn: R}}}}", "agent.profiles.b.aws"),
+        ("agent: {background: {max_running_per_tenant: 0}}", "agent.background.max_running_per_tenant"),
+        ("agent: {background: {max_waiting_per_tenant: 0}}", "agent.background.max_waiting_per_tenant"),
         ("budget: {max_tokens_per_tenant_per_day: 0}", "budget.max_tokens_per_tenant_per_day"),
         ("budget: {scope_idle_seconds: 18446744073709551615}", "budget.scope_idle_seconds"),
         ("breaker: {consecutive_failures: 0}", "breaker.consecutive_failures"),
