@@ -117,6 +117,9 @@ impl Housekeeping {
         if let Err(error) = self.store.plans().forget_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
+        if let Err(error) = self.store.background_runs().forget_ended().await {
+            tracing::warn!(%error, "cannot remove runs in the background that ended long ago from the store");
+        }
         if let Err(error) = self.store.work().sweep().await {
             tracing::warn!(%error, "cannot remove expired records of who works on what from the store");
         }

@@ -86,6 +86,7 @@ pub use self::servers::{SourceKind, SourceState, SourceStatus, Sources};
 pub use self::sign_ins::{SignIns, SignedInCaller};
 pub use self::tenants::{limit_tenants, limits_of_tenant};
 pub use self::tool_offer::ToolOffer;
+pub use self::webhooks::post_webhook;
 
 /// The running service, independent of its APIs.
 pub struct Gateway {

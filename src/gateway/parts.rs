@@ -16,7 +16,7 @@ use sekisho_calls::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
 use sekisho_calls::policy::Policy;
 use sekisho_calls::registry::{Registry, Snapshot};
 use sekisho_calls::results::Results;
-use sekisho_config::{ApprovalRule, Config, FlowMode, Identity, ToolOverride, ToolsConfig, TransformConfig};
+use sekisho_config::{ApprovalRule, Config, FlowMode, Identity, Recover, ToolOverride, ToolsConfig, TransformConfig};
 use sekisho_core::transform_finding::TransformedPart;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
@@ -184,7 +184,7 @@ fn require_key_for_approvals(config: &Config, policy: &Policy, can_seal: bool) -
 /// The tokens of callers who sign in on their own.
 ///
 /// # Errors
-/// A source is called as its callers, and their tokens cannot be sealed.
+/// A source is called as its callers, or runs go on with the tokens of their requests, and these cannot be sealed.
 pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserTokens>, StartError> {
     let tokens = UserTokens::new(config, store.user_tokens());
     require_key_for_tokens(config, tokens.can_keep_tokens())?;
@@ -194,6 +194,11 @@ pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserToke
 /// # Errors
 /// As [`user_tokens`].
 pub(super) fn require_key_for_tokens(config: &Config, can_seal: bool) -> Result<(), StartError> {
+    if config.agent.recover == Recover::Auto && !can_seal {
+        let problem = "with `agent.recover: auto` requests are kept sealed while their runs are on: set the key to the output of \
+                       `openssl rand -hex 32`, the same at all replicas";
+        return Err(component_error("secrets.key")(problem));
+    }
     let servers = config.mcp.servers.iter().map(|(name, settings)| ("mcp.servers", name, settings.identity));
     let collections =
         config.openapi.collections.iter().map(|(name, settings)| ("openapi.collections", name, settings.identity));
@@ -272,9 +277,13 @@ mod tests {
         let always = ToolOverride { approval: Some(ApprovalRule::Always), ..ToolOverride::default() };
         let tools = ToolsConfig { overrides: [("calculator".to_owned(), always)].into(), ..ToolsConfig::default() };
         let asks = Config { tools, ..of_several() };
-        for (config, needed_for) in
-            [(asks, "calls may need approval"), (with_users(of_several()), "`mcp.servers.far.identity` is `per_user`")]
-        {
+        let mut recovers = of_several();
+        recovers.agent.recover = Recover::Auto;
+        for (config, needed_for) in [
+            (asks, "calls may need approval"),
+            (with_users(of_several()), "`mcp.servers.far.identity` is `per_user`"),
+            (recovers, "`agent.recover: auto`"),
+        ] {
             let check = |config: &Config| require_sealing_key(config, &Policy::load(&config.policy).unwrap());
             let error = check(&config).unwrap_err().to_string();
             assert!(error.starts_with("secrets.key: ") && error.contains(needed_for), "{error}");

@@ -1,4 +1,4 @@
-//! Sends notices about approvals to the receiver of the configuration, signed as <https://www.standardwebhooks.com> says.
+//! Webhooks, signed as <https://www.standardwebhooks.com> says. Notices about approvals go to the receiver of the configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use super::CallApprovals;
 use sekisho_calls::approval::Notice;
 use sekisho_config::WebhookConfig;
 use sekisho_core::call::Deadline;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status};
 
@@ -52,31 +53,49 @@ impl CallApprovals {
     }
 }
 
+/// Sends a webhook once, to a receiver that a caller names: to addresses that its tools may reach, too.
+///
+/// # Errors
+/// Why it was not taken: the sentence of the outbound guard, of the connection or of the receiver.
+pub async fn post_webhook(
+    outbound: &Outbound,
+    webhook: &WebhookConfig,
+    id: &str,
+    body: String,
+) -> Result<(), CallError> {
+    post(outbound, webhook, Trust::Caller, (id, body)).await
+}
+
+async fn post(
+    outbound: &Outbound,
+    webhook: &WebhookConfig,
+    trust: Trust,
+    (id, body): (&str, String),
+) -> Result<(), CallError> {
+    let no_key = || CallError::new(ErrorCode::InvalidRequest, "the secret of the webhook is no key");
+    let request = OutboundRequest {
+        method: Method::POST,
+        headers: headers(webhook, id, Timestamp::now(), &body).ok_or_else(no_key)?,
+        body: Some(body.into()),
+        max_response_bytes: MAX_ANSWER_BYTES,
+        trust,
+        ..OutboundRequest::get(webhook.url.clone(), Deadline::after(SEND_TIMEOUT))
+    };
+    check_status(&outbound.send(request).await?)
+}
+
 async fn send(outbound: &Outbound, webhook: &WebhookConfig, notice: &Notice) -> Result<(), String> {
     let mut pauses = PAUSES.into_iter();
     loop {
-        let problem = match attempt(outbound, webhook, notice, Timestamp::now()).await {
+        let content = (&*notice.id, notice.body.to_string());
+        let problem = match post(outbound, webhook, Trust::Operator, content).await {
             Ok(()) => return Ok(()),
-            Err(problem) => problem,
+            Err(error) => error.message().to_owned(),
         };
         let Some(pause) = pauses.next() else { return Err(problem) };
         tracing::debug!(problem, "a webhook is sent again");
         tokio::time::sleep(pause).await;
     }
-}
-
-async fn attempt(outbound: &Outbound, webhook: &WebhookConfig, notice: &Notice, now: Timestamp) -> Result<(), String> {
-    let body = notice.body.to_string();
-    let request = OutboundRequest {
-        method: Method::POST,
-        headers: headers(webhook, &notice.id, now, &body).ok_or("the secret is no key")?,
-        body: Some(body.into()),
-        max_response_bytes: MAX_ANSWER_BYTES,
-        trust: Trust::Operator,
-        ..OutboundRequest::get(webhook.url.clone(), Deadline::after(SEND_TIMEOUT))
-    };
-    let response = outbound.send(request).await.map_err(|error| error.message().to_owned())?;
-    check_status(&response).map_err(|error| error.message().to_owned())
 }
 
 /// `None`: the secret is no key, which the check of the configuration refuses.
