@@ -3,6 +3,7 @@
 
 mod additions;
 mod context;
+mod cover;
 mod finish;
 mod history;
 mod journal;
@@ -38,6 +39,7 @@ use sekisho_core::failpoint;
 use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
+pub use self::cover::RunCover;
 pub use self::history::MAY_HAVE_HAPPENED;
 pub(crate) use self::history::SUMMARY;
 pub use self::live::{Decision, LiveRun, StopCause, UnknownCall};
@@ -96,10 +98,11 @@ impl ConversationRuns {
     ///
     /// # Errors
     /// `denied` for a conversation that is inactive; `overloaded` if too many runs are on.
-    pub fn start(self: &Arc<Self>, request: RunRequest) -> Result<StartedRun, CallError> {
+    pub fn start(self: &Arc<Self>, mut request: RunRequest) -> Result<StartedRun, CallError> {
         check(&request.conversation)?;
         failpoint::reach("run.checked");
-        let id: Arc<str> = Uuid::now_v7().to_string().into();
+        let id = request.id.take().unwrap_or_else(new_run_id);
+        let cover = request.cover.take();
         let caller = &request.caller;
         let log = self.logs.open(&caller.owner, &caller.key, &id)?;
         let run = LiveRun::new(&id, &caller.key, &request.conversation.id, self.gateway().background().closing());
@@ -116,6 +119,9 @@ impl ConversationRuns {
                 add(&events, &RunEvent::error(error));
             }
             drop(guard);
+            if let Some(cover) = cover {
+                cover.end().await;
+            }
             let (reply, untitled) = match outcome {
                 Ok(Ended { reply, failure, untitled }) => (failure.map_or(Ok(reply), Err), untitled),
                 Err(error) => (Err(error), None),
@@ -248,6 +254,11 @@ impl ConversationRuns {
     fn live_run(&self, caller_key: &str, id: &str) -> Option<Arc<LiveRun>> {
         self.live.get(id).filter(|run| *run.caller_key == *caller_key).map(|run| Arc::clone(run.value()))
     }
+}
+
+/// Ids are in the order of the requests.
+pub fn new_run_id() -> Arc<str> {
+    Uuid::now_v7().to_string().into()
 }
 
 /// Turns the loop's events into events of the conversation (C16), until the run has ended.

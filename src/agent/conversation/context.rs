@@ -25,6 +25,9 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_store::{ConversationRun, RunStatus};
 
+/// After a part of an answer: models do not go on with a text of their own.
+const GO_ON: &str = "Go on with the task: you were interrupted.";
+
 /// Everything about one run (C7).
 pub(super) struct Context {
     pub(super) request: RunRequest,
@@ -53,7 +56,7 @@ impl ConversationRuns {
     /// The session that the run continues, and the run's row.
     pub(super) async fn context(
         &self,
-        request: RunRequest,
+        mut request: RunRequest,
         live: Arc<LiveRun>,
         log: &EventLog,
         lock: &HeldLock,
@@ -65,11 +68,15 @@ impl ConversationRuns {
         let found = store.conversations().get(&request.caller.key, id).await.map_err(CallError::from)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
         check(&conversation)?;
+        self.check_goes_on(&request).await?;
         let charges = DeferredCharges::new(budgets, store, &live.id);
         let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
         let session = self.session(&request, &conversation, &usage).await?;
         let Session { id: session_id, mut history, kept, compacted } = session;
         self.check_resumes(&request, &history.open).await?;
+        if request.goes_on.is_some() && history.ends_with_text() {
+            request.user_input = Some(GO_ON.into());
+        }
         let begun = store.now();
         let mut run = new_run(&request, &live, session_id, begun);
         if !store.conversation_runs().begin(&lock.lock, &mut run).await.map_err(CallError::from)? {
@@ -138,6 +145,7 @@ impl Context {
             layer: Some(layer),
             usage: self.usage.clone(),
             pauses: Pauses::InConversation,
+            options: request.options.clone(),
             session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
             prefix: Some(Arc::clone(&self.prefix)),
             ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, input.with_news())

@@ -108,6 +108,11 @@ impl History {
         self
     }
 
+    /// Whether the last message is one of the model, without calls.
+    pub(super) fn ends_with_text(&self) -> bool {
+        self.open.is_empty() && matches!(self.messages.last(), Some(Message::Assistant(_)))
+    }
+
     /// Providers refuse a call without a result: only the calls of the last turn can still get one.
     fn find_open_calls(&mut self, run: &str) {
         let mut start = 0;

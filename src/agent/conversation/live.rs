@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+use sekisho_store::{ConversationRun, RunStatus};
+
 /// Why a run is stopped before it has an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
@@ -22,6 +24,11 @@ pub enum StopCause {
 }
 
 impl StopCause {
+    /// Whether a run ended for this cause.
+    pub fn has_ended(self, run: &ConversationRun) -> bool {
+        run.status == RunStatus::Cancelled && run.error.as_ref().is_some_and(|error| error.message == self.message())
+    }
+
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::Request => "the run was cancelled on request",

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
+use super::cover::RunCover;
 use super::live::LiveRun;
 use super::run_event::EventUsage;
 use crate::event_log::EventLog;
 use crate::skills::Skill;
 use crate::toolbox::InProcess;
-use crate::{Event, PausedCall};
+use crate::{Event, ModelOptions, PausedCall};
 use sekisho_config::{AgentProfile, TenantConfig};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_core::error::CallError;
@@ -19,10 +20,14 @@ use sekisho_store::Conversation;
 
 /// A request to run a conversation (C2).
 pub struct RunRequest {
+    /// `None`: a new one.
+    pub id: Option<Arc<str>>,
     pub caller: Arc<Caller>,
     pub conversation: Conversation,
     /// Without it the run goes on where the one before paused for an approver.
     pub user_input: Option<Arc<str>>,
+    /// The run before, whose process ended: it goes on there, without `user_input`.
+    pub goes_on: Option<Arc<str>>,
     /// Kept and logged as `claimed_executor`; not an identity.
     pub executor: Option<String>,
     /// The caller's, which is active.
@@ -32,6 +37,8 @@ pub struct RunRequest {
     /// The name of the profile or of the model, and the profile.
     pub agent: String,
     pub profile: Arc<AgentProfile>,
+    /// In place of the profile's.
+    pub options: ModelOptions,
     pub toolbox: Arc<InProcess>,
     pub scopes: BudgetScopes,
     pub trace: Option<TraceParent>,
@@ -41,6 +48,8 @@ pub struct RunRequest {
     pub refresh: bool,
     /// Gets the events of the agent as they are; the run waits while it is full.
     pub watcher: Option<mpsc::Sender<Event>>,
+    /// Has another process go on with it, if this one ends before it.
+    pub cover: Option<RunCover>,
 }
 
 /// What a run does while another one of its conversation is on.
@@ -55,7 +64,7 @@ pub enum OnBusy {
 }
 
 /// What a run does about a call of an earlier run that was sent, has no answer, and cannot simply be repeated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnUnknown {
     /// The model is told that it may have happened.

@@ -67,7 +67,7 @@ impl ConversationRuns {
     /// # Errors
     /// `invalid_request`: there are none; `approval_required`: nobody has decided about them.
     pub(super) async fn check_resumes(&self, request: &RunRequest, open: &[OpenCall]) -> Result<(), CallError> {
-        if request.user_input.is_some() {
+        if request.user_input.is_some() || request.goes_on.is_some() {
             return Ok(());
         }
         let (approvals, mut needed) = (&self.gateway().pipeline.approvals, None);
@@ -91,6 +91,18 @@ impl ConversationRuns {
             needed.url
         );
         Err(CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
+    }
+
+    /// # Errors
+    /// `invalid_request`: the run is to go on where another one ended, after which a later request has gone on.
+    pub(super) async fn check_goes_on(&self, request: &RunRequest) -> Result<(), CallError> {
+        let Some(before) = &request.goes_on else { return Ok(()) };
+        let last = self.store().conversation_runs().of_conversation(&request.conversation.id, None, 1).await;
+        if last.map_err(CallError::from)?.first().is_some_and(|last| *last.id == **before) {
+            return Ok(());
+        }
+        let message = "a later request of the conversation has gone on where the process of the run ended";
+        Err(CallError::new(ErrorCode::InvalidRequest, message))
     }
 
     /// Answers the calls that the run before left open, but for the calls for which it paused, unless this one is a
