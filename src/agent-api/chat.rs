@@ -20,6 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use self::reply::ChatReply;
 use self::session::ChatRun;
 use self::turn_texts::TurnTexts;
+use super::background::BackgroundRuns;
 use super::conversations::execute::RUN_ID;
 use super::keyed_turn::{self, Progress, Turn};
 use super::run_events;
@@ -64,24 +65,25 @@ pub(super) async fn chat(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     DigestedBody(request, memory, body): DigestedBody<ChatRequest>,
 ) -> Result<Response, ErrorReply> {
     let turn = Turn { route: "/api/chat".to_owned(), body };
     keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        Ok(answer(&meta, &runs, request, &progress).await?)
+        Ok(answer(&meta, (&runs, &background), request, &progress).await?)
     })
     .await
 }
 
 async fn answer(
     meta: &RequestMeta,
-    runs: &Arc<ConversationRuns>,
+    (runs, background): (&Arc<ConversationRuns>, &BackgroundRuns),
     request: ChatRequest,
     progress: &Progress,
 ) -> Result<Response, CallError> {
     let question = request.message.clone();
-    let run = ChatRun::begin(request, meta, runs, false).await?;
+    let run = ChatRun::begin(request, meta, (runs, background), false).await?;
     progress.is_run(&run.run_id);
     let mut reply = ChatReply::of(run.session_id, run.events.collect().await)?;
     let calls: Vec<_> = reply
@@ -102,10 +104,11 @@ async fn answer(
 pub(super) async fn stream(
     meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
-    Ok(stream_run(&meta, &runs, &parts, request.map_err(CallError::from), false).await?)
+    Ok(stream_run(&meta, (&runs, &background), &parts, request.map_err(CallError::from), false).await?)
 }
 
 /// The same with a plan: the goal is divided into steps, which the agent runs one after the other. Older than `/api/plans`,
@@ -116,23 +119,24 @@ pub(super) async fn stream(
 pub(super) async fn plan_stream(
     meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, ErrorReply>,
 ) -> Result<Response, ErrorReply> {
-    Ok(stream_run(&meta, &runs, &parts, request.map_err(CallError::from), true).await?)
+    Ok(stream_run(&meta, (&runs, &background), &parts, request.map_err(CallError::from), true).await?)
 }
 
 /// `plans`: whether an agent without a planner gets one.
 async fn stream_run(
     meta: &RequestMeta,
-    runs: &Arc<ConversationRuns>,
+    (runs, background): (&Arc<ConversationRuns>, &BackgroundRuns),
     parts: &Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
     plans: bool,
 ) -> Result<Response, CallError> {
     forbid_other_sites(parts)?;
     let Parameters(request) = request?;
-    let run = ChatRun::begin(request, meta, runs, plans).await?;
+    let run = ChatRun::begin(request, meta, (runs, background), plans).await?;
     let events = run_events::first(run.events).await?;
     let session = json!({"type": "session", "session_id": run.session_id}).to_string();
     let mut texts = TurnTexts::default();

@@ -1,9 +1,12 @@
 //! `/api/conversations`: conversations that the store keeps, their runs and messages. Only the caller of a conversation
 //! sees it: another caller's is answered like one that does not exist.
 
+pub(super) mod background;
 mod bodies;
 pub(super) mod execute;
 pub(super) mod logs;
+pub(super) mod of_api;
+pub(super) mod stored_input;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use uuid::Uuid;
 
+pub use self::background::BackgroundRunBody;
+use self::background::ShownRun;
 pub use self::bodies::{ConversationBody, MessageBody, RunBody, Status};
 use self::bodies::{
     ConversationChange, ConversationPage, ForkRequest, MessagePage, NewConversation, OldPaging, RunPage,
@@ -189,10 +194,10 @@ pub(super) async fn runs(
     Ok(reply::json(StatusCode::OK, &RunPage { page, runs }))
 }
 
-/// A run, with what its models used.
+/// A run, with what its models used; or one that goes on without a client, with its result.
 #[utoipa::path(get, path = "/api/runs/{id}", operation_id = "showRun", tag = "conversations",
     params(("id" = String, Path)),
-    responses((status = 200, body = RunBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+    responses((status = 200, body = ShownRun), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn show_run(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
@@ -200,13 +205,18 @@ pub(super) async fn show_run(
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
     let found = gateway.store().conversation_runs().get(&meta.caller.key, &id).await.map_err(CallError::from)?;
-    let run = found.ok_or_else(|| unknown_run(&id))?;
+    let Some(run) = found else {
+        let found = gateway.store().background_runs().get(&meta.caller.key, &id).await.map_err(CallError::from)?;
+        let run = found.ok_or_else(|| unknown_run(&id))?;
+        let shown = background::shown(&gateway, &runs, run).await?;
+        return Ok(reply::json(StatusCode::OK, &ShownRun::Background(shown)));
+    };
     let usage = match run.status {
         RunStatus::Running => None,
         _ => Some(gateway.store().conversation_logs().usage_of_run(&id).await.map_err(CallError::from)?),
     };
     let waits_for = runs.asks_about(&meta.caller.key, &id);
-    Ok(reply::json(StatusCode::OK, &RunBody { waits_for, ..RunBody::of(run, usage) }))
+    Ok(reply::json(StatusCode::OK, &ShownRun::Run(RunBody { waits_for, ..RunBody::of(run, usage) })))
 }
 
 /// The messages of a conversation, the oldest first.

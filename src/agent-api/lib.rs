@@ -1,6 +1,7 @@
 //! The routes of agents, which the router of the API takes in.
 
 mod anthropic;
+mod background;
 mod chat;
 mod connected_client;
 mod conversations;
@@ -24,7 +25,11 @@ use sekisho_agent::AgentService;
 use sekisho_agent::conversation::ConversationRuns;
 use sekisho_api::Routes;
 
-pub use self::conversations::{ConversationBody, MessageBody, RunBody, Status as ConversationStatus};
+use self::background::BackgroundRuns;
+
+pub use self::conversations::{
+    BackgroundRunBody, ConversationBody, MessageBody, RunBody, Status as ConversationStatus,
+};
 pub use self::openai::Models;
 pub use self::plans::{PlanReply, PlanSummary};
 
@@ -32,6 +37,7 @@ pub use self::plans::{PlanReply, PlanSummary};
 pub fn routes(agents: &Arc<AgentService>) -> Routes {
     let kept = Arc::<responses::KeptResponses>::default();
     agents.gateway().background().each_minute(&kept, |kept| kept.remove_expired(Instant::now()));
+    let runs = ConversationRuns::new(agents);
     Routes::default()
         .routes(routes!(select::select))
         .routes(routes!(resources::tenants::list, resources::tenants::create))
@@ -45,6 +51,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(openai::complete))
         .routes(routes!(responses::create))
         .routes(routes!(responses::show))
+        .routes(routes!(responses::background::cancel))
         .routes(routes!(anthropic::create))
         .routes(routes!(anthropic::count_tokens))
         .routes(routes!(chat::chat))
@@ -59,6 +66,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(conversations::messages))
         .routes(routes!(conversations::fork))
         .routes(routes!(conversations::execute::execute))
+        .routes(routes!(conversations::background::create, conversations::background::list))
         .routes(routes!(conversations::show_run))
         .routes(routes!(conversations::execute::events))
         .routes(routes!(conversations::execute::cancel))
@@ -73,6 +81,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(plans::approve))
         .routes(routes!(plans::events))
         .layer(Extension(kept))
-        .layer(Extension(ConversationRuns::new(agents)))
+        .layer(Extension(BackgroundRuns::new(&runs)))
+        .layer(Extension(runs))
         .layer(Extension(Arc::clone(agents)))
 }

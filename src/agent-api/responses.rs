@@ -1,5 +1,6 @@
 //! `/v1/responses`: agents as clients of OpenAI's Responses API see them.
 
+pub(super) mod background;
 mod events;
 mod input;
 mod kept;
@@ -17,6 +18,7 @@ use futures_util::StreamExt;
 use self::events::EventEncoder;
 use self::request::{ReadRequest, ResponseRequest};
 use self::response::ResponseBody;
+use super::background::BackgroundRuns;
 use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
@@ -30,6 +32,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
 pub(super) use self::kept::{Conversation, KeptResponses};
+pub(crate) use self::request::Asked;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's functions are returned.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "agents", request_body = ResponseRequest,
@@ -40,6 +43,7 @@ pub(super) async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Extension(kept): Extension<Arc<KeptResponses>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     request: Request,
 ) -> Result<Response, OpenAiError> {
     let meta = meta?;
@@ -48,26 +52,37 @@ pub(super) async fn create(
     let serving = (Arc::clone(&gateway), agents, kept);
     keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
+        if request.is_background() {
+            return Ok(background::create(&meta, &serving.1, &background, request).await?);
+        }
         answer(&meta, serving, request, &progress).await
     })
     .await
 }
 
-/// A response as it was answered, while another one can continue it: for an hour, and until the gateway restarts.
+/// A response as it was answered, while another one can continue it: for an hour, and until the gateway restarts. One in the
+/// background as far as it is, until a week after its end.
 #[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "getResponse", tag = "agents", params(("id" = String, Path)),
     responses((status = 200, body = ResponseBody), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn show(
     meta: Result<RequestMeta, ErrorReply>,
+    State(gateway): State<Arc<Gateway>>,
     Extension(kept): Extension<Arc<KeptResponses>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     id: Result<Name, ErrorReply>,
 ) -> Result<Response, OpenAiError> {
     let meta = meta?;
     let Name(id) = id?;
-    let body = kept.body(&meta.caller, &id).ok_or_else(|| {
-        let shown: String = id.chars().take(100).collect();
-        CallError::new(ErrorCode::UnknownSession, format!("there is no response {shown:?}, or not any more"))
-    })?;
-    Ok(reply::json(StatusCode::OK, &body))
+    if let Some(body) = kept.body(&meta.caller, &id) {
+        return Ok(reply::json(StatusCode::OK, &body));
+    }
+    let run = background::find(&background, &meta.caller.key, &id).await?.ok_or_else(|| unknown_response(&id))?;
+    Ok(reply::json(StatusCode::OK, &background::body(&gateway, &background, &run).await?))
+}
+
+fn unknown_response(id: &str) -> CallError {
+    let shown: String = id.chars().take(100).collect();
+    CallError::new(ErrorCode::UnknownSession, format!("there is no response {shown:?}, or not any more"))
 }
 
 async fn answer(

@@ -179,6 +179,21 @@ pub struct RequestMeta {
 }
 
 impl RequestMeta {
+    /// Of work that goes on without its client.
+    pub fn of_work(caller: Arc<Caller>, scopes: BudgetScopes) -> Self {
+        Self {
+            caller,
+            over_socket: false,
+            thread: None,
+            request: None,
+            scopes,
+            idempotency_key: None,
+            approval: None,
+            preferences: Preferences::default(),
+            trace: None,
+        }
+    }
+
     /// The key of a turn of an agent, which is not run again when it is sent again.
     pub fn turn_key(&self) -> Option<&str> {
         self.idempotency_key.as_deref()

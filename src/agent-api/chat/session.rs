@@ -1,28 +1,28 @@
 //! The stored conversation behind a session, and the run of it that answers a message.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
-use uuid::Uuid;
 
 use super::ChatRequest;
+use crate::background::BackgroundRuns;
 use crate::connected_client::{ConnectedClient, OnDisconnect};
 use crate::conversations::execute::ExecuteConversation;
-use crate::conversations::{MAX_CONVERSATIONS, too_many};
-use sekisho_agent::conversation::{ConversationRuns, StartedRun, first_line};
-use sekisho_agent::{AgentService, Event, RunError};
+use crate::conversations::of_api;
+use crate::conversations::stored_input::StoredInput;
+use sekisho_agent::conversation::{ConversationRuns, StartedRun};
+use sekisho_agent::{Event, RunError};
 use sekisho_api::RequestMeta;
 use sekisho_config::{AgentProfile, PlannerConfig};
 use sekisho_core::call::BudgetScopes;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
-use sekisho_store::{Conversation, ConversationStatus, Store};
+use sekisho_store::Conversation;
 
 /// The label of the conversations that begin here.
-const LABEL: (&str, &str) = ("api", "chat");
+const API: &str = "chat";
 
 /// Events that wait for a client; the run waits with the next one.
 const MAX_WAITING_EVENTS: usize = 64;
@@ -46,7 +46,7 @@ impl ChatRun {
     pub(super) async fn begin(
         request: ChatRequest,
         meta: &RequestMeta,
-        runs: &Arc<ConversationRuns>,
+        (runs, background): (&Arc<ConversationRuns>, &BackgroundRuns),
         plans: bool,
     ) -> Result<Self, CallError> {
         let ChatRequest { message, session_id, model } = request;
@@ -56,21 +56,22 @@ impl ChatRun {
         let agents = runs.agents();
         let conversation = match &session_id {
             Some(id) => find(meta, agents.gateway(), id).await?,
-            None => new(meta, agents, model.as_deref(), &message).await?,
+            None => of_api::new((&meta.caller, API), agents, model.as_deref(), &message).await?,
         };
+        let input = StoredInput::message(message.clone(), model.clone());
         let mut run = ExecuteConversation::message(message, model).into_run(meta, agents, conversation).await?;
         if plans && run.profile.planner.is_none() {
             let planner = Some(PlannerConfig::default());
             run.profile = Arc::new(AgentProfile { planner, ..(*run.profile).clone() });
         }
         if session_id.is_none() {
-            keep(agents.gateway().store(), &run.conversation).await?;
+            of_api::keep(agents.gateway().store(), &run.conversation).await?;
         }
         let (watcher, events) = mpsc::channel(MAX_WAITING_EVENTS);
         run.watcher = Some(watcher);
         let session_id = run.conversation.id.clone();
         let (profile, scopes) = (Arc::clone(&run.profile), run.scopes.clone());
-        let started = runs.start(run)?;
+        let started = runs.start(background.covered(meta, run, input).await?)?;
         Ok(Self { session_id, run_id: started.id(), profile, scopes, events: watched(started, events).boxed() })
     }
 }
@@ -84,47 +85,6 @@ async fn find(meta: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Convers
             format!("there is no session {shown:?}, or not any more; leave `session_id` out to begin a new one");
         CallError::new(ErrorCode::UnknownSession, message)
     })
-}
-
-async fn new(
-    meta: &RequestMeta,
-    agents: &AgentService,
-    model: Option<&str>,
-    message: &str,
-) -> Result<Conversation, CallError> {
-    let agent = agents.catalog().model(&meta.caller.tenant, model).await?.name.to_string();
-    let now = agents.gateway().store().now();
-    Ok(Conversation {
-        id: Uuid::now_v7().to_string(),
-        caller_key: Arc::clone(&meta.caller.key),
-        title: first_line(message),
-        status: ConversationStatus::Active,
-        agent,
-        session_id: None,
-        workspace: true,
-        labels: labels(),
-        created: now,
-        changed: now,
-    })
-}
-
-/// Stores a new conversation. If its caller has too many, the one of a session that was used the longest ago is deleted.
-async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallError> {
-    if store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        return Ok(());
-    }
-    let oldest = store.conversations().oldest(&conversation.caller_key, &labels()).await.map_err(CallError::from)?;
-    if let Some(oldest) = oldest {
-        store.conversations().delete(&oldest).await.map_err(CallError::from)?;
-    }
-    match store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        true => Ok(()),
-        false => Err(too_many()),
-    }
-}
-
-fn labels() -> BTreeMap<String, String> {
-    BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())])
 }
 
 /// The events of a run, until its end is stored; an error where it did not begin.

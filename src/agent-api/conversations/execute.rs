@@ -14,14 +14,16 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
+use super::stored_input::StoredInput;
+use crate::background::BackgroundRuns;
 use crate::connected_client::{ConnectedClient, OnDisconnect};
 use crate::keyed_turn::{self, Progress, Turn};
 use crate::{requested_run, run_events};
-use sekisho_agent::AgentService;
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::conversation::run_event::RunEvent;
 use sekisho_agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
 use sekisho_agent::event_log::LoggedEvent;
+use sekisho_agent::{AgentService, ModelOptions};
 use sekisho_api::event_stream::{self, LoggedFrame};
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{DigestedBody, JsonBody, Name, Parameters, ReplyBody, RequestMeta};
@@ -43,32 +45,32 @@ const MAX_SKILLS: usize = 100;
 pub(crate) struct ExecuteConversation {
     /// Left out, the run goes on where the one before paused for an approver, once that has decided.
     #[schema(min_length = 1)]
-    user_input: Option<String>,
+    pub(super) user_input: Option<String>,
     /// Who or what sends it, as a text or an object. Kept and logged as `claimed_executor`: never an identity.
     #[schema(value_type = Option<Object>)]
-    executor: Option<Value>,
+    pub(super) executor: Option<Value>,
     /// Values for the headers of MCP servers and APIs, by name.
     #[serde(default)]
     #[schema(value_type = std::collections::HashMap<String, String>)]
-    tokens: BTreeMap<String, Secret>,
+    pub(super) tokens: BTreeMap<String, Secret>,
     /// Names of skills that the agent is to prefer.
     #[serde(default)]
-    preferred_skills: Vec<String>,
+    pub(super) preferred_skills: Vec<String>,
     /// The profile of this run, in place of the conversation's.
-    model: Option<String>,
+    pub(super) model: Option<String>,
     /// Whether the reply is a stream of events; by default what `Accept` says.
-    stream: Option<bool>,
+    pub(super) stream: Option<bool>,
     #[serde(default)]
-    on_busy: OnBusy,
+    pub(super) on_busy: OnBusy,
     #[serde(default)]
-    on_unknown: OnUnknown,
+    pub(super) on_unknown: OnUnknown,
     /// Whether a changed prompt, profile or list of tools counts in this session, too. Its earlier thoughts are no longer sent to
     /// the model then.
     #[serde(default)]
-    refresh: bool,
+    pub(super) refresh: bool,
     /// With an `Idempotency-Key` the run goes on always.
     #[serde(default)]
-    on_disconnect: OnDisconnect,
+    pub(super) on_disconnect: OnDisconnect,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -98,6 +100,7 @@ pub(crate) async fn execute(
     headers: HeaderMap,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     Name(id): Name,
     DigestedBody(request, memory, body): DigestedBody<ExecuteConversation>,
 ) -> Result<Response, ErrorReply> {
@@ -107,20 +110,22 @@ pub(crate) async fn execute(
     let turn = Turn { route: format!("/api/conversations/{id}/execute"), body };
     keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
-        Ok(run(&meta, &runs, (request, conversation), is_stream, &progress).await?)
+        Ok(run(&meta, (&runs, &background), (request, conversation), is_stream, &progress).await?)
     })
     .await
 }
 
 async fn run(
     meta: &RequestMeta,
-    runs: &Arc<ConversationRuns>,
+    (runs, background): (&Arc<ConversationRuns>, &BackgroundRuns),
     (request, conversation): (ExecuteConversation, Conversation),
     is_stream: bool,
     progress: &Progress,
 ) -> Result<Response, CallError> {
     let on_disconnect = request.on_disconnect;
-    let started = runs.start(request.into_run(meta, runs.agents(), conversation).await?)?;
+    let input = StoredInput::from(&request);
+    let run = request.into_run(meta, runs.agents(), conversation).await?;
+    let started = runs.start(background.covered(meta, run, input).await?)?;
     let run_id = started.id();
     progress.is_run(&run_id);
     let client = ConnectedClient::new(&started.run, on_disconnect);
@@ -149,10 +154,12 @@ pub(crate) async fn events(
     headers: HeaderMap,
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     Name(id): Name,
     Parameters(EventsAfter { after }): Parameters<EventsAfter>,
 ) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&headers)?.or(after);
+    let id = background.run_id(&meta.caller.key, id).await?;
     if let Some(log) = runs.events(&meta.caller.key, &id) {
         let events = log.follow(after).take_until(gateway.keys().ended(&meta.caller));
         return Ok(event_stream::respond_logged(events.map(|event| run_events::frame(&event))));
@@ -174,9 +181,12 @@ pub(crate) async fn events(
 pub(crate) async fn cancel(
     meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     Name(id): Name,
 ) -> Result<StatusCode, ErrorReply> {
-    runs.cancel(&meta.caller.key, &id).await?;
+    if background.cancel(&meta.caller.key, &id).await?.is_none() {
+        runs.cancel(&meta.caller.key, &id).await?;
+    }
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -187,9 +197,11 @@ pub(crate) async fn cancel(
 pub(crate) async fn resolve(
     meta: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
+    Extension(background): Extension<Arc<BackgroundRuns>>,
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ResolveRequest>,
 ) -> Result<StatusCode, ErrorReply> {
+    let id = background.run_id(&meta.caller.key, id).await?;
     runs.resolve(&meta.caller.key, &id, &request.call_id, request.decision)?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -238,9 +250,11 @@ impl ExecuteConversation {
         let tokens: Map<_, _> = self.tokens.into_iter().map(|(name, token)| (name, token.expose().into())).collect();
         toolbox.tool_parameters.insert("tokens".to_owned(), tokens.into());
         Ok(RunRequest {
+            id: None,
             caller: Arc::clone(&meta.caller),
             conversation,
             user_input: self.user_input.map(Into::into),
+            goes_on: None,
             executor,
             tenant: tenant.settings,
             skills,
@@ -248,11 +262,13 @@ impl ExecuteConversation {
             profile,
             scopes: toolbox.scopes.clone(),
             trace: meta.trace.clone(),
+            options: ModelOptions::default(),
             toolbox: Arc::new(toolbox),
             on_busy: self.on_busy,
             on_unknown: self.on_unknown,
             refresh: self.refresh,
             watcher: None,
+            cover: None,
         })
     }
 }

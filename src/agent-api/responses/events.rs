@@ -45,7 +45,7 @@ impl Encoder for EventEncoder {
         let name = match response.status() {
             Status::Failed => "response.failed",
             Status::Incomplete => "response.incomplete",
-            Status::Completed | Status::InProgress => "response.completed",
+            Status::Completed | Status::InProgress | Status::Queued | Status::Cancelled => "response.completed",
         };
         vec![self.event(name, json!({"response": response}))]
     }

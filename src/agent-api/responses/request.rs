@@ -15,6 +15,7 @@ use super::input::{Input, InputReader};
 use super::kept::{Conversation, KeptResponses};
 use crate::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
 use crate::openai::terms::{ReasoningEffort, ToolChoiceMode};
+use sekisho_agent::message::UserPart;
 use sekisho_agent::toolbox::ToolDescription;
 use sekisho_agent::{Message, ModelOptions, ToolChoice};
 use sekisho_core::caller::Caller;
@@ -28,6 +29,9 @@ pub(crate) struct ResponseRequest {
     pub model: Option<String>,
     input: Option<Input>,
     stream: Option<bool>,
+    /// Answers at once with `status: queued`; `GET /v1/responses/{id}` has the response when it has ended. Its `input` is a text, or
+    /// messages of the user with texts; it has no `tools`, no `stream`, and continues only responses in the background.
+    background: Option<bool>,
     #[serde(flatten)]
     pub asked: Asked,
     #[serde(flatten)]
@@ -64,8 +68,6 @@ pub(crate) struct Asked {
 /// What no agent can keep.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct Impossible {
-    /// Refused unless `false`.
-    background: Option<bool>,
     /// Refused: `previous_response_id` continues a conversation.
     #[schema(value_type = Option<Object>)]
     conversation: Option<Value>,
@@ -87,6 +89,8 @@ struct ReasoningOptions {
     summary: Option<String>,
 }
 
+const NO_INPUT: &str = "`input` is missing; send a text, or a list of items";
+
 /// A request that has been read.
 #[derive(Debug)]
 pub(super) struct ReadRequest {
@@ -102,6 +106,36 @@ impl ResponseRequest {
         self.stream.unwrap_or_default()
     }
 
+    pub(super) fn is_background(&self) -> bool {
+        self.background.unwrap_or_default()
+    }
+
+    /// The user's text, and the options that a run in the background keeps.
+    ///
+    /// # Errors
+    /// `invalid_request` with the name of an option that it does not keep.
+    pub(super) fn read_in_background(self) -> Result<(String, Asked), CallError> {
+        self.impossible.refuse()?;
+        self.asked.options()?;
+        let has_tools = self.asked.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let other = [("stream", self.streams()), ("store: false", !self.asked.is_kept()), ("tools", has_tools)];
+        if let Some((name, _)) = other.iter().find(|(_, is_asked)| *is_asked) {
+            let message =
+                format!("`{name}` cannot be kept with `background`, whose client is gone; leave one of them out");
+            return Err(invalid(message));
+        }
+        let input = self.input.ok_or_else(|| invalid(NO_INPUT))?;
+        let messages = InputReader::new(Vec::new(), |_| None).read(input)?;
+        let texts: Option<Vec<_>> = messages.iter().map(text_of).collect();
+        let text = texts.unwrap_or_default().join("\n\n");
+        if text.trim().is_empty() {
+            let message = "`input` of a response with `background` must be a text, or messages of the user with texts; earlier \
+                           messages are those of `previous_response_id`";
+            return Err(invalid(message));
+        }
+        Ok((text, self.asked))
+    }
+
     /// # Errors
     /// `invalid_request` with the place, `unknown_session` for a response that cannot be continued.
     pub(super) fn read(self, kept: &KeptResponses, caller: &Caller) -> Result<ReadRequest, CallError> {
@@ -113,7 +147,7 @@ impl ResponseRequest {
         let instructions = self.asked.instructions.filter(|text| !text.is_empty()).map(Message::System);
         let earlier: Vec<_> = instructions.into_iter().chain(earlier).collect();
         let given = earlier.len();
-        let input = self.input.ok_or_else(|| invalid("`input` is missing; send a text, or a list of items"))?;
+        let input = self.input.ok_or_else(|| invalid(NO_INPUT))?;
         let messages = InputReader::new(earlier, |id| kept.item(caller, id)).read(input)?;
         check_results(&messages)?;
         if !messages.iter().any(|message| matches!(message, Message::User(_))) {
@@ -122,6 +156,12 @@ impl ResponseRequest {
         let own_messages = messages.len() - given;
         Ok(ReadRequest { run: ClientRun { messages, client_tools, options }, continued, own_messages })
     }
+}
+
+/// The text of a message of the user without images and files.
+fn text_of(message: &Message) -> Option<String> {
+    let Message::User(message) = message else { return None };
+    message.parts.iter().all(|part| matches!(part, UserPart::Text(_))).then(|| message.text())
 }
 
 impl Asked {
@@ -161,7 +201,9 @@ impl Asked {
         found.unwrap_or((None, name))
     }
 
-    fn options(&self) -> Result<ModelOptions, CallError> {
+    /// # Errors
+    /// `invalid_request` with the name of an option that no agent keeps.
+    pub(crate) fn options(&self) -> Result<ModelOptions, CallError> {
         check_range("temperature", self.temperature, &(0.0..=2.0))?;
         check_range("top_p", self.top_p, &(0.0..=1.0))?;
         if self.max_output_tokens == Some(0) {
@@ -191,7 +233,6 @@ impl Impossible {
         let included = self.include.iter().flatten().find(|name| is_other(name));
         let included = included.map(|name| format!("include: {}", name.chars().take(60).collect::<String>()));
         refuse_options(&[
-            ("background", self.background == Some(true)),
             ("conversation", self.conversation.as_ref().is_some_and(|value| !value.is_null())),
             ("prompt", self.prompt.as_ref().is_some_and(|value| !value.is_null())),
             ("max_tool_calls", self.max_tool_calls.is_some()),
@@ -270,7 +311,6 @@ mod tests {
     fn what_no_agent_can_keep_is_refused_by_name() {
         let schema = json!({"format": {"type": "json_schema", "name": "n", "schema": {"type": "strin"}}});
         for (option, value, named) in [
-            ("background", json!(true), "`background`"),
             ("conversation", json!("conv_1"), "`conversation`"),
             ("prompt", json!({"id": "p"}), "`prompt`"),
             ("max_tool_calls", json!(1), "`max_tool_calls`"),
@@ -293,6 +333,24 @@ mod tests {
             let is_named = error.code() == ErrorCode::InvalidRequest && error.message().contains(named);
             assert!(is_named, "{option}: {error}");
         }
+        for (option, value, named) in [
+            ("stream", json!(true), "`stream`"),
+            ("store", json!(false), "`store: false`"),
+            ("tools", json!([{"type": "function", "name": "click"}]), "`tools`"),
+            ("top_p", json!(-1), "`top_p`"),
+            ("prompt", json!({"id": "p"}), "`prompt`"),
+            ("input", json!([{"role": "assistant", "content": "hi"}]), "`input`"),
+            ("input", json!(" "), "`input`"),
+        ] {
+            let mut body = json!({"input": "hi", "background": true});
+            body[option] = value;
+            let request = serde_json::from_value::<ResponseRequest>(body).unwrap();
+            let error = request.read_in_background().unwrap_err();
+            assert!(error.message().contains(named), "{option}: {error}");
+        }
+        let texts = json!({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]});
+        let request = serde_json::from_value::<ResponseRequest>(texts).unwrap();
+        assert_eq!(request.read_in_background().unwrap().0, "a\n\nb");
         let error = read(json!({"input": "hi", "previous_response_id": "resp_1"})).unwrap_err();
         assert_eq!(error.code(), ErrorCode::UnknownSession);
     }

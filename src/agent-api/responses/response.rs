@@ -44,10 +44,13 @@ pub(crate) struct ResponseBody {
 #[serde(rename_all = "snake_case")]
 #[schema(as = ResponseStatus)]
 pub(super) enum Status {
+    /// In the background, before it begins.
+    Queued,
     InProgress,
     Completed,
     Incomplete,
     Failed,
+    Cancelled,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -151,6 +154,15 @@ impl ResponseBody {
             truncation: "disabled",
             asked: asked.with_defaults(),
         }
+    }
+
+    /// A response in the background, with its id and its moment.
+    pub(super) fn in_background(model: &str, asked: Asked, (id, created_at): (&str, i64), status: Status) -> Self {
+        Self { id: id.to_owned(), created_at, status, background: true, ..Self::begun(model, asked) }
+    }
+
+    pub(super) fn with_status(self, status: Status) -> Self {
+        Self { status, ..self }
     }
 
     /// The same with the output of its run, which has ended.

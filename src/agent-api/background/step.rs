@@ -1,0 +1,231 @@
+//! One step of a run that goes on without its client: a run of its conversation, or its webhook. How far it is, the rows of
+//! its runs say; nothing of it is only in memory.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{BackgroundRuns, StoredRequest, webhook};
+use sekisho_agent::Message;
+use sekisho_agent::conversation::{RunRequest, StartedRun, StopCause, new_run_id, stored, unknown_conversation};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::failpoint;
+use sekisho_store::{
+    BackgroundKind, BackgroundLease, BackgroundRun, BackgroundState, BackgroundStep, LockState, RunStatus, StoredError,
+};
+
+/// Runs of the conversation for one request, without those after a decision of a person: a run that ends its process each time is
+/// given up.
+const MAX_ATTEMPTS: i64 = 10;
+
+/// Pause before another attempt, which grows with their number.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// Interval of looks for the decision of a person.
+const PAUSED_POLL: Duration = Duration::from_secs(5);
+
+/// The next step of a run.
+#[derive(Debug, Clone, PartialEq)]
+enum Next {
+    /// Its run has not begun.
+    Begin,
+    /// Its run ended with its process.
+    GoOn,
+    /// Its run paused for approvers.
+    Resume,
+    Nothing(RunStatus, Option<StoredError>),
+}
+
+impl BackgroundRuns {
+    /// Does the next step of a run, and gives the run back.
+    pub(super) async fn work_on(&self, run: &BackgroundRun, lease: &BackgroundLease, asked: Instant) {
+        let store = self.store();
+        let renewal = pin!(store.keep_renewing(lease, asked));
+        let step = match self.step(run, lease, renewal).await {
+            Ok(step) => step,
+            Err(error) => {
+                tracing::warn!(
+                    cause = error.cause(),
+                    run = run.id,
+                    "a run that goes on without a client is tried again"
+                );
+                again(run, run.state)
+            }
+        };
+        failpoint::reach("background.ended");
+        let is_over = step.state == BackgroundState::Ended && run.kind == BackgroundKind::Recovered;
+        let stored = match is_over {
+            // Its client reads the run of the conversation.
+            true => store.forget(lease).await,
+            false => store.give_back(lease, &step).await.map(drop),
+        };
+        if let Err(error) = stored {
+            tracing::warn!(%error, run = run.id, "the state of a run is stored by the process that takes it next");
+        }
+    }
+
+    async fn step(
+        &self,
+        run: &BackgroundRun,
+        lease: &BackgroundLease,
+        renewal: Pin<&mut (impl Future<Output = LockState> + Send)>,
+    ) -> Result<BackgroundStep, CallError> {
+        let request = match self.opened(run) {
+            Ok(request) => request,
+            Err(error) => return Ok(ended(RunStatus::Failed, Some(stored_error(&error)), false)),
+        };
+        if run.state == BackgroundState::Ended {
+            return Ok(webhook::notify(self.gateway(), run, &request).await);
+        }
+        let has_webhook = request.webhook.is_some();
+        let mut runs = run.runs.clone();
+        let next = self.next_of(&run.caller_key, &mut runs).await?;
+        match &next {
+            Next::Nothing(status, error) => return Ok(ended(*status, error.clone(), has_webhook)),
+            _ if run.is_stopped => return Ok(ended(RunStatus::Cancelled, None, has_webhook)),
+            Next::Resume if self.waits_for_approver(&runs).await? => return Ok(paused()),
+            _ if run.attempts > MAX_ATTEMPTS => {
+                let (code, message) = (RunStatus::Interrupted.as_str().to_owned(), GIVEN_UP.to_owned());
+                return Ok(ended(RunStatus::Interrupted, Some(StoredError { code, message }), has_webhook));
+            }
+            Next::Begin | Next::GoOn | Next::Resume => {}
+        }
+        let (id, failure) = match self.begin((run, lease), request, &next, &mut runs).await {
+            Ok(started) => (Some(started.id()), follow(started, renewal).await.err()),
+            Err(error) => (None, Some(error)),
+        };
+        let after = self.next_of(&run.caller_key, &mut runs).await?;
+        let has_begun = id.is_some_and(|id| runs.last().is_some_and(|last| **last == *id));
+        Ok(match (after, failure) {
+            (Next::Nothing(status, error), _) if has_begun => ended(status, error, has_webhook),
+            (Next::Resume, _) if has_begun => paused(),
+            (_, Some(error)) if !has_begun => refused(run, &next, &error, has_webhook),
+            // Its process is closed, or lost its conversation.
+            _ => again(run, BackgroundState::Running),
+        })
+    }
+
+    /// The next step by the rows of its runs. An id of a run that did not begin is removed.
+    async fn next_of(&self, caller_key: &str, runs: &mut Vec<String>) -> Result<Next, CallError> {
+        let store = self.gateway().store().conversation_runs();
+        while let Some(id) = runs.last() {
+            let Some(row) = store.get(caller_key, id).await? else {
+                runs.pop();
+                continue;
+            };
+            return Ok(match row.status {
+                RunStatus::Running | RunStatus::Interrupted => Next::GoOn,
+                RunStatus::Paused => Next::Resume,
+                RunStatus::Cancelled if StopCause::Shutdown.has_ended(&row) || StopCause::LockLost.has_ended(&row) => {
+                    Next::GoOn
+                }
+                status => Next::Nothing(status, row.error),
+            });
+        }
+        Ok(Next::Begin)
+    }
+
+    /// Whether nobody has decided about the calls for which its last run paused.
+    async fn waits_for_approver(&self, runs: &[String]) -> Result<bool, CallError> {
+        let (gateway, mut waits) = (self.gateway(), false);
+        let Some(run) = runs.last() else { return Ok(false) };
+        for message in gateway.store().conversation_logs().messages_of_run(run).await? {
+            let Message::Assistant(turn) = stored::read(&message).map_err(CallError::internal)? else { continue };
+            for approval in turn.calls().filter_map(|call| call.approval.as_ref()) {
+                match gateway.pipeline.approvals.undecided(approval).await {
+                    Ok(Some(_)) => waits = true,
+                    // The call itself finds out the decision.
+                    Ok(None) | Err(_) => return Ok(false),
+                }
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Begins a run of the conversation, whose id is stored before.
+    ///
+    /// # Errors
+    /// Why it does not begin.
+    async fn begin(
+        &self,
+        (run, lease): (&BackgroundRun, &BackgroundLease),
+        request: StoredRequest,
+        next: &Next,
+        runs: &mut Vec<String>,
+    ) -> Result<StartedRun, CallError> {
+        let agents = self.runs.agents();
+        let sender = request.sender(agents, &run.caller_key).await?;
+        let found = self.gateway().store().conversations().get(&run.caller_key, &run.conversation).await?;
+        let conversation = found.ok_or_else(|| unknown_conversation(&run.conversation))?;
+        let mut wanted = request.into_run(&sender, agents, conversation).await?;
+        if *next != Next::Begin {
+            if wanted.profile.planner.is_some() {
+                return Err(CallError::new(ErrorCode::UnknownOutcome, NO_PLAN));
+            }
+            wanted.user_input = None;
+            wanted.goes_on = runs.last().filter(|_| *next == Next::GoOn).map(|last| last.as_str().into());
+        }
+        let id = new_run_id();
+        runs.push(id.to_string());
+        if !self.store().set_runs(lease, runs).await? {
+            return Err(CallError::new(ErrorCode::ConversationLocked, "another process goes on with the run"));
+        }
+        failpoint::reach("background.begins");
+        self.runs.start(RunRequest { id: Some(id), ..wanted })
+    }
+}
+
+/// Waits for the end of a run, which is stopped when its caller cancels it or another process has it.
+async fn follow(
+    started: StartedRun,
+    renewal: Pin<&mut (impl Future<Output = LockState> + Send)>,
+) -> Result<(), CallError> {
+    let live = Arc::clone(&started.run);
+    let mut reply = pin!(started.reply());
+    tokio::select! {
+        reply = &mut reply => reply.map(drop),
+        state = renewal => {
+            live.stop(if state == LockState::AskedToStop { StopCause::Request } else { StopCause::LockLost });
+            reply.await.map(drop)
+        }
+    }
+}
+
+const GIVEN_UP: &str = "the run was begun again too often: its process ended each time, or its conversation was in use";
+
+const NO_PLAN: &str = "the process of a run that plans ended, and the run does not go on; send the goal again";
+
+fn refused(run: &BackgroundRun, next: &Next, error: &CallError, has_webhook: bool) -> BackgroundStep {
+    match error.code() {
+        ErrorCode::ApprovalRequired => paused(),
+        // Cancelled: its process is closed.
+        ErrorCode::ConversationLocked | ErrorCode::Overloaded | ErrorCode::Cancelled => {
+            again(run, if *next == Next::Begin { BackgroundState::Queued } else { run.state })
+        }
+        _ => ended(RunStatus::Failed, Some(stored_error(error)), has_webhook),
+    }
+}
+
+/// A process takes it again, later each time.
+fn again(run: &BackgroundRun, state: BackgroundState) -> BackgroundStep {
+    let (attempts, error) = (run.attempts, run.error.clone());
+    let due = Some(RETRY * u32::try_from(attempts).unwrap_or(1).clamp(1, 10));
+    BackgroundStep { state, status: run.status, error, attempts, notice_error: None, due }
+}
+
+fn paused() -> BackgroundStep {
+    let (state, due) = (BackgroundState::Paused, Some(PAUSED_POLL));
+    BackgroundStep { state, status: None, error: None, attempts: 0, notice_error: None, due }
+}
+
+fn ended(status: RunStatus, error: Option<StoredError>, has_webhook: bool) -> BackgroundStep {
+    let due = has_webhook.then_some(Duration::ZERO);
+    let (state, status) = (BackgroundState::Ended, Some(status));
+    BackgroundStep { state, status, error, attempts: 0, notice_error: None, due }
+}
+
+fn stored_error(error: &CallError) -> StoredError {
+    StoredError { code: error.code().as_str().to_owned(), message: error.message().to_owned() }
+}
