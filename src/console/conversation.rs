@@ -11,6 +11,8 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
+pub(super) use self::runs::outcome;
+
 use super::acts::Act;
 use super::address::encoded;
 use super::chat;

@@ -16,9 +16,12 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, conversation, error_page, format, list, redirect};
-use sekisho_agent_api::{ConversationBody, ConversationStatus, Models};
+use sekisho_agent_api::{BackgroundRunBody, ConversationBody, ConversationStatus, Models};
 use sekisho_api::list::Page;
 use sekisho_core::error::CallError;
+
+/// Runs in the background that are shown, the last ones.
+const LAST_RUNS: &str = "20";
 
 /// The agents that there are, and the one that answers where none is chosen.
 #[derive(Debug)]
@@ -38,8 +41,8 @@ pub(super) async fn page(
         &visit,
         format,
         found,
-        |(found, _)| &found.items,
-        |(found, agents)| show(&visit, &after, found, agents),
+        |(found, ..)| &found.items,
+        |(found, background, agents)| show(&visit, &after, found, (&background[..], agents)),
     )
 }
 
@@ -78,9 +81,12 @@ pub(super) fn agent_field(texts: &Texts, agents: &Agents) -> Markup {
     }
 }
 
-async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<(Page<ConversationBody>, Agents), CallError> {
+type Found = (Page<ConversationBody>, Vec<BackgroundRunBody>, Agents);
+
+async fn fetch(console: &Console, visit: &Visit, after: &str) -> Result<Found, CallError> {
     let found = list::fetch(console, visit, Act::SeeConversations, &[("after", after)]).await?;
-    Ok((found, agents(console, visit, Act::TalkToAgents).await?))
+    let background: Page<_> = list::fetch(console, visit, Act::SeeConversations, &[("limit", LAST_RUNS)]).await?;
+    Ok((found, background.items, agents(console, visit, Act::TalkToAgents).await?))
 }
 
 async fn begin(console: &Console, form: &Submitted) -> Result<String, CallError> {
@@ -99,7 +105,12 @@ pub(super) fn path_of(id: &str) -> String {
     format!("/console/conversations/{}", encoded(id))
 }
 
-fn show(visit: &Visit, after: &str, found: &Page<ConversationBody>, agents: &Agents) -> Markup {
+fn show(
+    visit: &Visit,
+    after: &str,
+    found: &Page<ConversationBody>,
+    (background, agents): (&[BackgroundRunBody], &Agents),
+) -> Markup {
     let texts = visit.texts();
     let title = texts.get("nav-conversations");
     let head = Head { state: Some(html! { (texts.get("conversations-state")) }), ..Head::new(&title) };
@@ -122,8 +133,27 @@ fn show(visit: &Visit, after: &str, found: &Page<ConversationBody>, agents: &Age
                 (new_form(&texts, &token, agents))
             }
             (table.show_page(found, after, address, list::older))
+            @if !background.is_empty() {
+                section aria-labelledby="background" {
+                    h2 #background { (texts.get("runs-background")) }
+                    (in_background(&texts, background))
+                }
+            }
         },
     )
+}
+
+/// Runs that go on without a client, each with a link to its conversation.
+fn in_background(texts: &Texts, runs: &[BackgroundRunBody]) -> Markup {
+    let table = Table {
+        link: Some(|run: &BackgroundRunBody| path_of(&run.conversation_id)),
+        cell: |texts, run, column| {
+            let error = run.error.as_ref().map(|error| (&*error.code, &*error.message));
+            (column.name == "status").then(|| conversation::outcome(texts, &run.status, error))
+        },
+        ..Table::new(texts, "runs-background", ("overview-nothing", "POST /api/runs"))
+    };
+    table.table(runs)
 }
 
 fn new_form(texts: &Texts, token: &str, agents: &Agents) -> Markup {

@@ -96,7 +96,10 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<
         None => path.to_owned(),
     };
     let shown = Table {
-        cell: |texts, run: &RunBody, column| (column.name == "status").then(|| outcome(texts, run)),
+        cell: |texts, run: &RunBody, column| {
+            let error = run.error.as_ref().map(|error| (&*error.code, &*error.message));
+            (column.name == "status").then(|| outcome(texts, &run.status, error))
+        },
         ..Table::new(texts, "runs-title", ("overview-nothing", "POST /api/conversations/{id}/execute"))
     };
     html! {
@@ -111,8 +114,10 @@ pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &Page<
     }
 }
 
-fn outcome(texts: &Texts, run: &RunBody) -> Markup {
-    let (class, sign, text) = match run.status.as_str() {
+/// The status of a run, and the code and the message of its error.
+pub(crate) fn outcome(texts: &Texts, status: &str, error: Option<(&str, &str)>) -> Markup {
+    let (class, sign, text) = match status {
+        "queued" => ("tag", "…", "run-queued"),
         "running" => ("tag", "…", "run-running"),
         "succeeded" => ("tag good", "✓", "status-success"),
         "cancelled" => ("tag", "–", "status-cancelled"),
@@ -123,6 +128,6 @@ fn outcome(texts: &Texts, run: &RunBody) -> Markup {
     };
     html! {
         span class=(class) { (sign) " " (texts.get(text)) }
-        @if let Some(error) = &run.error { " " code.quiet title=(format::text(&error.message)) { (error.code) } }
+        @if let Some((code, message)) = error { " " code.quiet title=(format::text(message)) { (code) } }
     }
 }
