@@ -1,6 +1,7 @@
 """The OpenAI package for Python with the Responses API, which continues by id. BASE_URL names the gateway's /v1."""
 
 import os
+import time
 
 from openai import OpenAI
 
@@ -38,7 +39,17 @@ items = [{"role": "user", "content": "Click it."}] + [item.model_dump() for item
 again = client.responses.create(model="clicker", input=items, tools=[click], store=False)
 assert again.output_text == "Clicked.", again
 
-for mistake in [{"model": "nobody"}, {"model": "weather", "background": True}]:
+# In the background, polled until it has ended.
+begun = client.responses.create(model="weather", input=question, background=True)
+assert begun.status == "queued" and begun.background, begun
+until = time.monotonic() + 20
+while (polled := client.responses.retrieve(begun.id)).status in ("queued", "in_progress"):
+    assert time.monotonic() < until, polled
+    time.sleep(0.05)
+assert polled.status == "completed" and polled.output_text.endswith("70.7 °F."), polled
+assert client.responses.cancel(begun.id).status == "completed"
+
+for mistake in [{"model": "nobody"}, {"model": "weather", "max_tool_calls": 1}]:
     try:
         client.responses.create(input=question, **mistake)
         raise AssertionError(f"{mistake} was accepted")

@@ -1,6 +1,7 @@
 //! Conversations that are stored: runs, events, resume, isolation, forks and logs.
 
 mod agents;
+mod background;
 mod bounds;
 mod bounds_of_time;
 mod command;
@@ -9,6 +10,7 @@ mod keys;
 mod kills;
 mod logs;
 mod prefixes;
+mod recovered;
 mod runs;
 
 use reqwest::{RequestBuilder, Response, StatusCode};

@@ -2,6 +2,7 @@
 //! on both engines. Whatever the point: the conversation is free again in time, its rows and charges are those of a whole
 //! transaction, and no answered call is lost or sent again.
 
+mod background;
 mod plans;
 mod runs;
 

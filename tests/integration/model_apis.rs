@@ -207,7 +207,7 @@ async fn a_response_that_fails_says_so_in_openais_form() {
     let (name, last) = events.last().unwrap();
     assert_eq!((name.as_str(), &last["response"]["error"]["code"]), ("response.failed", &json!("model_refused")));
     assert_eq!(texts(&last["response"]), ["It is "]);
-    for (option, value) in [("background", json!(true)), ("tools", json!([{"type": "web_search"}]))] {
+    for (option, value) in [("prompt", json!({"id": "p"})), ("tools", json!([{"type": "web_search"}]))] {
         let mut body = json!({"input": "hi"});
         body[option] = value;
         let (status, reply) = answer(responses(&app, &body)).await;

@@ -18,10 +18,10 @@ use crate::cli::Serving;
 
 /// An upstream that counts, and whose answers can be held back.
 #[derive(Clone, Default)]
-struct Counter {
+pub(super) struct Counter {
     paid: Arc<AtomicUsize>,
     read: Arc<AtomicUsize>,
-    is_silent: Arc<AtomicBool>,
+    pub(super) is_silent: Arc<AtomicBool>,
 }
 
 impl Counter {
@@ -48,20 +48,25 @@ impl Counter {
         served(Router::new().route("/pay", pay).route("/rate", read)).await
     }
 
-    fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         (self.paid.load(Ordering::SeqCst), self.read.load(Ordering::SeqCst))
     }
 }
 
 /// The real program with a bank, whose state outlives it.
-struct Bank {
+pub(super) struct Bank {
     directory: TempDir,
-    counter: Counter,
+    pub(super) counter: Counter,
     client: Client,
 }
 
 impl Bank {
-    async fn with_script(script: &str) -> Self {
+    pub(super) async fn with_script(script: &str) -> Self {
+        Self::with_agent(script, "").await
+    }
+
+    /// With further settings of agents.
+    pub(super) async fn with_agent(script: &str, agent: &str) -> Self {
         let (directory, counter) = (TempDir::new().unwrap(), Counter::default());
         let text = json!({"200": {"description": "done", "content": {"text/plain": {"schema": {"type": "string"}}}}});
         let document = json!({
@@ -82,25 +87,26 @@ impl Bank {
         let yaml = format!(
             "outbound: {{{LOOPBACK}}}\n\
              budget: {{max_cost_per_caller_per_day: '1'}}\n\
+             policy: {{timeout_ms: 60000}}\n\
              openapi: {{collections: {{bank: {{spec_file: '{document}', base_cost_per_use: '0.01', timeout_seconds: 60}}}}}}\n\
-             agent: {{default_profile: teller, profiles: {{teller: {{provider: replay, model: '{script}', parallel_tool_calls: 1}}}}}}\n"
+             agent: {{{agent}default_profile: teller, profiles: {{teller: {{provider: replay, model: '{script}', parallel_tool_calls: 1}}}}}}\n"
         );
         file("sekisho.yaml", &yaml);
         let client = Client::builder().no_proxy().build().unwrap();
         Self { directory, counter, client }
     }
 
-    fn start(&self) -> Serving {
+    pub(super) fn start(&self) -> Serving {
         Serving::start_with(&self.directory, &["--config", "sekisho.yaml"])
     }
 
-    async fn create(&self, serving: &Serving) -> String {
+    pub(super) async fn create(&self, serving: &Serving) -> String {
         let (status, created) = answer(self.post(serving, "/api/conversations", &json!({}))).await;
         assert_eq!(status, StatusCode::CREATED, "{created}");
         created["id"].as_str().unwrap().to_owned()
     }
 
-    fn post(&self, serving: &Serving, path: &str, body: &Value) -> RequestBuilder {
+    pub(super) fn post(&self, serving: &Serving, path: &str, body: &Value) -> RequestBuilder {
         self.client.post(format!("{}{path}", serving.url)).json(body)
     }
 
@@ -108,19 +114,19 @@ impl Bank {
         self.post(serving, &format!("/api/conversations/{id}/execute"), &json!({"user_input": input}))
     }
 
-    async fn get(&self, serving: &Serving, path: &str) -> Value {
+    pub(super) async fn get(&self, serving: &Serving, path: &str) -> Value {
         let (status, body) = answer(self.client.get(format!("{}{path}", serving.url))).await;
         assert_eq!(status, StatusCode::OK, "{path}: {body}");
         body
     }
 
-    async fn said(&self, serving: &Serving, id: &str) -> Vec<String> {
+    pub(super) async fn said(&self, serving: &Serving, id: &str) -> Vec<String> {
         let page = self.get(serving, &format!("/api/conversations/{id}/messages")).await;
         page["messages"].as_array().unwrap().iter().map(|entry| describe(&entry["message"])).collect()
     }
 
     /// Runs until the upstream has these requests, and kills the program.
-    async fn kill_when(&self, serving: Serving, id: &str, counts: (usize, usize)) {
+    pub(super) async fn kill_when(&self, serving: Serving, id: &str, counts: (usize, usize)) {
         let request = self.execute(&serving, id, "Pay.");
         self.kill_during(serving, request, counts).await;
     }
@@ -154,7 +160,7 @@ impl Bank {
 }
 
 /// One call is answered, then one is sent and has no answer.
-const PAY: &str = r#"
+pub(super) const PAY: &str = r#"
 turns:
   - text: ["I pay."]
     calls:
