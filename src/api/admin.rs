@@ -1,9 +1,12 @@
 //! Routes for operators and administrators. Changes of resources that all tenants share need the proof of
 //! `SharedAdministrator`. Each change has a line in the audit trail.
 
+pub(super) mod call_export;
+pub(super) mod call_query;
 pub(super) mod calls;
 pub(super) mod cluster;
 pub(super) mod configuration;
+pub(super) mod events;
 pub(super) mod flow;
 pub(super) mod keys;
 pub(super) mod limits;

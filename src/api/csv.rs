@@ -5,7 +5,12 @@ use serde_json::Value;
 /// The names of the columns, and a line for each row. Texts and JSON are in quotes. A text that a spreadsheet would take
 /// for a formula begins with an apostrophe.
 pub fn table<'a>(columns: &[&str], rows: impl Iterator<Item = impl IntoIterator<Item = &'a Value>>) -> String {
-    let mut text = columns.join(",") + "\r\n";
+    columns.join(",") + "\r\n" + &lines(rows)
+}
+
+/// A line for each row, as in a [`table`].
+pub fn lines<'a>(rows: impl Iterator<Item = impl IntoIterator<Item = &'a Value>>) -> String {
+    let mut text = String::new();
     for row in rows {
         let fields: Vec<_> = row.into_iter().map(field).collect();
         text.push_str(&fields.join(","));

@@ -41,8 +41,11 @@ use utoipa_axum::routes;
 
 use sekisho_gateway::Gateway;
 
+pub use self::admin::call_export::{CallFile, call_file};
+pub use self::admin::call_query::CallQuery;
 pub use self::admin::calls::CallBody;
 pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
+pub use self::admin::events::EventBody;
 pub use self::admin::flow::{FlowDestinationBody, FlowQuestionBody, FlowReportBody};
 pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::limits::{LevelBody, RuleBody};
@@ -100,6 +103,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(runs::settle))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
+        .routes(routes!(admin::calls::facets))
         .routes(routes!(admin::calls::history))
         .routes(routes!(admin::calls::show))
         .routes(routes!(rest::receipts::show))
@@ -107,6 +111,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::cluster::release))
         .routes(routes!(admin::configuration::show))
         .routes(routes!(admin::configuration::check))
+        .routes(routes!(admin::events::list))
         .routes(routes!(admin::flow::report))
         .routes(routes!(admin::flow::tools))
         .routes(routes!(admin::flow::destinations))

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::chain::{Chain, Hash, Micros};
 use sekisho_core::call::{Caller, ClientRequest, TraceParent};
-use sekisho_core::record::shortened;
+use sekisho_core::record::{EventRecord, shortened};
 
 /// The kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -96,6 +96,26 @@ impl AuditEvent {
             request: None,
             trace_id: None,
             count: 1,
+        }
+    }
+
+    /// For the index, with the texts of its line.
+    pub fn record(&self) -> EventRecord {
+        let (caller, request) = (self.caller.as_deref(), self.request.as_deref());
+        let kind = serde_json::to_value(self.kind).ok();
+        let short = |text: &str| shortened(text).to_owned();
+        EventRecord {
+            time: self.time,
+            event: kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned(),
+            success: self.success,
+            tenant: caller.map(|caller| short(&caller.tenant)),
+            caller: caller.map(|caller| short(&caller.id)),
+            key: caller.and_then(|caller| caller.key_id.as_deref()).map(str::to_owned),
+            subject: self.subject.as_deref().map(short),
+            detail: self.detail.as_deref().map(short),
+            client: request.and_then(|request| request.address).map(|address| address.to_string()),
+            request_id: request.map(|request| short(&request.id)),
+            count: self.count,
         }
     }
 

@@ -20,6 +20,8 @@ mod error;
 mod event;
 #[cfg(any(test, feature = "test-support"))]
 pub mod faulty_disk;
+mod index_lines;
+mod index_queue;
 mod lines;
 mod mark;
 mod newest;
@@ -58,6 +60,8 @@ use sekisho_observe::readiness::Readiness;
 pub use self::copy::{CopiedFile, copy, exists};
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
+pub use self::index_lines::{LineRecord, record_of_line};
+pub use self::index_queue::{IndexQueue, Indexed};
 pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
 pub use self::receipts::{
     InvalidReceipt, NoReceipt, ReceiptVerifier, VerifiedReceipt, VerifierKey, public_keys, receipt_of_call,
@@ -91,6 +95,8 @@ struct Trail {
     new_segment: AtomicBool,
     /// Closed segments up to this line may be removed: the storage has them, or none is to have them.
     removable_through: AtomicU64,
+    /// What it takes, for the index.
+    index: Arc<IndexQueue>,
     stopped: watch::Sender<bool>,
 }
 
@@ -154,6 +160,7 @@ impl Audit {
             refusing: AtomicBool::new(false),
             new_segment: AtomicBool::new(false),
             removable_through: AtomicU64::new(removable_through),
+            index: Arc::default(),
             stopped: watch::Sender::new(false),
         });
         let ending = Ending(Arc::clone(&trail));
@@ -192,6 +199,11 @@ impl Audit {
         let _ = AuditSlot { trail, written: false }.write_event(event);
     }
 
+    /// What the trail takes from now on, for the index.
+    pub fn index_queue(&self) -> &Arc<IndexQueue> {
+        &self.handle.0.index
+    }
+
     /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
     pub fn start_segment(&self) {
         self.handle.0.new_segment.store(true, Ordering::Release);
@@ -226,6 +238,7 @@ impl AuditSlot {
     pub fn write_event(mut self, event: AuditEvent) -> Durable {
         self.written = true;
         let (acknowledge, durable) = self.acknowledgement();
+        self.trail.index.put(|| Indexed::Event(Box::new(event.clone())));
         if !self.trail.queue.put(|items| items.push(Item::Event(Box::new(event), acknowledge))) {
             tracing::error!("something happened after the audit trail was closed: it has no line");
         }
@@ -244,6 +257,8 @@ impl AuditSlot {
 
     fn put(&self, entry: Entry) {
         let call_id = entry.call.id;
+        let calls = entry.repeated.map_or(1, |repeated| repeated.calls);
+        self.trail.index.put(|| Indexed::Call { call: Arc::clone(&entry.call), calls });
         if !self.trail.queue.put(|items| items.push(Item::Call(entry))) {
             tracing::error!(%call_id, "a call ended after the audit trail was closed: it has no line");
         }

@@ -12,8 +12,9 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::{Common, Exit, present, with_config};
+use super::{Common, Exit, present, serve, with_config};
 use sekisho_audit::{FoundLine, LineFilter, Verified};
+use sekisho_config::Config;
 use sekisho_core::error::ErrorCode;
 use sekisho_core::nearest_name::nearest_name;
 
@@ -35,6 +36,15 @@ pub(super) enum AuditCommand {
     Search(Search),
     /// Print the lines of all segments as they are, in the order of time: JSON, one on each line.
     Export {
+        #[command(flatten)]
+        period: Period,
+        #[command(flatten)]
+        trails: Trails,
+    },
+    /// Add the lines of all segments to the index of calls and events, each once: what it has lost is in it again.
+    ///
+    /// A gateway may use the index. An entry that is made of a line lacks the times of stages and the reason.
+    Index {
         #[command(flatten)]
         period: Period,
         #[command(flatten)]
@@ -101,6 +111,10 @@ pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
             let filter = LineFilter { since, until, ..LineFilter::default() };
             with_trails(common, &trails.files, |files| print(files, &filter, str::to_owned))
         }
+        AuditCommand::Index { period: Period { since, until }, trails } => {
+            let filter = LineFilter { since, until, ..LineFilter::default() };
+            with_config(common, |config| index(common, &config, trails.files, filter))
+        }
     }
 }
 
@@ -109,6 +123,21 @@ fn with_trails(common: &Common, files: &[PathBuf], run: impl FnOnce(&[PathBuf]) 
         true => with_config(common, |config| run(&[config.audit_file()])),
         false => run(files),
     }
+}
+
+/// Adds lines to the index.
+fn index(common: &Common, config: &Config, files: Vec<PathBuf>, filter: LineFilter) -> Exit {
+    let Some(runtime) = serve::runtime() else { return Exit::Failed };
+    let files = if files.is_empty() { vec![config.audit_file()] } else { files };
+    match runtime.block_on(sekisho_gateway::rebuild_index(config, files, filter)) {
+        Ok(read) if common.json => present::json_line(&json!({"read": read})),
+        Ok(read) => present::line(&format!("{read} calls and events of the trail are in the index")),
+        Err(problem) => {
+            present::problem(&problem.to_string());
+            return Exit::Failed;
+        }
+    }
+    Exit::Done
 }
 
 /// A misspelled code fits no line, which would read as "it did not happen".

@@ -18,6 +18,10 @@ pub struct AuditConfig {
     pub on_damage: OnDamage,
     /// Closed segments are removed this many days after they were closed; without it they are kept.
     pub retention_days: Option<u32>,
+    /// The index of calls and events has those of so many days.
+    pub index_days: u32,
+    /// Beyond so many megabytes the oldest calls leave the index.
+    pub index_max_megabytes: u32,
 }
 
 impl Default for AuditConfig {
@@ -28,6 +32,8 @@ impl Default for AuditConfig {
             max_queued: 65_536,
             on_damage: OnDamage::NewChain,
             retention_days: None,
+            index_days: 30,
+            index_max_megabytes: 5_120,
         }
     }
 }
@@ -36,6 +42,8 @@ impl AuditConfig {
     pub(super) fn check(&self, findings: &mut Findings) {
         findings.above_zero("audit.max_queued", self.max_queued);
         findings.above_zero_or_none("audit.retention_days", self.retention_days);
+        findings.above_zero("audit.index_days", self.index_days);
+        findings.above_zero("audit.index_max_megabytes", self.index_max_megabytes);
     }
 }
 

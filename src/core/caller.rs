@@ -5,6 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
+use serde::{Deserialize, Serialize};
+
 use super::token_scopes::TokenScopes;
 use super::tool_scope::ToolScope;
 
@@ -49,7 +51,7 @@ pub struct SubjectToken {
 
 /// The holder of units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
 /// address.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub tenant: Arc<str>,
     /// Unique over all tenants.

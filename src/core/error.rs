@@ -4,6 +4,7 @@
 //! the closed list of the specification. The text for the caller (`message`, `details`) is separate from the text for
 //! the log (`cause`). HTTP status codes are assigned by the server.
 
+mod answer;
 mod code;
 mod needed;
 
@@ -77,6 +78,8 @@ struct Inner {
     run: Option<Arc<str>>,
     /// The scopes that a token must have for the call to pass.
     scopes: Vec<String>,
+    /// The status of the upstream's answer.
+    http_status: Option<u16>,
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
     cause: Option<String>,
@@ -102,6 +105,7 @@ impl CallError {
             sign_in: None,
             run: None,
             scopes: Vec::new(),
+            http_status: None,
             permanent: false,
             cause: None,
         }))

@@ -1,17 +1,22 @@
 //! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write it.
 
+mod event;
+mod forms;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rust_decimal::Decimal;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::breaker_state::BreakerState;
 use crate::call::{CallContext, CallId, InterpreterSession, RateState, Stage, StageTimes, Via};
 use crate::caller::Owner;
 use crate::error::{CallError, ErrorCode};
+
+pub use self::event::EventRecord;
 
 /// Maximum length of a text from a caller in a record that is kept or sent on, in bytes.
 pub const MAX_TEXT: usize = 256;
@@ -22,7 +27,9 @@ pub fn shortened(text: &str) -> &str {
 }
 
 /// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Status {
@@ -67,71 +74,119 @@ pub enum KeptArguments {
 /// Maximum bytes of the text that says why a call was refused.
 pub const MAX_REASON: usize = 1_024;
 
+/// Violated rules that the record of a call has.
+pub const MAX_VIOLATIONS: usize = 4;
+
+/// A rule that a call violated, and the place: names of the configuration, of a schema or of a policy, and no values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Violation {
+    /// As in [`Detail`](crate::error::Detail).
+    #[schema(value_type = String)]
+    pub path: Box<str>,
+    /// As in [`Detail`](crate::error::Detail); of a policy with its file and line.
+    #[schema(value_type = String)]
+    pub rule: Box<str>,
+}
+
 /// The record of a call that has ended, without its arguments and its output. Built once; metrics, log and trace read
-/// it, and the audit trail and the list of recent calls share it. Its texts are bounded, or shared with others.
-#[derive(Debug, Clone)]
+/// it, and the audit trail and the index of calls share it. Its texts are bounded, or shared with others. The index stores it
+/// as JSON: a field that an earlier version lacks has a default.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallSummary {
-    /// The number of the call among the calls that ended in this process. Zero until it is in their list.
-    pub sequence: u64,
     /// When it ended.
     pub time: SystemTime,
     pub id: CallId,
     /// The id that an agent's run has for it; `None` where a model's provider chose a very long one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_call: Option<Box<str>>,
     /// The caller's id.
     pub caller: Arc<str>,
     pub tenant: Arc<str>,
     pub owner: Owner,
+    #[serde(default, skip_serializing_if = "is_false")]
     pub anonymous: bool,
     /// The managed key that the caller sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub claimed_user: Option<Box<str>>,
     /// The id of the request that it came with; empty where there was none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
     /// The address of the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
     pub via: Via,
     pub depth: u32,
     /// The call whose tool made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<CallId>,
     /// How many calls its own tool made.
+    #[serde(default)]
     pub nested: usize,
+    #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<str>>,
     /// The session of an interpreter in which its program ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<Box<InterpreterSession>>,
     /// The registered name, or the name as the caller wrote it.
     pub tool: Arc<str>,
     pub status: Status,
     /// `None` for a success; `cancelled` for a cancelled call.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
     /// The stage that refused the call or failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
     /// Why it was refused; `None` where the text could contain arguments or the tool's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Box<str>>,
+    /// Why it failed, where the text could contain arguments or the tool's words. Stored sealed, beside the record.
+    #[serde(skip)]
+    pub words: Option<Box<str>>,
+    /// The rules that it violated.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub violations: Box<[Violation]>,
+    /// The status of the upstream's answer, of a call that failed by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
     /// The stages passed, the last one possibly failed, and the duration of each.
+    #[serde(default, with = "forms::stage_times")]
     pub stages: StageTimes,
     /// From arrival to settlement.
+    #[serde(with = "forms::nanoseconds")]
     pub duration: Duration,
     pub cost_usd: Decimal,
+    #[serde(default)]
     pub tokens: u64,
+    #[serde(default)]
     pub attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateState>,
     /// SHA-256 of the arguments' canonical JSON.
+    #[serde(with = "forms::hexadecimal")]
     pub arguments_digest: [u8; 32],
     /// The trace that the call belongs to: the trace of its span, or without traces the caller's.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<[u8; 16]>,
     /// The rules of suspected prompt injections in the tool's texts.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub flags: Box<[Box<str>]>,
     /// The version of the registrations that replicas share.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_version: Option<i64>,
     /// The hash of the tool's pin in `tools.lock`, if the lock holds it to its approved form.
     pub lock_hash: Option<Arc<str>>,
     /// Hash of the policy set that decided, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_version: Option<Arc<str>>,
     /// The upstream and the state of its circuit breaker.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<(Arc<str>, BreakerState)>,
     /// The output did not match its schema, and this tool only reports that.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub output_schema_violation: bool,
 }
 
@@ -142,8 +197,8 @@ impl CallSummary {
         let request = call.origin.request.as_deref();
         request_id.clear();
         request_id.push_str(request.map_or("", |request| shortened(&request.id)));
+        let (reason, words) = texts(error);
         Self {
-            sequence: 0,
             time: SystemTime::now(),
             id: call.id,
             agent_call: call.body.agent_call.as_ref().filter(|id| id.len() <= MAX_TEXT).cloned(),
@@ -166,7 +221,10 @@ impl CallSummary {
             status: Status::from_error(error),
             code: error.map(CallError::code),
             stage: error.and_then(CallError::stage),
-            reason: error.and_then(reason),
+            reason,
+            words,
+            violations: error.map(violations).unwrap_or_default(),
+            http_status: error.and_then(CallError::http_status),
             stages: StageTimes::new(),
             duration: Duration::ZERO,
             cost_usd: Decimal::ZERO,
@@ -193,11 +251,27 @@ impl CallSummary {
     }
 }
 
-/// The text of a refusal. The text of a violated schema quotes arguments, and the text of a failure the tool's words.
-fn reason(error: &CallError) -> Option<Box<str>> {
+/// The text of an error: as a reason, or as words that could quote arguments or the tool. The text of a violated schema
+/// quotes arguments, and the text of a failure the tool's words.
+fn texts(error: Option<&CallError>) -> (Option<Box<str>>, Option<Box<str>>) {
+    let Some(error) = error else { return (None, None) };
     let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
     let text = error.message();
-    (!quotes).then(|| text[..text.floor_char_boundary(MAX_REASON)].into())
+    let text = Some(text[..text.floor_char_boundary(MAX_REASON)].into());
+    if quotes { (None, text) } else { (text, None) }
+}
+
+fn violations(error: &CallError) -> Box<[Violation]> {
+    let named = error.details().iter().take(MAX_VIOLATIONS);
+    named
+        .map(|detail| Violation { path: shortened(&detail.path).into(), rule: shortened(&detail.rule).into() })
+        .collect()
+}
+
+/// For serde, which passes a reference.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it by reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Why a run ended.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::housekeeping::Housekeeping;
 use super::{
-    BackgroundWork, CallApprovals, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
+    BackgroundWork, CallApprovals, CallIndex, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
     OpenapiCollections, PythonFunctions, RegisteredNames, SignIns, Sources, Status, ToolOffer,
 };
 use sekisho_calls::budget::WriteBehind;
@@ -23,6 +23,7 @@ use sekisho_user_tokens::UserTokens;
 pub(super) struct Parts {
     pub tool_offer: Arc<ToolOffer>,
     pub store: Store,
+    pub call_index: Arc<CallIndex>,
     pub keys: Keys,
     pub users: Arc<UserTokens>,
     pub loader: Loader,
@@ -36,12 +37,12 @@ pub(super) struct Parts {
 }
 
 pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
-    let Parts { tool_offer, store, users, replica, .. } = parts;
+    let Parts { tool_offer, store, call_index, users, replica, .. } = parts;
     let (configuration, pipeline) = (Arc::clone(&tool_offer.configuration), Arc::clone(&tool_offer.pipeline));
     let (readiness, sandbox) = (Arc::clone(&tool_offer.readiness), Arc::clone(&tool_offer.sandbox));
     let (workspaces, background) = (tool_offer.workspaces.clone(), BackgroundWork::default());
     let keys = Arc::new(parts.keys);
-    let history = Arc::new(History::new(&configuration, &pipeline));
+    let history = Arc::new(History::new(&configuration, &pipeline, &call_index));
     let mcp_registrations = Arc::new(McpRegistrations::new(&tool_offer, &store));
     let collections = Arc::new(OpenapiCollections::new(&tool_offer, &store, parts.loader, parts.registered));
     let sources = Arc::new(Sources::new(&tool_offer, &collections));
@@ -104,6 +105,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
         workspaces,
         sandbox,
         store,
+        call_index,
         usage: parts.usage,
         leaving: CancellationToken::new(),
         draining: CancellationToken::new(),

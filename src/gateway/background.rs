@@ -6,7 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::blobs::sweep_session_images;
 use super::housekeeping::Housekeeping;
-use super::{CallApprovals, ConfigurationNotes, Gateway, Keys, OpenapiCollections, PythonFunctions, ToolOffer};
+use super::{
+    CallApprovals, CallIndex, ConfigurationNotes, Gateway, Keys, OpenapiCollections, PythonFunctions, ToolOffer,
+};
 use sekisho_calls::flow::Flow;
 use sekisho_calls::pipeline::{Pipeline, REFUSALS_WINDOW};
 
@@ -15,6 +17,7 @@ impl Gateway {
         let background = &self.background;
         // Has the gateway, and with it the lock of its state directory, until it is closed.
         background.spawn_of(self, |gateway, closing| async move { gateway.usage.run(closing).await });
+        background.spawn_of(&self.call_index, CallIndex::run);
         background.spawn_of(&self.keys, Keys::keep_uses);
         let (outbound, readiness) = (self.outbound.clone(), Arc::clone(&self.readiness));
         background.spawn_of(&self.approvals, |approvals, closing| approvals.send_notices(outbound, readiness, closing));

@@ -1,5 +1,6 @@
 //! The files of Python functions, as their operators see them: source, cases, and the calls that failed last.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -9,11 +10,12 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{CallFilter, PythonFunctions};
+use super::PythonFunctions;
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::{CallSummary, Status};
+use sekisho_store::IndexFilter;
 use sekisho_tools::python_tools::source_of;
 
 /// Calls that are shown of one file.
@@ -89,7 +91,7 @@ impl PythonFunctions {
             Err(problem) => (Vec::new(), Some(problem)),
         };
         let file = self.file(name);
-        let failures = self.failures_of(caller, &file.tools);
+        let failures = self.failures_of(caller, &file.tools).await?;
         Ok(FunctionSource { file, text: text.map(str::to_owned), cases, cases_problem, failures })
     }
 
@@ -100,10 +102,18 @@ impl PythonFunctions {
         FunctionFile { name: name.to_owned(), tools, problems: self.tool_offer.python_tools.load().problems_of(name) }
     }
 
-    fn failures_of(&self, caller: &Caller, tools: &[String]) -> Vec<Arc<CallSummary>> {
-        let failed = CallFilter { status: Some(Status::Error.as_str().to_owned()), ..CallFilter::default() };
-        let failures = self.history.recent_calls(caller, &failed).into_iter();
-        failures.filter(|call| tools.iter().any(|tool| **tool == *call.tool)).take(MAX_FAILURES).collect()
+    /// The latest failures of each tool, the latest of all first.
+    async fn failures_of(&self, caller: &Caller, tools: &[String]) -> Result<Vec<Arc<CallSummary>>, CallError> {
+        let mut failures = Vec::new();
+        for tool in tools {
+            let status = Some(Status::Error.as_str().to_owned());
+            let failed = IndexFilter { tool: Some(tool.clone()), status, ..IndexFilter::default() };
+            let found = self.history.latest_calls(caller, failed, MAX_FAILURES).await?;
+            failures.extend(found.into_iter().map(|found| found.call));
+        }
+        failures.sort_by_key(|call| Reverse(call.time));
+        failures.truncate(MAX_FAILURES);
+        Ok(failures)
     }
 
     /// The files are the operator's, for all tenants.

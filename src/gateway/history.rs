@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::{Configuration, Reach};
-use sekisho_audit::{HistoryFilter, HistoryPage, NoReceipt, PastCall, newest, receipt_of_line};
+use super::{CallIndex, Configuration, Reach};
+use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -20,26 +20,18 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 /// Times from the arrival of a call, which its id has, to its line: the time of most calls, and the longest.
 const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
 
-/// How long a receipt is awaited: the line is written within 50 ms after its call, and signed a second later.
-const SIGNATURE_TIMEOUT: Duration = Duration::from_secs(3);
-const LINE_DELAY: Duration = Duration::from_millis(150);
-
-/// Receipts that are made at once: each takes a processor for the time in which a segment is read.
-const MAX_RECEIPTS: usize = 1;
-
-static RECEIPTS: Semaphore = Semaphore::const_new(MAX_RECEIPTS);
-
-/// Calls, as far as a caller may see them: calls in memory, calls of the audit trail, the decisions of the policies
+/// Calls, as far as a caller may see them: calls of the index, calls of the audit trail, the decisions of the policies
 /// about them, and their decision about a further call.
 #[derive(Debug)]
 pub struct History {
     pub(super) configuration: Arc<Configuration>,
     pub(super) pipeline: Arc<Pipeline>,
+    pub(super) index: Arc<CallIndex>,
 }
 
 impl History {
-    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>) -> Self {
-        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline) }
+    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>, index: &Arc<CallIndex>) -> Self {
+        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline), index: Arc::clone(index) }
     }
 
     /// The wanted calls of the audit trail that the caller may see, the newest first.
@@ -152,7 +144,7 @@ fn around_call(filter: HistoryFilter) -> HistoryFilter {
 }
 
 /// When a call arrived, by its id (UUID version 7).
-fn arrival(id: &str) -> Option<jiff::Timestamp> {
+pub(super) fn arrival(id: &str) -> Option<jiff::Timestamp> {
     let (seconds, nanos) = id.parse::<Uuid>().ok()?.get_timestamp()?.to_unix();
     jiff::Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
 }

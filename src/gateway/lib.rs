@@ -5,6 +5,7 @@ mod assembly;
 mod background;
 mod background_work;
 mod blobs;
+mod call_index;
 mod changes;
 mod cluster;
 mod components;
@@ -15,6 +16,7 @@ mod existing_names;
 mod function_files;
 mod history;
 mod housekeeping;
+mod indexed_calls;
 mod inventory;
 mod keys;
 mod known_names;
@@ -28,7 +30,6 @@ mod overview;
 mod parts;
 mod policies;
 mod python_tools;
-mod recent_calls;
 mod reload;
 mod rule_levels;
 mod servers;
@@ -62,12 +63,14 @@ use sekisho_tools::builtin::Workspaces;
 pub use self::approvals::{APPROVER, CallApprovals, WaitedAnswer};
 pub use self::background_work::BackgroundWork;
 pub use self::blobs::{probe_blobs, verify_stored_trails};
+pub use self::call_index::{CallIndex, rebuild_index};
 pub use self::cluster::{Cluster, live_replicas};
 pub use self::configuration::{Configuration, ConfigurationCheck};
 pub use self::configuration_notes::ConfigurationNotes;
 pub use self::existing_names::{NameSources, RegisteredNames, existing_names};
 pub use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
 pub use self::history::History;
+pub use self::indexed_calls::Reach;
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub use self::keys::{KeyAdministrator, Keys, WantedKey};
 pub use self::known_names::{OwnTools, known_names};
@@ -80,7 +83,6 @@ pub use self::overview::{Overview, Status};
 pub use self::parts::{loader_of, require_sealing_key};
 pub use self::policies::{DecisionCount, Explained};
 pub use self::python_tools::PythonFunctions;
-pub use self::recent_calls::{CallFilter, Reach};
 pub use self::rule_levels::RuleLevel;
 pub use self::servers::{SourceKind, SourceState, SourceStatus, Sources};
 pub use self::sign_ins::{SignIns, SignedInCaller};
@@ -112,6 +114,7 @@ pub struct Gateway {
     cluster: Arc<Cluster>,
     housekeeping: Arc<Housekeeping>,
     store: Store,
+    call_index: Arc<CallIndex>,
     usage: WriteBehind,
     leaving: CancellationToken,
     draining: CancellationToken,
@@ -272,8 +275,9 @@ impl Gateway {
         self.usage.flush().await;
         self.keys.store_uses().await;
         self.cluster.leave().await;
-        self.store.close().await;
         self.pipeline.settlement.close().await;
+        self.call_index.close().await;
+        self.store.close().await;
         self.state_lock.store(None);
     }
 }

@@ -1,23 +1,31 @@
 //! The state of the gateway and its problems, as far as a caller may see them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
 
 use super::offer_problems::offer_problems;
-use super::{CallFilter, Configuration, ConfigurationNotes, History, Keys, Reach, Sources};
+use super::{Configuration, ConfigurationNotes, History, Keys, Reach, Sources};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
+use sekisho_core::error::CallError;
 use sekisho_observe::figures::LastHour;
 use sekisho_observe::metrics::DayBudget;
 use sekisho_observe::readiness::Readiness;
 use sekisho_sandbox::{Sandbox, SandboxLoad};
+use sekisho_store::IndexFilter;
 use sekisho_store::replica::Replica;
 
 /// Callers and tenants with gauges of their budget.
 const MAX_BUDGET_GAUGES: usize = 200;
+
+/// Calls of the index that figures of an hour are made of, and refusals that one entry of these counts.
+const MAX_CALLS_OF_HOUR: usize = 5_000;
+const MAX_ALIKE: u64 = 1_000;
 
 /// Maximum callers and tenants with a budget.
 const MAX_BUDGETS: usize = 200;
@@ -112,24 +120,39 @@ impl Status {
     }
 
     /// The overview for a caller: of the calls that the caller sees.
-    pub fn overview(&self, caller: &Caller, now: SystemTime) -> Overview {
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub async fn overview(&self, caller: &Caller, now: SystemTime) -> Result<Overview, CallError> {
         let figures = &self.pipeline.settlement.figures;
-        let of_recent_calls = || {
-            let calls = self.history.recent_calls(caller, &CallFilter::default());
-            LastHour::of_calls(calls.iter().map(|call| &**call), now)
-        };
         let hour = match self.configuration.reach(caller) {
-            Reach::Own => of_recent_calls(),
-            Reach::Tenant => figures.of_tenant(&caller.tenant, now).unwrap_or_else(of_recent_calls),
-            Reach::AllTenants => figures.of_all(now),
+            Reach::Own => None,
+            Reach::Tenant => figures.of_tenant(&caller.tenant, now),
+            Reach::AllTenants => Some(figures.of_all(now)),
         };
-        Overview {
+        let hour = match hour {
+            Some(hour) => hour,
+            None => self.hour_of_index(caller, now).await?,
+        };
+        Ok(Overview {
             hour,
             budgets: self.budgets(caller),
             running: self.pipeline.limits.in_flight(),
             sandbox: self.sandbox.load(),
             degraded: self.degraded(),
             notes: self.configuration_notes.of_settings(),
-        }
+        })
+    }
+
+    /// The last hour of the calls that the caller sees, by the index.
+    async fn hour_of_index(&self, caller: &Caller, now: SystemTime) -> Result<LastHour, CallError> {
+        let since = Timestamp::try_from(now).ok().and_then(|now| now.checked_sub(SignedDuration::from_hours(1)).ok());
+        let filter = IndexFilter { since, ..IndexFilter::default() };
+        let calls = self.history.latest_calls(caller, filter, MAX_CALLS_OF_HOUR).await?;
+        let each = calls.iter().flat_map(|found| {
+            let alike = usize::try_from(found.calls.min(MAX_ALIKE)).unwrap_or(1);
+            iter::repeat_n(&*found.call, alike)
+        });
+        Ok(LastHour::of_calls(each, now))
     }
 }

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CallFilter, History, Reach};
+use super::{History, Reach};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::ConsoleRole;
 use sekisho_core::call::{Arguments, CallContext, Stage, Via};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{IndexFilter, IndexedCall};
+
+/// The latest calls whose decisions are counted.
+const MAX_DECIDED: usize = 2_000;
 
 /// How many calls were decided alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,15 +40,19 @@ pub struct Explained {
 }
 
 impl History {
-    /// The decisions of the policy stage about the calls in memory that the caller may see, the most frequent first.
-    pub fn decisions(&self, caller: &Caller) -> Vec<DecisionCount> {
+    /// The decisions of the policy stage about the latest calls that the caller may see, the most frequent first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn decisions(&self, caller: &Caller) -> Result<Vec<DecisionCount>, CallError> {
         let mut counted: HashMap<(Option<ErrorCode>, Option<String>), usize> = HashMap::new();
-        for call in self.recent_calls(caller, &CallFilter::default()) {
+        for IndexedCall { call, calls } in self.latest_calls(caller, IndexFilter::default(), MAX_DECIDED).await? {
             let is_decided = call.stages.iter().any(|(stage, _)| *stage == Stage::Policy);
             let is_refused = call.stage == Some(Stage::Policy);
             if is_decided {
                 let reason = call.reason.as_deref().filter(|_| is_refused).map(str::to_owned);
-                *counted.entry((call.code.filter(|_| is_refused), reason)).or_default() += 1;
+                *counted.entry((call.code.filter(|_| is_refused), reason)).or_default() +=
+                    usize::try_from(calls).unwrap_or(1);
             }
         }
         let mut counts: Vec<_> =
@@ -52,7 +60,7 @@ impl History {
         counts.sort_by(|one, other| {
             Reverse(one.calls).cmp(&Reverse(other.calls)).then_with(|| one.reason.cmp(&other.reason))
         });
-        counts
+        Ok(counts)
     }
 
     /// The verdict of each stage about a call, which is not made.

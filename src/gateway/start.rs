@@ -15,8 +15,8 @@ use super::parts::{
 };
 use super::tool_set::ToolSet;
 use super::{
-    Configuration, Gateway, Keys, NameSources, OwnTools, RegisteredNames, StartError, ToolOffer, blobs, cluster,
-    components, existing_names, limit_tenants, lock, mcp, openapi, python_tools,
+    CallIndex, Configuration, Gateway, Keys, NameSources, OwnTools, RegisteredNames, StartError, ToolOffer, blobs,
+    cluster, components, existing_names, limit_tenants, lock, mcp, openapi, python_tools,
 };
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;
@@ -131,6 +131,8 @@ impl Gateway {
             // Before the usage of today is read.
             pipeline.budget.set_database_time(*replica.database_time());
         }
+        let call_index =
+            CallIndex::open(&config, &store, pipeline.settlement.audit.index_queue(), &readiness).await?.into();
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;
@@ -158,6 +160,7 @@ impl Gateway {
         let gateway = assemble(Parts {
             tool_offer,
             store,
+            call_index,
             keys,
             users,
             loader,

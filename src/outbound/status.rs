@@ -31,7 +31,7 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
     let reported = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
     let redirect = refused_redirect(response).unwrap_or_default();
     let message = format!("{host} answered {}{reason}{redirect}{reported}", status.as_u16());
-    let error = CallError::new(code, message).blaming(blame).redacted(&secrets);
+    let error = CallError::new(code, message).blaming(blame).answered_with(status.as_u16()).redacted(&secrets);
     match retry_after(&response.headers, Timestamp::now()) {
         Some(wait) if code == ErrorCode::UpstreamError => Err(error.retry_after(wait)),
         _ => Err(error),

@@ -6,6 +6,7 @@
 mod approvals;
 mod background_runs;
 mod budget_leases;
+mod call_index;
 mod charges;
 pub mod clock_difference;
 mod conversation_journal;
@@ -82,6 +83,10 @@ pub use self::background_runs::{
     NewBackgroundRun,
 };
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
+pub use self::call_index::{
+    CallCursor, CallIndexStore, CallOrder, EventFilter, Facet, FoundCalls, IndexFilter, IndexedCall, NewIndexedCall,
+    OpenChunk,
+};
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::ConversationLock;

@@ -31,6 +31,17 @@ const ON_DISK: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; P
 /// A commit is on the disk when it is answered, and with it all that was committed before.
 const DURABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -512";
 
+/// As [`ON_DISK`], for the index of calls: a search looks at thousands of rows.
+const INDEX: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -8192";
+
+/// Connections to the index: one that writes, and one for the pages that are read.
+const INDEX_CONNECTIONS: u32 = 2;
+
+/// Connects to the file of the index, which is created if it is missing.
+pub(super) async fn connect_to_index(path: &Path) -> sqlx::Result<AnyPool> {
+    connect_with(path, INDEX_CONNECTIONS, INDEX).await
+}
+
 /// Connects to a file, which is created if it is missing.
 pub(super) async fn connect(path: &Path) -> sqlx::Result<AnyPool> {
     connect_with(path, CONNECTIONS, ON_DISK).await

@@ -1,5 +1,6 @@
-//! `/admin/calls`: the calls that ended last, as far as the caller may see them.
+//! `/admin/calls`: the calls of the index, as far as the caller may see them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
+use super::call_export::{CallFile, call_file};
+use super::call_query::CallQuery;
 use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::list::{Page, PageQuery};
@@ -19,23 +22,19 @@ use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
+use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::{RateState, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::{CallSummary, Status};
-use sekisho_gateway::{CallFilter, Gateway};
+use sekisho_core::record::{CallSummary, Status, Violation};
+use sekisho_gateway::Gateway;
+use sekisho_store::{Facet, IndexedCall};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct CallQuery {
-    tool: Option<String>,
-    /// The id of a caller.
-    caller: Option<String>,
-    /// `success`, `error`, `refused` or `cancelled`.
-    status: Option<String>,
-    /// An error code, such as `denied`.
-    code: Option<String>,
-    /// The id that an agent's run has for it.
-    agent_call_id: Option<String>,
+pub(crate) struct FormQuery {
+    /// All calls as a file instead of a page: `csv`, `json`, or `jsonl` with an object on each line.
+    #[param(value_type = Option<String>)]
+    format: Option<CallFile>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -80,8 +79,6 @@ pub(super) struct CallPage<'a> {
 /// A call that has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct CallBody<'a> {
-    /// Counts up.
-    sequence: u64,
     pub call_id: String,
     /// The id that an agent's run has for it, as in the messages of a conversation.
     agent_call_id: Option<&'a str>,
@@ -120,6 +117,43 @@ pub struct CallBody<'a> {
     rate: Option<RateState>,
     policy_version: Option<&'a str>,
     request_id: Option<&'a str>,
+    /// The managed key that the caller sent.
+    key: Option<&'a str>,
+    session: Option<&'a str>,
+    /// The address of the client.
+    #[schema(value_type = Option<String>)]
+    client: Option<IpAddr>,
+    trace_id: Option<String>,
+    /// SHA-256 of the arguments' canonical JSON.
+    arguments_sha256: String,
+    /// The status of the upstream's answer, of a call that failed by it.
+    http_status: Option<u16>,
+    /// The upstream that was called.
+    upstream: Option<&'a str>,
+    /// The state of the upstream's circuit breaker at that time.
+    #[schema(value_type = Option<String>)]
+    breaker: Option<BreakerState>,
+    /// The rules that it violated.
+    #[schema(value_type = Vec<Violation>)]
+    violations: &'a [Violation],
+    /// Why it failed, which may quote the upstream: of one call, for the console roles `operator` and `admin`.
+    pub words: Option<String>,
+    /// Calls that were refused alike and are one entry; mostly 1.
+    pub calls: u64,
+}
+
+/// The most frequent values of a field.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FacetBody {
+    name: &'static str,
+    /// The most frequent first.
+    values: Vec<FacetValue>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FacetValue {
+    value: String,
+    calls: u64,
 }
 
 /// The columns of calls. `cost`: where an entry has its exact cost.
@@ -151,23 +185,43 @@ impl Listed for PastCall {
     const COLUMNS: &'static [Column] = &columns("/cost_usd");
 }
 
-/// Lists the calls that ended last, at most 2000, without arguments: the caller's own; with a role of `console`, those of
-/// the tenant. The newest first.
+/// Lists calls of the index, without arguments: the caller's own; with a role of `console`, those of the tenant; for administrators of
+/// the tenant `default`, of all. The latest first, or as `sort` says. A page may have fewer calls than asked for, and go on.
 #[utoipa::path(get, path = "/admin/calls", operation_id = "listRecentCalls", tag = "operation",
-    params(CallQuery, PageQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
-    responses((status = 200, body = CallPage<'_>), (status = "4XX", body = ReplyBody)))]
+    params(CallQuery, PageQuery, FormQuery, ("before" = Option<String>, Query, deprecated, description = "Deprecated name of `after`, to be dropped in 0.3.")),
+    responses((status = 200, body = CallPage<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(CallQuery { tool, caller, status, code, agent_call_id }): Parameters<CallQuery>,
-    Parameters(query): Parameters<PageQuery>,
+    Parameters(query): Parameters<CallQuery>,
+    Parameters(page): Parameters<PageQuery>,
+    Parameters(FormQuery { format }): Parameters<FormQuery>,
 ) -> Result<Response, ErrorReply> {
-    let (limit, before) = (query.limit()?, query.after()?);
-    let filter = CallFilter { tool, caller, status, code, agent_call: agent_call_id, before, after: None };
-    let found = gateway.history().recent_calls(&meta.caller, &filter);
-    let Page { items, next } = Page::from_read(found, limit, |call| call.sequence.to_string());
-    let calls: Vec<_> = items.iter().map(|call| CallBody::of(call)).collect();
-    Ok(reply::json(StatusCode::OK, &CallPage { page: Page { items: calls.clone(), next }, calls }))
+    let (limit, after, filter, order) = (page.limit()?, page.after()?, query.filter()?, query.order()?);
+    if let Some(file) = format {
+        return Ok(call_file(gateway, Arc::clone(&meta.caller), filter, order, file).await?);
+    }
+    let found = gateway.history().calls(&meta.caller, filter, order, after.as_ref(), limit).await?;
+    let calls: Vec<_> = found.calls.iter().map(CallBody::of_indexed).collect();
+    let page = Page { items: calls.clone(), next: found.next.map(|next| next.to_string()) };
+    Ok(reply::json(StatusCode::OK, &CallPage { page, calls }))
+}
+
+/// The most frequent values of calls, of the latest fifty thousand or so that may be wanted: status, code, stage, tool, server, caller
+/// and tenant.
+#[utoipa::path(get, path = "/admin/calls/facets", operation_id = "countCalls", tag = "operation", params(CallQuery),
+    responses((status = 200, body = Vec<FacetBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn facets(
+    meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<CallQuery>,
+) -> Result<Response, ErrorReply> {
+    let facets = gateway.history().facets(&meta.caller, query.filter()?).await?;
+    let facets = facets.into_iter().map(|Facet { name, values }| FacetBody {
+        name,
+        values: values.into_iter().map(|(value, calls)| FacetValue { value, calls }).collect(),
+    });
+    Ok(reply::json(StatusCode::OK, &facets.collect::<Vec<_>>()))
 }
 
 /// Lists calls from the audit trail, the newest first: those of the tenant; for administrators of the tenant `default`, those of
@@ -195,7 +249,7 @@ pub(crate) async fn history(
     Ok(reply::json(StatusCode::OK, &HistoryBody { page, calls, searched_to }))
 }
 
-/// One of these calls.
+/// One call.
 #[utoipa::path(get, path = "/admin/calls/{id}", operation_id = "getRecentCall", tag = "operation", params(("id" = String, Path)),
     responses((status = 200, body = CallBody<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
@@ -203,15 +257,19 @@ pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, ErrorReply> {
-    let call = gateway.history().recent_call(&meta.caller, &id)?;
-    Ok(reply::json(StatusCode::OK, &CallBody::of(&call)))
+    let found = gateway.history().call(&meta.caller, &id).await?;
+    let words = gateway.history().words(&meta.caller, &found.call).await?;
+    Ok(reply::json(StatusCode::OK, &CallBody { words, ..CallBody::of_indexed(&found) }))
 }
 
 impl<'a> CallBody<'a> {
+    pub fn of_indexed(found: &'a IndexedCall) -> Self {
+        Self { calls: found.calls, ..Self::of(&found.call) }
+    }
+
     pub fn of(call: &'a CallSummary) -> Self {
         let micros = |took: std::time::Duration| took.as_nanos() as f64 / 1_000.0;
         Self {
-            sequence: call.sequence,
             call_id: call.id.to_string(),
             agent_call_id: call.agent_call.as_deref(),
             time: Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default(),
@@ -235,6 +293,17 @@ impl<'a> CallBody<'a> {
             rate: call.rate,
             policy_version: call.policy_version.as_deref(),
             request_id: (!call.request_id.is_empty()).then_some(&*call.request_id),
+            key: call.key.as_deref(),
+            session: call.session.as_deref(),
+            client: call.client,
+            trace_id: call.trace_id.map(hex::encode),
+            arguments_sha256: hex::encode(call.arguments_digest),
+            http_status: call.http_status,
+            upstream: call.breaker.as_ref().map(|(upstream, _)| &**upstream),
+            breaker: call.breaker.as_ref().map(|(_, state)| *state),
+            violations: &call.violations,
+            words: None,
+            calls: 1,
         }
     }
 }

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::column::{Column, Form, Listed};
 use crate::documentation::ReplyBody;
 use crate::reply;
+use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use sekisho_core::record::Status;
 use sekisho_gateway::{Gateway, Overview};
@@ -135,13 +136,13 @@ impl Listed for BudgetBody {
     ];
 }
 
-/// What the gateway does and what is wrong with it: of the caller's own calls among the last 2000; with a role of
+/// What the gateway does and what is wrong with it: of the caller's own calls of the last hour; with a role of
 /// `console`, of the tenant's last hour; for administrators of the tenant `default`, of all tenants'.
 #[utoipa::path(get, path = "/admin/overview", operation_id = "getOverview", tag = "operation",
     responses((status = 200, body = OverviewBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let overview = gateway.status().overview(&meta.caller, SystemTime::now());
-    reply::json(StatusCode::OK, &OverviewBody::from(overview))
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    let overview = gateway.status().overview(&meta.caller, SystemTime::now()).await?;
+    Ok(reply::json(StatusCode::OK, &OverviewBody::from(overview)))
 }
 
 impl From<Overview> for OverviewBody {

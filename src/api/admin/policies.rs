@@ -97,15 +97,16 @@ pub(super) struct ExplainBody {
 /// The rules that are in force, and how often they decided what about the calls that the caller may see.
 #[utoipa::path(get, path = "/admin/policies", operation_id = "getPolicies", tag = "operation",
     responses((status = 200, body = PolicyBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let summary = gateway.pipeline.policy.summary();
+    let decisions = gateway.history().decisions(&meta.caller).await?;
     let body = PolicyBody {
         version: summary.version.to_string(),
         rules: summary.rules,
         dangerous_roles: summary.dangerous_roles,
-        decisions: gateway.history().decisions(&meta.caller).into_iter().map(DecisionBody::from).collect(),
+        decisions: decisions.into_iter().map(DecisionBody::from).collect(),
     };
-    reply::json(StatusCode::OK, &body)
+    Ok(reply::json(StatusCode::OK, &body))
 }
 
 /// Which stage would stop a call, and why. Nothing is run, and nothing is taken of any limit. Needs the role `operator` or

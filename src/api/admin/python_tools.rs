@@ -60,7 +60,7 @@ pub(super) struct FunctionSourceBody<'a> {
     cases: Vec<Value>,
     /// Why the cases cannot be read.
     cases_problem: Option<String>,
-    /// Calls that failed, of the last 2000 that the caller may see; the newest first, at most 20.
+    /// The calls that failed last, of those that the caller may see; the newest first, at most 20.
     failures: Vec<CallBody<'a>>,
 }
 

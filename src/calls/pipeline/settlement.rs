@@ -25,9 +25,9 @@ use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, St
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
 use sekisho_core::json;
 use sekisho_core::record::{CallSummary, KeptArguments};
+use sekisho_observe::call_records::CallRecords;
 use sekisho_observe::figures::Figures;
 use sekisho_observe::metrics::{InFlight, Metrics};
-use sekisho_observe::recent_calls::RecentCalls;
 use sekisho_observe::telemetry;
 
 /// Where calls are recorded.
@@ -35,8 +35,8 @@ use sekisho_observe::telemetry;
 pub struct Settlement {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
-    /// The calls that ended last.
-    pub recent: RecentCalls,
+    /// The records of the calls that ended last.
+    pub records: CallRecords,
     /// The figures of the last hour.
     pub figures: Figures,
     refusals: Refusals,
@@ -48,7 +48,7 @@ impl Settlement {
         Self {
             metrics,
             audit,
-            recent: RecentCalls::default(),
+            records: CallRecords::default(),
             figures: Figures::default(),
             refusals: Refusals::default(),
             rejections: Rejections::default(),
@@ -89,7 +89,7 @@ impl Settlement {
         Ok(CallScope {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
-            recent: &self.recent,
+            records: &self.records,
             figures: &self.figures,
             refusals: &self.refusals,
             call,
@@ -111,7 +111,7 @@ pub struct CallScope<'a> {
     /// Taken when the call is settled: a call is settled once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
-    recent: &'a RecentCalls,
+    records: &'a CallRecords,
     figures: &'a Figures,
     refusals: &'a Refusals,
     call: &'a CallContext,
@@ -299,7 +299,7 @@ impl CallScope<'_> {
         let slot = self.slot.take()?;
         let (call, receipt) = (self.call, &self.receipt);
         let tool = receipt.schema.as_deref().or(self.hidden.as_deref());
-        let summary = self.recent.keep(|memory| CallSummary {
+        let summary = self.records.keep(|memory| CallSummary {
             stages: receipt.stages.clone(),
             duration,
             cost_usd,

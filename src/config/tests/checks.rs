@@ -273,6 +273,8 @@ fn every_rule_of_the_check_is_enforced() {
         ("session: {max_idempotency_keys: 0}", "session.max_idempotency_keys"),
         ("audit: {max_queued: 0}", "audit.max_queued"),
         ("audit: {retention_days: 0}", "audit.retention_days"),
+        ("audit: {index_days: 0}", "audit.index_days"),
+        ("audit: {index_max_megabytes: 0}", "audit.index_max_megabytes"),
         ("telemetry: {metrics_namespace: 9lives}", "telemetry.metrics_namespace"),
         ("telemetry: {metrics_namespace: 'a:b'}", "telemetry.metrics_namespace"),
         ("telemetry: {metrics_namespace: ''}", "telemetry.metrics_namespace"),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A session of an interpreter, after a call in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InterpreterSession {
     #[schema(value_type = String)]
     pub name: Arc<str>,
@@ -16,7 +16,7 @@ pub struct InterpreterSession {
     /// Whether this call began with a fresh interpreter.
     pub is_new: bool,
     /// Whether it went on from what was stored of it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resumed: bool,
     /// Why the interpreter before it ended, if the gateway knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,17 @@ pub enum NotStored {
 
 /// Why a session of an interpreter ended.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, strum::IntoStaticStr, strum::VariantArray, strum::EnumString,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    strum::EnumString,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! The calls that ended last, for the console: their receipts, without arguments and outputs.
+//! The records of the calls that ended last: their memory is used again, and their number says that calls have ended.
 
 use std::mem;
 use std::sync::Arc;
@@ -6,33 +6,36 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use sekisho_core::bounded::Ring;
-use sekisho_core::record::{CallSummary, MAX_REASON, MAX_TEXT};
+use sekisho_core::record::{CallSummary, MAX_REASON, MAX_TEXT, MAX_VIOLATIONS, Violation};
 
-/// Maximum calls that are shown.
+/// Records whose memory is used again once there are more.
 const MAX_CALLS: usize = 2_000;
 
-/// Maximum calls, with older ones that the audit trail has not written yet.
-const MAX_HELD: usize = 5_000;
+/// Maximum records, with older ones that the audit trail or the index has not written yet.
+const MAX_HELD: usize = 3_000;
 
 /// All calls together take at most 16 MiB, besides the texts that they share with others.
-const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + 5 * MAX_TEXT + MAX_REASON) <= 16 << 20);
+const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + TEXTS) <= 16 << 20);
 
-/// The latest calls, oldest first. A later call takes over the memory of the oldest, once nobody else has it: memory that is freed
+/// Bytes of the texts of a call: why it failed is a reason, or words.
+const TEXTS: usize = 5 * MAX_TEXT + MAX_REASON + MAX_VIOLATIONS * (size_of::<Violation>() + 2 * MAX_TEXT);
+
+/// The records, oldest first. A later call takes over the memory of the oldest, once nobody else has it: memory that is freed
 /// long after it was taken, and on another thread, costs more than all else here.
 #[derive(Debug, Default)]
-pub struct RecentCalls {
+pub struct CallRecords {
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug)]
 struct Kept {
     calls: Ring<Arc<CallSummary>>,
-    last: u64,
+    ended: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { calls: Ring::with_room(MAX_HELD), last: 0 }
+        Self { calls: Ring::with_room(MAX_HELD), ended: 0 }
     }
 }
 
@@ -43,14 +46,9 @@ impl Kept {
         let is_full = self.calls.len() >= MAX_CALLS;
         (is_full && self.calls.oldest().is_some_and(is_unused)).then(|| self.calls.pop_oldest()).flatten()
     }
-
-    /// The calls that are shown, newest first.
-    fn shown(&self) -> impl Iterator<Item = &Arc<CallSummary>> {
-        self.calls.iter().rev().take(MAX_CALLS)
-    }
 }
 
-impl RecentCalls {
+impl CallRecords {
     /// Keeps the call that `summarize` makes, with memory for its request id.
     pub fn keep(&self, summarize: impl FnOnce(String) -> CallSummary) -> Arc<CallSummary> {
         let mut kept = self.kept.lock();
@@ -61,7 +59,7 @@ impl RecentCalls {
         drop(surplus);
         let memory = unused.as_mut().and_then(Arc::get_mut).map(|oldest| mem::take(&mut oldest.request_id));
         let summary = summarize(memory.unwrap_or_default());
-        let mut call = match unused {
+        let call = match unused {
             Some(mut oldest) => {
                 *Arc::make_mut(&mut oldest) = summary;
                 oldest
@@ -69,8 +67,7 @@ impl RecentCalls {
             None => Arc::new(summary),
         };
         let mut kept = self.kept.lock();
-        kept.last += 1;
-        Arc::make_mut(&mut call).sequence = kept.last;
+        kept.ended += 1;
         let gone = kept.calls.push(Arc::clone(&call));
         // Memory is freed without the lock.
         drop(kept);
@@ -78,21 +75,9 @@ impl RecentCalls {
         call
     }
 
-    /// The calls that `wanted` accepts, newest first.
-    pub fn newest(&self, wanted: impl Fn(&CallSummary) -> bool) -> Vec<Arc<CallSummary>> {
-        self.newest_after(0, wanted)
-    }
-
-    /// The same, only for calls that ended after the call with this number.
-    pub fn newest_after(&self, sequence: u64, wanted: impl Fn(&CallSummary) -> bool) -> Vec<Arc<CallSummary>> {
-        // Copied first: no call waits for a search.
-        let calls: Vec<_> = self.kept.lock().shown().take_while(|call| call.sequence > sequence).cloned().collect();
-        calls.into_iter().filter(|call| wanted(call)).collect()
-    }
-
-    /// The number of the call that ended last; zero before the first.
-    pub fn last_sequence(&self) -> u64 {
-        self.kept.lock().last
+    /// The calls that have ended in this process.
+    pub fn ended(&self) -> u64 {
+        self.kept.lock().ended
     }
 }
 
@@ -109,25 +94,23 @@ mod tests {
         CallContext::new(tool, Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
     }
 
-    fn keep(recent: &RecentCalls, call: &CallContext, error: Option<&CallError>) -> Arc<CallSummary> {
+    fn keep(recent: &CallRecords, call: &CallContext, error: Option<&CallError>) -> Arc<CallSummary> {
         recent.keep(|memory| CallSummary::new(call, None, error, memory))
     }
 
     #[test]
     fn the_oldest_calls_make_room_and_texts_are_bounded() {
-        let recent = RecentCalls::default();
+        let records = CallRecords::default();
         for n in 0..MAX_CALLS + 10 {
-            keep(&recent, &call(&format!("tool_{n}")), None);
+            keep(&records, &call(&format!("tool_{n}")), None);
         }
-        let calls = recent.newest(|_| true);
-        assert_eq!((calls.len(), &*calls[0].tool), (MAX_CALLS, "tool_2009"));
-        assert_eq!((recent.last_sequence(), recent.kept.lock().calls.len()), (2_010, MAX_CALLS));
+        assert_eq!((records.ended(), records.kept.lock().calls.len()), (2_010, MAX_CALLS));
         let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
         let call = CallContext {
             body: CallBody { agent_call: Some("y".repeat(257).into()), ..CallBody::default() },
             ..call(&"x".repeat(100_000))
         };
-        let last = keep(&recent, &call, Some(&long));
+        let last = keep(&records, &call, Some(&long));
         assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_TEXT, MAX_REASON));
         assert_eq!(last.agent_call, None);
     }
@@ -135,19 +118,19 @@ mod tests {
     /// As the audit trail does until it has written them.
     #[test]
     fn calls_that_others_have_are_not_overwritten() {
-        let recent = RecentCalls::default();
+        let recent = CallRecords::default();
         let held: Vec<_> = (0..MAX_HELD + 10).map(|n| keep(&recent, &call(&format!("tool_{n}")), None)).collect();
         assert!(held.iter().enumerate().all(|(n, call)| *call.tool == *format!("tool_{n}")));
-        assert_eq!((recent.newest(|_| true).len(), recent.kept.lock().calls.len()), (MAX_CALLS, MAX_HELD));
+        assert_eq!(recent.kept.lock().calls.len(), MAX_HELD);
     }
 
-    /// As a page of the console has all of them while it is made.
+    /// As the index has all of them until it has written them.
     #[test]
     fn calls_that_others_had_go_once_nobody_has_them() {
-        let recent = RecentCalls::default();
+        let recent = CallRecords::default();
         let later = |calls: usize| (0..calls).for_each(|_| drop(keep(&recent, &call("tool"), None)));
         later(MAX_CALLS);
-        let listed = recent.newest(|_| true);
+        let listed: Vec<_> = recent.kept.lock().calls.iter().cloned().collect();
         later(10);
         drop(listed);
         assert_eq!(recent.kept.lock().calls.len(), MAX_CALLS + 10);
@@ -162,7 +145,7 @@ mod tests {
     fn calls_that_end_at_once_never_pass_the_maximum() {
         const THREADS: usize = 8;
         const CALLS: usize = 2_000;
-        let (recent, ended) = (RecentCalls::default(), AtomicBool::new(false));
+        let (recent, ended) = (CallRecords::default(), AtomicBool::new(false));
         let kept = || recent.kept.lock().calls.len();
         thread::scope(|scope| {
             let watching = scope.spawn(|| {
@@ -179,14 +162,12 @@ mod tests {
             ended.store(true, Ordering::Relaxed);
             watching.join().unwrap();
         });
-        let sequences: Vec<_> = recent.newest(|_| true).iter().map(|call| call.sequence).collect();
-        assert_eq!(recent.last_sequence(), (THREADS * CALLS) as u64);
-        assert!(sequences.iter().copied().eq((0..MAX_CALLS as u64).map(|ago| recent.last_sequence() - ago)));
+        assert_eq!(recent.ended(), (THREADS * CALLS) as u64);
     }
 
     #[test]
-    fn no_text_with_arguments_or_output_is_kept() {
-        let recent = RecentCalls::default();
+    fn a_text_with_arguments_or_output_is_no_reason() {
+        let recent = CallRecords::default();
         let error = |code, stage| CallError::new(code, "a text").at_stage(stage);
         for (error, is_kept) in [
             (error(ErrorCode::Denied, Stage::Policy), true),
@@ -195,7 +176,8 @@ mod tests {
             (error(ErrorCode::ToolError, Stage::Execute), false),
             (error(ErrorCode::InvalidOutput, Stage::Accept), false),
         ] {
-            assert_eq!(keep(&recent, &call("t"), Some(&error)).reason.is_some(), is_kept, "{error:?}");
+            let kept = keep(&recent, &call("t"), Some(&error));
+            assert_eq!((kept.reason.is_some(), kept.words.is_none()), (is_kept, is_kept), "{error:?}");
         }
     }
 }

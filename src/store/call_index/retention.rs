@@ -1,0 +1,68 @@
+//! The index keeps entries of so many days, and no more than so many bytes.
+
+use jiff::Timestamp;
+use sqlx::AssertSqlSafe;
+
+use super::{CallIndexStore, StoreError};
+
+/// Entries that one statement removes: it holds up writers for some ten milliseconds.
+const REMOVED_AT_ONCE: usize = 2_000;
+
+/// Calls whose records are measured.
+const MEASURED: usize = 1_000;
+
+/// Bytes of a row beside its record, with its place in the key and its part of a chunk: measured on SQLite.
+const BYTES_OF_ROW: f64 = 500.0;
+
+impl CallIndexStore {
+    /// Removes entries from before a moment, and the oldest calls above so many bytes. Returns the number of removed calls.
+    ///
+    /// # Errors
+    /// [`StoreError`]; some may be removed.
+    pub async fn retain(&self, since: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
+        let since = since.as_microsecond();
+        self.remove_before("DELETE FROM indexed_events WHERE time < $1", since).await?;
+        let since = self.first_within(max_bytes).await?.map_or(since, |first| first.max(since));
+        self.remove_before("DELETE FROM indexed_chunks WHERE last_time < $1", since).await?;
+        let mut removed = 0;
+        loop {
+            let sql = format!(
+                "SELECT time FROM indexed_calls WHERE time < $1 ORDER BY time LIMIT 1 OFFSET {REMOVED_AT_ONCE}"
+            );
+            let next: Option<(i64,)> = sqlx::query_as(AssertSqlSafe(sql))
+                .bind(since)
+                .fetch_optional(&self.0.pool)
+                .await
+                .map_err(|error| self.0.failed(error))?;
+            let last = next.map_or(since.saturating_sub(1), |(time,)| time);
+            removed += self.remove_before("DELETE FROM indexed_calls WHERE time <= $1", last).await?;
+            if next.is_none() {
+                return Ok(removed);
+            }
+        }
+    }
+
+    async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {
+        let removed = sqlx::query(statement).bind(moment).execute(&self.0.pool).await;
+        removed.map(|removed| removed.rows_affected()).map_err(|error| self.0.failed(error))
+    }
+
+    /// When the first call ended that is within so many bytes; `None` where all are.
+    async fn first_within(&self, max_bytes: u64) -> Result<Option<i64>, StoreError> {
+        let sql = format!(
+            "SELECT CAST(COALESCE(AVG(LENGTH(record)), 0) AS DOUBLE PRECISION)
+             FROM (SELECT record FROM indexed_calls ORDER BY time DESC LIMIT {MEASURED}) AS latest"
+        );
+        let failed = |error| self.0.failed(error);
+        let record: f64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.map_err(failed)?;
+        #[expect(clippy::cast_possible_truncation, reason = "an estimate")]
+        let calls = (max_bytes as f64 / (record + BYTES_OF_ROW)) as i64;
+        let oldest: Option<(i64,)> =
+            sqlx::query_as("SELECT time FROM indexed_calls ORDER BY time DESC LIMIT 1 OFFSET $1")
+                .bind(calls)
+                .fetch_optional(&self.0.pool)
+                .await
+                .map_err(failed)?;
+        Ok(oldest.map(|(time,)| time.saturating_add(1)))
+    }
+}

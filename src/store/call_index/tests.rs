@@ -1,0 +1,143 @@
+//! The index on both engines: what is added is found by each field, in each order, page by page.
+
+use std::time::Duration;
+
+use super::*;
+use crate::test_support::test_store;
+use sekisho_core::call::{CallContext, Caller, Via};
+use sekisho_core::error::CallError;
+use sekisho_core::record::EventRecord;
+
+async fn index() -> CallIndexStore {
+    CallIndexStore(test_store().await)
+}
+
+/// A call that ended in this second.
+fn call(tool: &str, tenant: &str, second: u64, error: Option<&CallError>) -> NewIndexedCall {
+    let context = CallContext::new(tool, Arc::new(Caller::new("ann", tenant, Vec::new())), Via::Rest);
+    let call = CallSummary {
+        time: SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+        duration: Duration::from_millis(second),
+        ..CallSummary::new(&context, None, error, String::new())
+    };
+    NewIndexedCall { call: Arc::new(call), calls: 1, words: None }
+}
+
+fn denied() -> CallError {
+    CallError::new(ErrorCode::Denied, "The rule 100% refuses it").at_stage(Stage::Policy)
+}
+
+async fn tools(index: &CallIndexStore, filter: &IndexFilter) -> Vec<String> {
+    let found = index.calls(filter, CallOrder::Time, None, 50).await.unwrap();
+    found.calls.iter().map(|found| found.call.tool.to_string()).collect()
+}
+
+#[tokio::test]
+async fn calls_are_found_by_what_they_have() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let refused = call("crm__list", "acme", 2, Some(&denied()));
+    let calls = [call("crm__get", "acme", 1, None), refused, call("echo", "globex", 3, None)];
+    index.add_calls(&mut chunk, &calls).await.unwrap();
+    index.add_calls(&mut chunk, &calls).await.unwrap();
+    let text = |text: &str| Some(text.to_owned());
+    let second = |second: i64| Some(Timestamp::from_second(second).unwrap());
+    let id = calls[2].call.id.to_string();
+    for (filter, expected) in [
+        (IndexFilter::default(), &["echo", "crm__list", "crm__get"][..]),
+        (IndexFilter { tool: text("echo"), ..IndexFilter::default() }, &["echo"]),
+        (IndexFilter { tool: text("crm__*"), ..IndexFilter::default() }, &["crm__list", "crm__get"]),
+        (IndexFilter { tool: text("crm__l*"), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { tool: text("e*"), ..IndexFilter::default() }, &["echo"]),
+        (IndexFilter { server: text("crm"), ..IndexFilter::default() }, &["crm__list", "crm__get"]),
+        (IndexFilter { tenant: text("globex"), ..IndexFilter::default() }, &["echo"]),
+        (IndexFilter { tenant: text("globex"), server: text("crm"), ..IndexFilter::default() }, &[]),
+        (IndexFilter { code: text("denied"), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { stage: text("policy"), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { status: text("refused"), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { call_id: Some(id.clone()), ..IndexFilter::default() }, &["echo"]),
+        (IndexFilter { text: Some(id), ..IndexFilter::default() }, &["echo"]),
+        (IndexFilter { text: text("100% REFUSES"), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { text: text("100_"), ..IndexFilter::default() }, &[]),
+        (
+            IndexFilter { min_duration: Some(Duration::from_millis(2)), ..IndexFilter::default() },
+            &["echo", "crm__list"],
+        ),
+        (IndexFilter { since: second(2), until: second(3), ..IndexFilter::default() }, &["crm__list"]),
+        (IndexFilter { dry_run: Some(true), ..IndexFilter::default() }, &[]),
+        (IndexFilter { session: text("none"), ..IndexFilter::default() }, &[]),
+    ] {
+        assert_eq!(tools(&index, &filter).await, expected, "{filter:?}");
+    }
+    let facets = index.facets(&IndexFilter { tenant: text("acme"), ..IndexFilter::default() }).await.unwrap();
+    let of = |name: &str| facets.iter().find(|facet| facet.name == name).unwrap().values.clone();
+    assert_eq!(of("server"), [("crm".to_owned(), 2)]);
+    assert_eq!(of("status"), [("refused".to_owned(), 1), ("success".to_owned(), 1)]);
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_in_each_order() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let calls: Vec<_> = (1..=7).map(|second| call("t", "acme", second, None)).collect();
+    // Two chunks, whose times overlap.
+    index.add_calls(&mut chunk, &calls[..4]).await.unwrap();
+    let mut other = OpenChunk::default();
+    index.add_calls(&mut other, &[call("t", "acme", 3, None)]).await.unwrap();
+    index.add_calls(&mut other, &calls[4..]).await.unwrap();
+    for order in [CallOrder::Time, CallOrder::Duration, CallOrder::Cost] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let found = index.calls(&IndexFilter::default(), order, after.as_ref(), 3).await.unwrap();
+            assert!(found.calls.len() <= 3);
+            seen.extend(found.calls.iter().map(|call| call.place(order)));
+            after = found.next.map(|next| next.to_string().parse().unwrap());
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 8, "{order:?}");
+        assert!(seen.is_sorted_by(|one, other| one > other), "{order:?}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn old_calls_and_calls_beyond_the_size_leave_with_their_chunks() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let calls: Vec<_> = (1..=10).map(|second| call("t", "acme", second, None)).collect();
+    index.add_calls(&mut chunk, &calls).await.unwrap();
+    let since = Timestamp::from_second(4).unwrap();
+    assert_eq!(index.retain(since, u64::MAX >> 20).await.unwrap(), 3);
+    assert_eq!(tools(&index, &IndexFilter::default()).await.len(), 7);
+    let record = serde_json::to_string(&*calls[9].call).unwrap().len();
+    let two = 2 * (u64::try_from(record).unwrap() + 520);
+    assert_eq!(index.retain(since, two).await.unwrap(), 5);
+    assert_eq!(tools(&index, &IndexFilter::default()).await.len(), 2);
+    index.retain(Timestamp::from_second(20).unwrap(), u64::MAX >> 20).await.unwrap();
+    let chunks: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM indexed_chunks").fetch_one(&index.0.pool).await.unwrap();
+    assert_eq!(chunks, 0);
+}
+
+#[tokio::test]
+async fn events_are_kept_once_and_found_by_tenant() {
+    let index = index().await;
+    let event = |second: u64, tenant: &str| EventRecord {
+        time: SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+        event: "key_created".to_owned(),
+        success: true,
+        tenant: Some(tenant.to_owned()),
+        caller: Some("ann".to_owned()),
+        key: None,
+        subject: Some("k1".to_owned()),
+        detail: None,
+        client: None,
+        request_id: None,
+        count: 1,
+    };
+    let events = [event(1, "acme"), event(2, "globex"), event(3, "acme")];
+    index.add_events(&events).await.unwrap();
+    index.add_events(&events).await.unwrap();
+    let acme = EventFilter { tenant: Some("acme".to_owned()), ..EventFilter::default() };
+    let (first, next) = index.events(&acme, None, 1).await.unwrap();
+    assert_eq!(first, [events[2].clone()]);
+    let (last, next) = index.events(&acme, next.as_ref(), 1).await.unwrap();
+    assert_eq!((last, next), (vec![events[0].clone()], None));
+}
