@@ -1,7 +1,7 @@
 //! The calls that the tool of a call made, and the calls that their tools made: a tree, in which each has its outcome,
 //! the way to its own page and, folded, its path.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use maud::{Markup, html};
@@ -11,27 +11,28 @@ use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, calls, format};
 use sekisho_core::call::CallId;
+use sekisho_core::error::CallError;
 use sekisho_core::record::CallSummary;
 
 /// Maximum calls in a tree.
 const MAX_DRAWN: usize = 100;
 
-/// The nested calls in memory, by the calls that made them.
-#[derive(Debug)]
+/// The nested calls of a call, by the calls that made them.
+#[derive(Debug, Default)]
 pub(super) struct CallTree {
-    below: HashMap<CallId, Vec<Arc<CallSummary>>>,
+    below: HashMap<CallId, VecDeque<Arc<CallSummary>>>,
 }
 
 impl CallTree {
-    /// The tree of the calls that the visitor may see.
-    pub(super) fn of(console: &Console, visit: &Visit) -> Self {
-        let mut below: HashMap<_, Vec<_>> = HashMap::new();
-        for call in console.gateway.history().recent_nested_calls(&visit.caller) {
-            if let Some(parent) = call.parent {
-                below.entry(parent).or_default().push(call);
-            }
+    /// The tree of the calls that the visitor may see, below a call that made `made` calls.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(super) async fn of(console: &Console, visit: &Visit, id: CallId, made: usize) -> Result<Self, CallError> {
+        if made == 0 {
+            return Ok(Self::default());
         }
-        Self { below }
+        Ok(Self { below: console.gateway.history().calls_below(&visit.caller, id).await? })
     }
 
     /// The calls below a call that made `made` calls; nothing for a call that made none.
@@ -50,7 +51,7 @@ impl CallTree {
     /// In the order in which they ended, as far as `left` calls may still be drawn.
     fn level(&self, texts: &Texts, id: CallId, made: usize, left: &mut usize) -> Markup {
         let mut drawn = Vec::new();
-        for call in self.below.get(&id).map(Vec::as_slice).unwrap_or_default() {
+        for call in self.below.get(&id).into_iter().flatten() {
             if *left == 0 {
                 break;
             }

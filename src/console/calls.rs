@@ -1,33 +1,36 @@
-//! The calls that ended last: list with filters, live tail, and one call with its path.
+//! The calls of the index: list with filters, counts and files, live tail, and one call with its path.
 
 pub(super) mod history;
+mod one;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use futures_util::Stream;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+pub(super) use self::one::one;
 use super::acts::Act;
 use super::address::with_query;
-use super::call_path::CallPath;
-use super::call_tree::CallTree;
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, format, tools};
-use sekisho_api::CallBody;
+use super::{Console, format};
 use sekisho_api::column::Column;
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use sekisho_api::{CallBody, CallFile, CallQuery, call_file};
 use sekisho_core::call::CallId;
-use sekisho_core::error::ErrorCode;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::{CallSummary, Status};
-use sekisho_gateway::{CallFilter, Reach};
+use sekisho_gateway::Reach;
+use sekisho_store::{CallCursor, CallOrder, Facet, FoundCalls, IndexFilter, IndexedCall};
+
+const PATH: &str = "/console/calls";
 
 /// Calls of a page.
 const PAGE: usize = 50;
@@ -38,18 +41,24 @@ const TAIL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum calls in one event of the live tail; where there are more, the newest are sent.
 const MAX_IN_EVENT: usize = 50;
 
+/// Times that a link chooses, backwards from now.
+const TIMES: [&str; 5] = ["15m", "1h", "24h", "7d", "30d"];
+
 /// The fields of the address.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
-    tool: String,
-    caller: String,
-    status: String,
-    code: String,
-    before: Option<u64>,
-    /// For the live tail: the newest call that the page has.
-    after: Option<u64>,
+    #[serde(flatten)]
+    query: CallQuery,
+    /// The call before the page; for the live tail the newest call that the page has.
+    after: String,
     format: Format,
+}
+
+/// What the page shows.
+struct Shown {
+    found: FoundCalls,
+    facets: Vec<Facet>,
 }
 
 /// `GET /console/calls`.
@@ -58,26 +67,33 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match visit.require(Act::SeeCalls) {
-        // All calls that fit the filters, not only the page's.
-        Ok(()) if wanted.format != Format::Html => {
-            let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
-            export::listed(&bodies(found.iter().map(|call| &**call)), wanted.format)
+    // All calls that fit the filters, not only the page's.
+    let file = match wanted.format {
+        Format::Html => None,
+        Format::Csv => Some(CallFile::Csv),
+        Format::Json => Some(CallFile::Json),
+    };
+    let Some(file) = file else {
+        let shown = find(&console, &visit, &wanted).await;
+        return visit.answer(shown.map(|shown| list(&console, &visit, &wanted, &shown)));
+    };
+    let asked = visit.require(Act::SeeCalls).and_then(|()| Ok((wanted.query.filter()?, wanted.query.order()?)));
+    let sent = match asked {
+        Ok((filter, order)) => {
+            call_file(Arc::clone(&console.gateway), Arc::clone(&visit.caller), filter, order, file).await
         }
-        allowed => visit.answer(allowed.map(|()| list(&console, &visit, &wanted))),
-    }
+        Err(error) => Err(error),
+    };
+    sent.unwrap_or_else(|error| visit.answer(Err(error)))
 }
 
-/// `GET /console/calls/{id}`.
-pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let recent = visit.require(Act::SeeCalls).and_then(|()| console.gateway.history().recent_call(&visit.caller, &id));
-    let page = match recent {
-        Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
-            console.gateway.history().past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
-        }
-        recent => recent.map(|call| show(&console, &visit, &call)),
-    };
-    visit.answer(page)
+async fn find(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Shown, CallError> {
+    visit.require(Act::SeeCalls)?;
+    let (filter, order, history) = (wanted.query.filter()?, wanted.query.order()?, console.gateway.history());
+    // An address with another place begins with the first calls.
+    let after: Option<CallCursor> = wanted.after.parse().ok();
+    let found = history.calls(&visit.caller, filter.clone(), order, after.as_ref(), PAGE).await?;
+    Ok(Shown { found, facets: history.facets(&visit.caller, filter).await? })
 }
 
 /// `GET /console/calls/live`: new calls as they end, as lines of the table.
@@ -86,10 +102,10 @@ pub(super) async fn live(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    if let Err(error) = visit.require(Act::SeeCalls) {
-        return visit.answer(Err(error));
+    match visit.require(Act::SeeCalls).and_then(|()| wanted.query.filter()) {
+        Ok(filter) => respond_named(tail(console, visit, filter, wanted.after.parse().ok()), KEEP_ALIVE_COMMENT),
+        Err(error) => visit.answer(Err(error)),
     }
-    respond_named(tail(console, visit, wanted), KEEP_ALIVE_COMMENT)
 }
 
 /// The address of a call's page.
@@ -98,16 +114,12 @@ pub(super) fn path_of(id: CallId) -> String {
 }
 
 fn page_of(id: &str) -> String {
-    format!("/console/calls/{id}")
+    format!("{PATH}/{id}")
 }
 
 /// A table of calls, newest first.
-pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a CallSummary>) -> Markup {
-    table_in(texts).table(&bodies(calls))
-}
-
-fn bodies<'a>(calls: impl Iterator<Item = &'a CallSummary>) -> Vec<CallBody<'a>> {
-    calls.map(CallBody::of).collect()
+pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = CallBody<'a>>) -> Markup {
+    table_in(texts).table(&calls.collect::<Vec<_>>())
 }
 
 fn table_in(texts: &Texts) -> Table<'_, CallBody<'_>> {
@@ -119,9 +131,12 @@ fn link(call: &CallBody<'_>) -> String {
 }
 
 fn cell(texts: &Texts, call: &CallBody<'_>, column: &Column) -> Option<Markup> {
-    let CallBody { status, code, dry_run, caller, tenant, .. } = call;
+    let CallBody { status, code, dry_run, caller, tenant, calls, .. } = call;
     match column.name {
-        "status" => Some(status_tag(texts, status.as_str(), code.map(ErrorCode::as_str), *dry_run)),
+        "status" => Some(html! {
+            (status_tag(texts, status.as_str(), code.map(ErrorCode::as_str), *dry_run))
+            @if *calls > 1 { " " span.tag { "× " (format::count(*calls)) } }
+        }),
         "caller" => Some(caller_of(caller, tenant)),
         _ => None,
     }
@@ -132,71 +147,122 @@ fn caller_of(caller: &str, tenant: &str) -> Markup {
 }
 
 impl Wanted {
-    fn filter(&self) -> CallFilter {
-        let set = |text: &String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-        CallFilter {
-            tool: set(&self.tool),
-            caller: set(&self.caller),
-            status: set(&self.status),
-            code: set(&self.code),
-            agent_call: None,
-            before: self.before,
-            after: self.after,
-        }
+    fn address(&self, path: &str, after: &str) -> String {
+        with_query(path, self.query.fields().into_iter().chain([("after", after)]))
     }
 
-    fn address(&self, path: &str, position: Option<(&str, u64)>) -> String {
-        let (name, number) = position.map(|(name, number)| (name, number.to_string())).unwrap_or_default();
-        let filters =
-            [("tool", &*self.tool), ("caller", &*self.caller), ("status", &*self.status), ("code", &*self.code)];
-        with_query(path, filters.into_iter().chain([(name, &*number)]))
+    /// The address of the page with another value of a field.
+    fn with(&self, name: &str, value: &str) -> String {
+        let mut fields: Vec<(&str, &str)> = self.query.fields();
+        fields.retain(|(other, _)| *other != name);
+        fields.push((name, value));
+        with_query(PATH, fields)
+    }
+
+    fn value(&self, name: &str) -> &str {
+        self.query.fields().into_iter().find(|(other, _)| *other == name).map_or("", |(_, value)| value)
     }
 }
 
-fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
-    let texts = visit.texts();
-    let newest = console.gateway.pipeline.settlement.recent.last_sequence();
-    let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
-    let shown = &found[..found.len().min(PAGE)];
-    let next = shown.last().filter(|_| found.len() > PAGE).map(|last| last.sequence);
-    let refused = found.iter().filter(|call| call.status == Status::Refused).count();
+fn list(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Markup {
+    let (texts, found) = (visit.texts(), &shown.found);
     let reach = match console.gateway.configuration().reach(&visit.caller) {
         Reach::Own => "calls-own",
         Reach::Tenant => "calls-tenant",
         Reach::AllTenants => "calls-all",
     };
-    let counts = [("count", found.len().into()), ("refused", refused.into())];
+    let (count, refused) = counts(&shown.facets);
+    let counted = texts.with("calls-state", [("count", count.into()), ("refused", refused.into())]);
     let title = texts.get("nav-calls");
-    let state = html! { (texts.with("calls-state", counts)) " " (texts.with(reach, [("tenant", visit.caller.tenant.to_string().into())])) };
+    let state = html! { (counted) " " (texts.with(reach, [("tenant", visit.caller.tenant.to_string().into())])) };
     let action = visit.may(Act::SearchHistory).then(|| {
-        html! { a.button href="/console/calls/history" { (texts.get("history-title")) } }
+        html! {
+            a.button href="/console/events" { (texts.get("events-title")) } " "
+            a.button href="/console/calls/history" { (texts.get("history-title")) }
+        }
     });
     let head = Head { state: Some(state), action, ..Head::new(&title) };
+    let newest = found.calls.first().map(|call| call.place(CallOrder::Time).to_string()).unwrap_or_default();
+    let is_latest = wanted.after.is_empty() && matches!(wanted.query.order(), Ok(CallOrder::Time));
     frame::page(
         visit,
         Some(Section::Calls),
         &head,
         &html! {
             (filters(&texts, wanted))
-            @if wanted.before.is_none() {
-                live-calls src=(wanted.address("/console/calls/live", Some(("after", newest)))) data-new=(texts.get("live-new"))
+            (times(&texts, wanted))
+            (facets(&texts, wanted, &shown.facets))
+            @if is_latest {
+                live-calls src=(wanted.address("/console/calls/live", &newest)) data-new=(texts.get("live-new"))
                     data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
             }
-            @if found.is_empty() {
+            @if found.calls.is_empty() {
                 div.empty {
                     p { (texts.get("calls-none")) }
                     p { a href="/console/tools" { (texts.get("calls-try")) } }
                 }
                 template #call-table { (table(&texts, std::iter::empty())) }
             } @else {
-                (table(&texts, shown.iter().map(|call| &**call)))
-                (export::links(&texts, &wanted.address("/console/calls", None)))
+                (table(&texts, found.calls.iter().map(CallBody::of_indexed)))
+                (export::links(&texts, &wanted.address(PATH, "")))
             }
-            @if let Some(next) = next {
-                (list::older(&texts, &wanted.address("/console/calls", Some(("before", next)))))
-            } @else { p.quiet.small { (texts.get("calls-memory")) } }
+            @if let Some(next) = &found.next {
+                (list::older(&texts, &wanted.address(PATH, &next.to_string())))
+            } @else { p.quiet.small { (texts.get("calls-index")) } }
         },
     )
+}
+
+/// All calls of the counts, and those that were refused.
+fn counts(facets: &[Facet]) -> (u64, u64) {
+    let by_status = facets.iter().find(|facet| facet.name == "status").map(|facet| facet.values.as_slice());
+    let by_status = by_status.unwrap_or_default();
+    let refused =
+        by_status.iter().find(|(status, _)| status == Status::Refused.as_str()).map_or(0, |(_, calls)| *calls);
+    (by_status.iter().map(|(_, calls)| calls).sum(), refused)
+}
+
+/// Links that choose the last minutes, hours or days.
+fn times(texts: &Texts, wanted: &Wanted) -> Markup {
+    let chosen = wanted.value("since");
+    html! {
+        nav.small aria-label=(texts.get("calls-times")) {
+            @for time in TIMES {
+                a href=(wanted.with("since", time)) aria-current=[(chosen == time).then_some("true")] { (time) } " · "
+            }
+            a href=(wanted.with("since", "")) aria-current=[chosen.is_empty().then_some("true")] { (texts.get("filter-any")) }
+        }
+    }
+}
+
+/// The most frequent values of the calls: each leads to its calls.
+fn facets(texts: &Texts, wanted: &Wanted, facets: &[Facet]) -> Markup {
+    let title = |name: &str| match name {
+        "status" => "call-outcome",
+        "code" => "call-code",
+        "stage" => "call-stage",
+        "tool" => "tool-name",
+        "server" => "call-server",
+        "caller" => "call-caller",
+        _ => "call-tenant",
+    };
+    html! {
+        details {
+            summary { (texts.get("calls-facets")) }
+            dl.facts {
+                @for Facet { name, values } in facets.iter().filter(|facet| !facet.values.is_empty()) {
+                    div {
+                        dt { (texts.get(title(name))) }
+                        dd {
+                            @for (value, calls) in values {
+                                a href=(wanted.with(name, value)) { (format::text(value)) } " " span.quiet { (format::count(*calls)) } " "
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// How it ended, in a word with a sign.
@@ -242,81 +308,86 @@ fn status_options(texts: &Texts, chosen: &str) -> Markup {
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
-    let field = |name: &str, label: &str, value: &str| list::filter_field(texts, name, label, value, "text");
+    let field = |name: &str, label: &str| list::filter_field(texts, name, label, wanted.value(name), "text");
+    let further = [
+        ("tenant", "call-tenant"),
+        ("key", "call-key"),
+        ("session", "call-session"),
+        ("stage", "call-stage"),
+        ("via", "call-via"),
+        ("upstream", "call-upstream"),
+        ("http_status", "call-http-status"),
+        ("min_seconds", "calls-min-seconds"),
+        ("min_cost", "calls-min-cost"),
+    ];
+    let is_open = further.iter().any(|(name, _)| !wanted.value(name).is_empty());
     html! {
-        form.filters method="get" action="/console/calls" role="search" {
-            (field("tool", "tool-name", &wanted.tool))
-            (field("caller", "call-caller", &wanted.caller))
-            (status_options(texts, &wanted.status))
-            (field("code", "call-code", &wanted.code))
-            button { (texts.get("filter-apply")) }
+        form method="get" action=(PATH) role="search" {
+            div.filters {
+                (field("q", "calls-text"))
+                (field("tool", "tool-name"))
+                (field("server", "call-server"))
+                (field("caller", "call-caller"))
+                (status_options(texts, wanted.value("status")))
+                (field("code", "call-code"))
+                (field("since", "history-since"))
+                (field("until", "history-until"))
+                (orders(texts, wanted.value("sort")))
+                button { (texts.get("filter-apply")) }
+            }
+            details open[is_open] {
+                summary { (texts.get("calls-further")) }
+                div.filters { @for (name, label) in further { (field(name, label)) } }
+            }
         }
     }
 }
 
-fn show(console: &Console, visit: &Visit, call: &CallSummary) -> Markup {
-    let texts = visit.texts();
-    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
-    let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
-    let head = Head { state: Some(state), ..Head::new(&title) };
-    let facts = [
-        ("call-caller", call.caller.to_string()),
-        ("call-tenant", call.tenant.to_string()),
-        ("call-via", call.via.as_str().to_owned()),
-        ("call-depth", call.depth.to_string()),
-        ("call-cost", format::money(call.cost_usd)),
-        ("call-tokens", format::count(call.tokens)),
-        ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),
-        ("call-id", call.id.to_string()),
-    ];
-    frame::page(
-        visit,
-        Some(Section::Calls),
-        &head,
-        &html! {
-            (CallPath::of_recent(call).draw(&texts))
-            dl.facts {
-                @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
-                @if let Some(parent) = call.parent {
-                    div { dt { (texts.get("call-parent")) } dd { a href=(path_of(parent)) { code { (parent) } } } }
+fn orders(texts: &Texts, chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="sort" { (texts.get("calls-order")) }
+            select #sort name="sort" {
+                @for (order, text) in [("", "call-time"), ("duration", "call-duration"), ("cost", "call-cost")] {
+                    option value=(order) selected[chosen == order] { (texts.get(text)) }
                 }
             }
-            (CallTree::of(console, visit).draw(&texts, call.id, call.nested))
-            p.quiet { (texts.get("call-no-arguments")) }
-            p {
-                a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "
-                a href=(with_query("/console/calls", [("tool", &*call.tool)])) {
-                    (texts.get("call-same-tool"))
-                }
-            }
-        },
-    )
-}
-
-fn new_lines(visit: &Visit, found: &[Arc<CallSummary>]) -> Vec<String> {
-    let newest = found.iter().take(MAX_IN_EVENT).map(|call| &**call);
-    table_in(&visit.texts()).rows(&bodies(newest))
+        }
+    }
 }
 
 /// New calls, until the session or the gateway ends.
-fn tail(console: Arc<Console>, visit: Visit, wanted: Wanted) -> impl Stream<Item = NamedEvent> + Send + 'static {
+fn tail(
+    console: Arc<Console>,
+    visit: Visit,
+    filter: IndexFilter,
+    after: Option<CallCursor>,
+) -> impl Stream<Item = NamedEvent> + Send + 'static {
     async_stream::stream! {
-        let recent = || &console.gateway.pipeline.settlement.recent;
-        let (mut wanted, draining) = (Wanted { before: None, ..wanted }, console.gateway.draining().clone());
-        let mut newest = wanted.after.unwrap_or_else(|| recent().last_sequence());
+        let draining = console.gateway.draining().clone();
+        // A page without calls gets the first ones.
+        let (mut newest, mut seen) = (after, None);
         let mut tick = tokio::time::interval(TAIL_INTERVAL);
         while draining.run_until_cancelled(tick.tick()).await.is_some() && visit.is_still_open(&console) {
-            let last = recent().last_sequence();
-            if last == newest {
+            let ended = console.gateway.pipeline.settlement.records.ended();
+            if seen == Some(ended) {
                 continue;
             }
-            wanted.after = Some(newest);
-            newest = last;
-            let found = console.gateway.history().recent_calls(&visit.caller, &wanted.filter());
-            let lines = new_lines(&visit, &found);
+            let history = console.gateway.history();
+            // Tried again a second later.
+            let Ok(found) = history.latest_calls(&visit.caller, filter.clone(), MAX_IN_EVENT).await else { continue };
+            seen = Some(ended);
+            let lines = new_lines(&visit, &found, newest.as_ref());
+            newest = found.first().map(|call| call.place(CallOrder::Time)).or(newest);
             if !lines.is_empty() {
                 yield NamedEvent::new("calls", &lines);
             }
         }
     }
+}
+
+fn new_lines(visit: &Visit, found: &[IndexedCall], newest: Option<&CallCursor>) -> Vec<String> {
+    let is_new = |call: &&IndexedCall| newest.is_none_or(|newest| call.place(CallOrder::Time) > *newest);
+    let new: Vec<_> = found.iter().take_while(is_new).map(CallBody::of_indexed).collect();
+    table_in(&visit.texts()).rows(&new)
 }

@@ -13,11 +13,28 @@ use super::visit::Visit;
 use super::{Console, format};
 use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
 use sekisho_agent_api::MessageBody;
+use sekisho_core::error::CallError;
 use sekisho_core::record::CallSummary;
-use sekisho_gateway::CallFilter;
+
+/// The records of calls, by their ids in an agent's run.
+pub(super) type Receipts = HashMap<String, Arc<CallSummary>>;
+
+/// The records of the calls of messages that the visitor may see.
+///
+/// # Errors
+/// The index cannot be read.
+pub(super) async fn receipts(
+    console: &Console,
+    visit: &Visit,
+    messages: &[MessageBody],
+) -> Result<Receipts, CallError> {
+    let turns = messages.iter().filter_map(|message| message.message.get("assistant"));
+    let ids = turns.flat_map(parts).filter_map(|part| part["call"]["id"].as_str().map(str::to_owned));
+    console.gateway.history().calls_of_agent(&visit.caller, ids.collect()).await
+}
 
 /// The messages, oldest first.
-pub(super) fn draw(console: &Console, visit: &Visit, messages: &[MessageBody]) -> Markup {
+pub(super) fn draw(visit: &Visit, receipts: &Receipts, messages: &[MessageBody]) -> Markup {
     let texts = visit.texts();
     let answers = answers(messages);
     html! {
@@ -26,7 +43,7 @@ pub(super) fn draw(console: &Console, visit: &Visit, messages: &[MessageBody]) -
                 @for message in messages {
                     @if let Some(user) = message.message.get("user") { (from_user(&texts, user)) }
                     @else if let Some(turn) = message.message.get("assistant") {
-                        (from_agent(console, visit, turn, message.incomplete, &answers))
+                        (from_agent(visit, receipts, turn, message.incomplete, &answers))
                     }
                 }
             }
@@ -58,8 +75,8 @@ fn from_user(texts: &Texts, message: &Value) -> Markup {
 }
 
 fn from_agent(
-    console: &Console,
     visit: &Visit,
+    receipts: &Receipts,
     turn: &Value,
     incomplete: bool,
     answers: &HashMap<&str, &Value>,
@@ -71,7 +88,7 @@ fn from_agent(
             @for part in parts(turn) {
                 @if let Some(text) = part["text"].as_str() { div.prose { (format::text(text)) } }
                 @else if let Some(call) = part.get("call") {
-                    (tool_call(console, visit, call, call["id"].as_str().and_then(|id| answers.get(id)).copied()))
+                    (tool_call(visit, receipts, call, call["id"].as_str().and_then(|id| answers.get(id)).copied()))
                 }
                 @else if let Some(thought) = thought(part) {
                     details.thought { summary { (texts.get("chat-thought")) } div.prose.quiet { (format::text(thought)) } }
@@ -88,16 +105,16 @@ fn thought(part: &Value) -> Option<&str> {
     text.filter(|text| !text.trim().is_empty())
 }
 
-fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Value>) -> Markup {
+fn tool_call(visit: &Visit, receipts: &Receipts, call: &Value, answer: Option<&Value>) -> Markup {
     let texts = visit.texts();
     let name = call["tool"].as_str().unwrap_or_default();
-    let recent = call["id"].as_str().and_then(|id| receipt(console, visit, id));
+    let recent = call["id"].as_str().and_then(|id| receipts.get(id));
     let (sign, class) = outcome(answer);
     html! {
         details.tool-call {
             summary {
                 span class=(class) { (sign) } " " (format::name(name))
-                @if let Some(recent) = &recent { span.quiet { " " (format::duration(recent.duration)) } }
+                @if let Some(recent) = recent { span.quiet { " " (format::duration(recent.duration)) } }
             }
             p.who-says { (texts.get("schema-title")) }
             pre tabindex="0" { code { (pretty(call["arguments"].as_str().unwrap_or_default())) } }
@@ -108,7 +125,7 @@ fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Val
                     @if let Some(picture) = picture(image) { img.picture src=(picture) alt=(texts.get("reply-picture")); }
                 }
             }
-            @match &recent {
+            @match recent {
                 Some(recent) => {
                     (CallPath::of_recent(recent).draw(&texts))
                     p { a href={ "/console/calls/" (recent.id) } { (texts.get("chat-receipt")) } }
@@ -129,12 +146,6 @@ fn outcome(answer: Option<&Value>) -> (&'static str, &'static str) {
         None | Some(false) if !text.starts_with("Error: ") => ("✓", "good-text"),
         _ => ("?", "warn-text"),
     }
-}
-
-/// The call that an agent's run has this id for, while it is in memory.
-pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<CallSummary>> {
-    let filter = CallFilter { agent_call: Some(id.to_owned()), ..CallFilter::default() };
-    console.gateway.history().recent_calls(&visit.caller, &filter).into_iter().next()
 }
 
 /// JSON in lines; a text that is none as it is.

@@ -54,6 +54,8 @@ struct Shown {
     /// The number of the first message.
     offset: u32,
     page: Page<MessageBody>,
+    /// Of the calls of its messages.
+    receipts: chat::Receipts,
     runs: Page<RunBody>,
     /// The run to follow.
     live: Option<String>,
@@ -70,7 +72,7 @@ pub(super) async fn page(
 ) -> Response {
     let shown = read(&console, &visit, &id, &wanted).await;
     let format = wanted.format;
-    list::respond(&visit, format, shown, |shown| &shown.runs.items, |shown| show(&console, &visit, &wanted, shown))
+    list::respond(&visit, format, shown, |shown| &shown.runs.items, |shown| show(&visit, &wanted, shown))
 }
 
 /// `POST /console/conversations/{id}`: says something, or changes the conversation.
@@ -157,12 +159,13 @@ async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Re
     };
     // A run that waits for another one is not listed yet.
     let begun = wanted.run.clone().filter(|begun| !runs.items.iter().any(|run| run.id == *begun));
-    Ok(Shown { conversation, offset, page, live: running.or(begun), asked, runs })
+    let receipts = chat::receipts(console, visit, &page.items).await?;
+    Ok(Shown { conversation, offset, page, receipts, live: running.or(begun), asked, runs })
 }
 
-fn show(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Markup {
+fn show(visit: &Visit, wanted: &Wanted, shown: &Shown) -> Markup {
     let texts = visit.texts();
-    let Shown { conversation, offset, page, runs, live, asked } = shown;
+    let Shown { conversation, offset, page, receipts, runs, live, asked } = shown;
     let title = title_of(&texts, conversation);
     let state = html! {
         (conversations::status(&texts, conversation)) " " code { (conversation.agent) } " · "
@@ -181,7 +184,7 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Mar
                 p.small { a href={ (path) "?offset=" (offset.saturating_sub(PAGE)) } { "← " (texts.get("chat-earlier")) } }
             }
             @if page.items.is_empty() && live.is_none() { p.quiet { (texts.get("chat-empty")) } }
-            (chat::draw(console, visit, &page.items))
+            (chat::draw(visit, receipts, &page.items))
             @if let Some(next) = &page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
             @if let Some(run) = live { (runs::running(&texts, &path, run, asked.as_ref(), token.as_deref())) }
             @else if let Some((run, error)) = runs.items.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| Some((run, run.error.as_ref()?))) {

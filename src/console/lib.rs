@@ -25,6 +25,7 @@ mod conversation;
 mod conversations;
 mod costs;
 mod error_page;
+mod events;
 mod export;
 mod flow;
 mod format;
@@ -131,6 +132,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/calls", get(calls::page))
         .route("/console/calls/live", get(calls::live))
         .route("/console/calls/history", get(calls::history::page))
+        .route("/console/events", get(events::page))
         .route("/console/calls/{id}", get(calls::one))
         .route("/console/approvals", get(approvals::page))
         .route("/console/approvals/{id}", get(approval::page).post(approval::act))

@@ -44,7 +44,10 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeOverview) {
         return error_page::of_visit(&visit, &error);
     }
-    let overview = console.gateway.status().overview(&visit.caller, SystemTime::now());
+    let overview = match console.gateway.status().overview(&visit.caller, SystemTime::now()).await {
+        Ok(overview) => overview,
+        Err(error) => return error_page::of_visit(&visit, &error),
+    };
     // Only administrators of all tenants see replicas, and a gateway that is no replica has none.
     let replicas = console.gateway.cluster().list(&visit.caller).await.ok();
     let replicas =

@@ -9,12 +9,13 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::address::encoded;
+use super::chat::Receipts;
 use super::frame::{self, Head, Section};
 use super::plans::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
-use super::{Console, chat, error_page, format, redirect};
+use super::{Console, error_page, format, redirect};
 use sekisho_agent::plan::{Entry, EntryKind, PlanStatus, Step, StepCall, StepStatus, Used};
 use sekisho_agent_api::PlanReply;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -25,7 +26,11 @@ pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path
         Ok(()) => visit.fetch::<PlanReply>(&console, &format!("/api/plans/{}", encoded(&id))).await,
         Err(error) => Err(error),
     };
-    visit.answer(plan.map(|plan| show(&console, &visit, &plan)))
+    let page = match plan {
+        Ok(plan) => receipts(&console, &visit, &plan).await.map(|receipts| show(&visit, &receipts, &plan)),
+        Err(error) => Err(error),
+    };
+    visit.answer(page)
 }
 
 /// `POST /console/plans/{id}`: the action on the plan is in the button's value.
@@ -59,7 +64,13 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
     }
 }
 
-fn show(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
+/// The records of the calls of the plan's steps.
+async fn receipts(console: &Console, visit: &Visit, plan: &PlanReply) -> Result<Receipts, CallError> {
+    let ids = plan.plan.iter().flat_map(|step| step.calls.iter().map(|call| call.id.clone()));
+    console.gateway.history().calls_of_agent(&visit.caller, ids.collect()).await
+}
+
+fn show(visit: &Visit, receipts: &Receipts, plan: &PlanReply) -> Markup {
     let texts = visit.texts();
     let title = format::first_line(&plan.summary.goal);
     let head = Head::new(&title);
@@ -77,7 +88,7 @@ fn show(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
                 (state(&texts, plan))
                 @if let Some(token) = &token { (buttons(&texts, token, plan)) }
                 @if plan.summary.goal.trim() != title { div.prose { (format::text(&plan.summary.goal)) } }
-                (steps(console, visit, plan))
+                (steps(&texts, receipts, plan))
                 @if !plan.reason.is_empty() { div.notice.warn { p { (format::text(&plan.reason)) } } }
                 @if !plan.answer.is_empty() {
                     section aria-labelledby="answer" { h2 #answer { (texts.get("plan-answer")) } div.notice.good { div.prose { (format::text(&plan.answer)) } } }
@@ -125,21 +136,19 @@ fn buttons(texts: &Texts, token: &str, plan: &PlanReply) -> Markup {
     }
 }
 
-fn steps(console: &Console, visit: &Visit, plan: &PlanReply) -> Markup {
-    let texts = visit.texts();
+fn steps(texts: &Texts, receipts: &Receipts, plan: &PlanReply) -> Markup {
     let is_on = plan.summary.status == PlanStatus::Running;
     html! {
         section aria-labelledby="steps" {
             h2 #steps { (texts.get("plan-steps")) }
             @if plan.plan.is_empty() { p.quiet { (texts.get("plan-no-steps")) } }
-            ol.steps { @for step in &plan.plan { (one_step(console, visit, step, is_on)) } }
+            ol.steps { @for step in &plan.plan { (one_step(texts, receipts, step, is_on)) } }
             @if !plan.success_criteria.is_empty() { p.small.quiet { (texts.get("plan-criteria")) " " (format::text(&plan.success_criteria)) } }
         }
     }
 }
 
-fn one_step(console: &Console, visit: &Visit, step: &Step, is_on: bool) -> Markup {
-    let texts = visit.texts();
+fn one_step(texts: &Texts, receipts: &Receipts, step: &Step, is_on: bool) -> Markup {
     let (class, sign, text) = match step.status {
         StepStatus::Completed => ("completed", "✓", "step-completed"),
         StepStatus::Executing => ("executing", "…", "step-executing"),
@@ -154,7 +163,7 @@ fn one_step(console: &Console, visit: &Visit, step: &Step, is_on: bool) -> Marku
                 @if !step.expected.is_empty() { p.small.quiet { (texts.get("step-expected")) " " (format::text(&step.expected)) } }
                 @if !step.calls.is_empty() {
                     ul.plain.calls aria-label=(texts.get("plan-calls")) {
-                        @for call in step.calls.iter() { li { (one_call(console, visit, call, is_on)) } }
+                        @for call in step.calls.iter() { li { (one_call(texts, receipts, call, is_on)) } }
                     }
                 }
                 @if !step.result.is_empty() {
@@ -165,9 +174,8 @@ fn one_step(console: &Console, visit: &Visit, step: &Step, is_on: bool) -> Marku
     }
 }
 
-/// A tool call of a step, which leads to its receipt while that is in memory.
-fn one_call(console: &Console, visit: &Visit, call: &StepCall, is_on: bool) -> Markup {
-    let texts = visit.texts();
+/// A tool call of a step, which leads to its receipt while the index has it.
+fn one_call(texts: &Texts, receipts: &Receipts, call: &StepCall, is_on: bool) -> Markup {
     let (class, sign) = match call.failed {
         None if is_on => ("quiet", "…"),
         // No answer comes any more.
@@ -175,10 +183,9 @@ fn one_call(console: &Console, visit: &Visit, call: &StepCall, is_on: bool) -> M
         Some(true) => ("bad-text", "✕"),
         Some(false) => ("good-text", "✓"),
     };
-    let recent = chat::receipt(console, visit, &call.id);
     html! {
         span class=(class) { (sign) } " " (format::name(&call.tool))
-        @match recent {
+        @match receipts.get(&*call.id) {
             Some(recent) => {
                 span.quiet { " " (format::duration(recent.duration)) " · " }
                 a href={ "/console/calls/" (recent.id) } { (texts.get("chat-receipt")) }

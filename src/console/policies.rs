@@ -62,14 +62,18 @@ pub(super) async fn page(
     Address(question): Address<Question>,
 ) -> Response {
     let verdicts = question.ask(&console, &visit).await;
+    let decisions = match console.gateway.history().decisions(&visit.caller).await {
+        Ok(decisions) => decisions,
+        Err(error) => return visit.answer(Err(error)),
+    };
     match (visit.require(Act::SeePolicies), question.format, question.table) {
         (Ok(()), format @ (Format::Csv | Format::Json), File::Rules) => {
             export::listed(&console.gateway.pipeline.policy.summary().rules, format)
         }
-        (Ok(()), format @ (Format::Csv | Format::Json), File::Decisions) => {
-            export::listed(&console.gateway.history().decisions(&visit.caller), format)
+        (Ok(()), format @ (Format::Csv | Format::Json), File::Decisions) => export::listed(&decisions, format),
+        (allowed, ..) => {
+            visit.answer(allowed.map(|()| show(&console, &visit, &question, verdicts.as_ref(), &decisions)))
         }
-        (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question, verdicts.as_ref()))),
     }
 }
 
@@ -78,10 +82,10 @@ fn show(
     visit: &Visit,
     question: &Question,
     verdicts: Option<&Result<Vec<StageVerdict>, CallError>>,
+    decisions: &[DecisionCount],
 ) -> Markup {
     let texts = visit.texts();
     let summary = console.gateway.pipeline.policy.summary();
-    let decisions = console.gateway.history().decisions(&visit.caller);
     let title = texts.get("nav-policies");
     let version: String = summary.version.chars().take(8).collect();
     let state = texts.with("policies-state", [("rules", summary.rules.len().into()), ("version", version.into())]);
@@ -108,7 +112,7 @@ fn show(
                 section { h2 { (texts.get("policies-rules")) } (rules(&texts, &summary, question)) }
                 section {
                     h2 { (texts.get("policies-decisions")) }
-                    (decided(&texts, &decisions, question))
+                    (decided(&texts, decisions, question))
                 }
             }
         },

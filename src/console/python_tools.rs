@@ -16,6 +16,7 @@ use super::list::{self, Table};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, calls, format, tools};
+use sekisho_api::CallBody;
 use sekisho_api::column::Column;
 use sekisho_core::error::CallError;
 use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
@@ -104,7 +105,7 @@ fn show(visit: &Visit, found: &FunctionSource) -> Markup {
             section aria-labelledby="failures" {
                 h2 #failures { (texts.get("python-tools-failures")) }
                 @if found.failures.is_empty() { p.quiet { (texts.get("python-tools-no-failures")) } }
-                @else { (calls::table(&texts, found.failures.iter().map(|call| &**call))) }
+                @else { (calls::table(&texts, found.failures.iter().map(|call| CallBody::of(call)))) }
             }
             section aria-labelledby="source" {
                 h2 #source { (texts.get("python-tools-source")) }

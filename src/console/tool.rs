@@ -14,19 +14,24 @@ use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::Visit;
 use super::{Console, format, python_tools, schema_table, snippets, tools};
+use sekisho_api::CallBody;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
-use sekisho_gateway::CallFilter;
+use sekisho_store::IndexFilter;
 
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;
 
 /// `GET /console/tools/{name}`.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(name): Path<String>) -> Response {
-    visit.answer(find(&console, &visit, &name).map(|tool| show(&console, &visit, &tool, &Attempt::default())))
+    let page = match find(&console, &visit, &name) {
+        Ok(tool) => show(&console, &visit, &tool, &Attempt::default()).await,
+        Err(error) => Err(error),
+    };
+    visit.answer(page)
 }
 
 /// The tool, if the caller may see it.
@@ -39,7 +44,23 @@ pub(super) fn find(console: &Console, visit: &Visit, name: &str) -> Result<Arc<T
 }
 
 /// The page, with the last attempt.
-pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
+///
+/// # Errors
+/// The index of calls cannot be read.
+pub(super) async fn show(
+    console: &Console,
+    visit: &Visit,
+    tool: &Tool,
+    attempt: &Attempt,
+) -> Result<Markup, CallError> {
+    let last = match visit.may(Act::SeeCalls) {
+        true => Some(last_calls(console, visit, tool.name()).await?),
+        false => None,
+    };
+    Ok(draw(console, visit, tool, attempt, last.as_ref()))
+}
+
+fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, last: Option<&Markup>) -> Markup {
     let texts = visit.texts();
     let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
     let head = Head { state: Some(state(&texts, console, tool, &caller_tools)), ..Head::new(tool.name()) };
@@ -68,12 +89,12 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
                 }
                 section.try aria-labelledby="try" {
                     h2 #try { (texts.get("try-title")) }
-                    (try_it::section(console, visit, tool, attempt))
+                    (try_it::section(visit, tool, attempt))
                     h3 { (texts.get("snippets-title")) }
                     (snippets::show(&texts, &visit.guest.request.server_url, tool.name(), arguments))
                 }
             }
-            @if visit.may(Act::SeeCalls) { (last_calls(console, visit, tool.name())) }
+            @if let Some(last) = last { (last) }
         },
     )
 }
@@ -139,15 +160,15 @@ fn lock_state(console: &Console, tool: &Tool) -> &'static str {
     }
 }
 
-fn last_calls(console: &Console, visit: &Visit, tool: &str) -> Markup {
+async fn last_calls(console: &Console, visit: &Visit, tool: &str) -> Result<Markup, CallError> {
+    let filter = IndexFilter { tool: Some(tool.to_owned()), ..IndexFilter::default() };
+    let found = console.gateway.history().latest_calls(&visit.caller, filter, LAST_CALLS).await?;
     let texts = visit.texts();
-    let filter = CallFilter { tool: Some(tool.to_owned()), ..CallFilter::default() };
-    let found = console.gateway.history().recent_calls(&visit.caller, &filter);
-    html! {
+    Ok(html! {
         section aria-labelledby="last" {
             h2 #last { (texts.get("tool-last-calls")) }
             @if found.is_empty() { p.quiet { (texts.get("calls-none-of-tool")) } }
-            @else { (calls::table(&texts, found.iter().take(LAST_CALLS).map(|call| &**call))) }
+            @else { (calls::table(&texts, found.iter().map(CallBody::of_indexed))) }
         }
-    }
+    })
 }

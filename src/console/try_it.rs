@@ -38,6 +38,8 @@ pub(super) struct Attempt {
     pub(super) arguments: Option<Arguments>,
     problems: Vec<Detail>,
     answered: Option<Answered>,
+    /// The calls that the tool made.
+    tree: CallTree,
 }
 
 /// `POST /console/tools/{name}`.
@@ -48,14 +50,17 @@ pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<St
     };
     schema_form::attach(&mut fields, files);
     let page = match tool::find(&console, &visit, &name) {
-        Ok(tool) => Ok(tool::show(&console, &visit, &tool, &attempt(&console, &visit, &tool, fields).await)),
+        Ok(tool) => {
+            let attempt = attempt(&console, &visit, &tool, fields).await;
+            tool::show(&console, &visit, &tool, &attempt).await
+        }
         Err(error) => Err(error),
     };
     visit.answer(page)
 }
 
 /// The form, and the result of the last attempt.
-pub(super) fn section(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
+pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let (Some(token), true) = (visit.form_token(), visit.may(Act::TryTool)) else {
         let reason = visit.require(Act::TryTool).err();
@@ -74,7 +79,7 @@ pub(super) fn section(console: &Console, visit: &Visit, tool: &Tool, attempt: &A
             }
             @if is_dangerous { p.help { (texts.get("try-dangerous")) } }
         }
-        @if let Some(answered) = &attempt.answered { (reply(console, visit, &answered.reply)) }
+        @if let Some(answered) = &attempt.answered { (reply(visit, answered, &attempt.tree)) }
     }
 }
 
@@ -103,10 +108,14 @@ async fn attempt(console: &Console, visit: &Visit, tool: &Tool, mut filled: Vec<
     let of_fields = refusal.filter(|error| error.code() == ErrorCode::InvalidArguments);
     let problems = of_fields.map(|error| error.details().to_vec()).unwrap_or_default();
     let filled = if schema_form::is_json(&filled) { filled } else { schema_form::filled_with(schema, &arguments) };
-    Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered) }
+    let receipt = &answered.reply.receipt;
+    // The call is made: its page has what cannot be shown now.
+    let tree = CallTree::of(console, visit, receipt.call_id, receipt.nested.count()).await.unwrap_or_default();
+    Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered), tree }
 }
 
-fn reply(console: &Console, visit: &Visit, reply: &Reply) -> Markup {
+fn reply(visit: &Visit, answered: &Answered, tree: &CallTree) -> Markup {
+    let reply: &Reply = &answered.reply;
     let (texts, receipt) = (&visit.texts(), &reply.receipt);
     html! {
         section.reply #reply aria-labelledby="reply-title" {
@@ -131,7 +140,7 @@ fn reply(console: &Console, visit: &Visit, reply: &Reply) -> Markup {
                 Err(error) => { @if let Some(output) = error.output() { (shown(texts, "reply-json", &pretty(output), true)) } },
             }
             (CallPath::of_reply(reply).draw(texts))
-            (CallTree::of(console, visit).draw(texts, receipt.call_id, receipt.nested.count()))
+            (tree.draw(texts, receipt.call_id, receipt.nested.count()))
             p.quiet { (texts.get("reply-call-id")) " " a href=(calls::path_of(receipt.call_id)) { code { (receipt.call_id) } } }
         }
     }

@@ -39,6 +39,7 @@ const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q
 // Those that administrators see too.
 const operation = [
     "/console/calls/history",
+    "/console/events",
     "/console/servers",
     "/console/servers/add",
     "/console/servers/lock",

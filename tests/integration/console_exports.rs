@@ -15,6 +15,7 @@ const TABLES: [(&str, &str, &str); 14] = [
     ("/console", "?table=codes", "code,calls"),
     ("/console/calls", "", "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id"),
     ("/console/calls/history", "", "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id"),
+    ("/console/events", "", "time,event,success,subject,detail,tenant,caller,key,client,request_id,count"),
     ("/console/tools", "?page=1", "name,description,source,category,dangerous,usable,problem"),
     ("/console/servers", "?page=1", "name,kind,state,since,reason,address,registered,tools,quarantined"),
     ("/console/servers/openapi/zoo", "", "operation,outcome,tool,reason"),

@@ -15,7 +15,7 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 11] = [
+const OF_VIEWERS: [&str; 12] = [
     "/console",
     "/console/calls",
     "/console/approvals",
@@ -23,6 +23,7 @@ const OF_VIEWERS: [&str; 11] = [
     "/console/results",
     "/console/sessions",
     "/console/calls/history",
+    "/console/events",
     "/console/servers",
     "/console/policies",
     "/console/limits",
@@ -519,7 +520,10 @@ async fn older_calls_are_found_in_the_audit_trail() {
     }
     let of_eve = call(&app, "key-of-eve", "echo", json!({})).await.1["receipt"]["call_id"].as_str().unwrap().to_owned();
     let directory = app.stop().await;
-    // The next start has none of them in memory.
+    // The next start has none of them in the index.
+    for suffix in ["", "-wal", "-shm"] {
+        _ = std::fs::remove_file(directory.path().join(format!("state/sekisho.calls.db{suffix}")));
+    }
     let app = TestApp::in_directory(directory, KEYS).await;
     let history = async |key: &str, query: &str| {
         answer(app.get(&format!("/admin/calls/history{query}")).bearer_auth(key)).await.1

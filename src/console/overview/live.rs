@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use axum::response::Response;
 use futures_util::Stream;
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 
 use super::parts::Parts;
 use crate::Console;
@@ -16,6 +16,7 @@ use crate::acts::Act;
 use crate::text::Language;
 use crate::visit::Visit;
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use sekisho_core::error::CallError;
 use sekisho_gateway::Reach;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +53,8 @@ fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut shown: Arc<Vec<Part>> = Arc::default();
         while draining.run_until_cancelled(tick.tick()).await.is_some() && visit.is_still_open(&console) {
-            let parts = console.overviews.now(&console, &visit);
+            // Tried again a second later.
+            let Ok(parts) = console.overviews.now(&console, &visit).await else { continue };
             let changed: Vec<&Part> = parts.iter().filter(|part| !shown.contains(part)).collect();
             if !changed.is_empty() {
                 yield NamedEvent::new("parts", &changed);
@@ -63,7 +65,7 @@ fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent
 }
 
 impl LiveOverviews {
-    fn now(&self, console: &Console, visit: &Visit) -> Arc<Vec<Part>> {
+    async fn now(&self, console: &Console, visit: &Visit) -> Result<Arc<Vec<Part>>, CallError> {
         let now = SystemTime::now();
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let whose = match console.gateway.configuration().reach(&visit.caller) {
@@ -72,14 +74,17 @@ impl LiveOverviews {
             Reach::Tenant => Arc::clone(&visit.caller.tenant),
             Reach::Own => Arc::clone(&visit.caller.owner.caller),
         };
-        let texts = visit.texts();
+        let whose = (whose, visit.texts().language);
         // Held while they are made: all waiting pages get the same.
-        let mut kept = self.0.lock();
+        let mut kept = self.0.lock().await;
         kept.retain(|_, (made, _)| *made == second);
-        let (_, parts) = kept.entry((whose, texts.language)).or_insert_with(|| {
-            let overview = console.gateway.status().overview(&visit.caller, now);
-            (second, Arc::new(Parts::of(&texts, &overview, visit.may(Act::SeeServers)).into_named()))
-        });
-        Arc::clone(parts)
+        if let Some((_, parts)) = kept.get(&whose) {
+            return Ok(Arc::clone(parts));
+        }
+        let overview = console.gateway.status().overview(&visit.caller, now).await?;
+        let texts = visit.texts();
+        let parts = Arc::new(Parts::of(&texts, &overview, visit.may(Act::SeeServers)).into_named());
+        kept.insert(whose, (second, Arc::clone(&parts)));
+        Ok(parts)
     }
 }

@@ -1,0 +1,127 @@
+//! The page of one call: its path, why it failed, what it violated, and what leads further.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::{PATH, history, outcome, path_of};
+use crate::acts::Act;
+use crate::address::with_query;
+use crate::call_path::CallPath;
+use crate::call_tree::CallTree;
+use crate::frame::{self, Head, Section};
+use crate::text::Texts;
+use crate::visit::Visit;
+use crate::{Console, format, tools};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::CallSummary;
+use sekisho_store::IndexedCall;
+
+/// `GET /console/calls/{id}`.
+pub(crate) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let page = match read(&console, &visit, &id).await {
+        Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
+            console.gateway.history().past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
+        }
+        page => page,
+    };
+    visit.answer(page)
+}
+
+async fn read(console: &Console, visit: &Visit, id: &str) -> Result<Markup, CallError> {
+    visit.require(Act::SeeCalls)?;
+    let history = console.gateway.history();
+    let found = history.call(&visit.caller, id).await?;
+    let words = history.words(&visit.caller, &found.call).await?;
+    let tree = CallTree::of(console, visit, found.call.id, found.call.nested).await?;
+    Ok(show(visit, &found, words.as_deref(), &tree))
+}
+
+fn show(visit: &Visit, found: &IndexedCall, words: Option<&str>, tree: &CallTree) -> Markup {
+    let (texts, call) = (visit.texts(), &*found.call);
+    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
+    let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
+    let head = Head { state: Some(state), ..Head::new(&title) };
+    frame::page(
+        visit,
+        Some(Section::Calls),
+        &head,
+        &html! {
+            (CallPath::of_recent(call).draw(&texts))
+            (failure(&texts, call, words))
+            dl.facts {
+                @for (name, value) in facts(found) { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
+                @if let Some(parent) = call.parent {
+                    div { dt { (texts.get("call-parent")) } dd { a href=(path_of(parent)) { code { (parent) } } } }
+                }
+            }
+            (tree.draw(&texts, call.id, call.nested))
+            p.quiet { (texts.get("call-no-arguments")) }
+            (links(&texts, call))
+        },
+    )
+}
+
+/// Why it failed or was refused, as far as the path does not say it.
+fn failure(texts: &Texts, call: &CallSummary, words: Option<&str>) -> Markup {
+    html! {
+        @if let Some(words) = words {
+            section aria-labelledby="words" { h2 #words { (texts.get("call-words")) } pre tabindex="0" { code { (format::text(words)) } } }
+        }
+        @if !call.violations.is_empty() {
+            section aria-labelledby="violations" {
+                h2 #violations { (texts.get("call-violations")) }
+                ul { @for violated in &*call.violations {
+                    li { code { (format::text(&violated.rule)) } " " span.quiet { (format::text(&violated.path)) } }
+                } }
+            }
+        }
+    }
+}
+
+fn facts(found: &IndexedCall) -> Vec<(&'static str, String)> {
+    let call = &*found.call;
+    let mut facts = vec![
+        ("call-caller", call.caller.to_string()),
+        ("call-tenant", call.tenant.to_string()),
+        ("call-via", call.via.as_str().to_owned()),
+        ("call-depth", call.depth.to_string()),
+        ("call-attempts", call.attempts.to_string()),
+        ("call-cost", format::money(call.cost_usd)),
+        ("call-tokens", format::count(call.tokens)),
+        ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),
+        ("call-id", call.id.to_string()),
+    ];
+    let upstream = call.breaker.as_ref().map(|(upstream, state)| format!("{upstream}: {}", state.as_str()));
+    let further = [
+        ("call-key", call.key.as_deref().map(str::to_owned)),
+        ("call-session", call.session.as_deref().map(str::to_owned)),
+        ("call-upstream", upstream),
+        ("call-http-status", call.http_status.map(|status| status.to_string())),
+        ("call-client", call.client.map(|client| client.to_string())),
+        ("call-trace", call.trace_id.map(hex::encode)),
+        ("call-arguments-digest", Some(hex::encode(call.arguments_digest))),
+        ("call-together", (found.calls > 1).then(|| format::count(found.calls))),
+    ];
+    facts.extend(further.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    facts
+}
+
+/// The ways to calls that have something in common with it.
+fn links(texts: &Texts, call: &CallSummary) -> Markup {
+    html! {
+        p {
+            a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "
+            a href=(with_query(PATH, [("tool", &*call.tool)])) { (texts.get("call-same-tool")) } " · "
+            a href=(with_query(PATH, [("caller", &*call.caller)])) { (texts.get("call-same-caller")) }
+            @if let Some(code) = call.code {
+                " · " a href=(with_query(PATH, [("tool", &*call.tool), ("code", code.as_str())])) { (texts.get("call-same-failure")) }
+            }
+            @if let Some(session) = &call.session {
+                " · " a href=(with_query(PATH, [("session", &**session)])) { (texts.get("call-same-session")) }
+            }
+        }
+    }
+}
