@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod call_index;
 mod console;
 mod conversations;
 mod fairness;
@@ -50,6 +51,9 @@ fn main() {
     if std::env::args().any(|argument| argument == "replicas") {
         return replica_rows(&programs);
     }
+    if std::env::args().any(|argument| argument == "index") {
+        return call_index::rows(10_000_000);
+    }
     if std::env::args().any(|argument| argument == "guards") {
         return guards::rows(&programs);
     }
@@ -65,6 +69,7 @@ fn main() {
     fairness_rows(&programs);
     agent_rows(&programs);
     console_rows(&programs);
+    call_index::rows(1_000_000);
     conversation_rows(&programs, Load { conversations: 200, time: Duration::from_secs(60) });
     row(
         "start to first answer",
