@@ -17,6 +17,7 @@ mod console;
 #[cfg(feature = "agent")]
 mod conversations;
 mod core_dumps;
+mod effects;
 mod explain;
 mod failure;
 mod flow;
@@ -214,6 +215,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// List and resolve your calls whose outcome is not known, at a running gateway.
+    Effects(effects::EffectsCommand),
     /// List, settle and resume your runs of programs at a running gateway.
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
@@ -328,6 +331,7 @@ pub fn main() -> ExitCode {
         Command::Flow { command } => flow::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
+        Command::Effects(command) => effects::run(&common, command),
         Command::Runs(command) => runs::run(&common, command),
         Command::Sessions(command) => sessions::run(&common, command),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),

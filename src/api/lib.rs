@@ -10,6 +10,7 @@ pub mod column;
 mod connections;
 pub mod csv;
 mod documentation;
+mod effects;
 pub mod event_stream;
 mod forwarded_request;
 mod head_timeout;
@@ -60,6 +61,7 @@ pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
 pub use self::body::{DigestedBody, FromAdministrator, JsonBody};
 pub use self::documentation::{ErrorInfoBody, ReplyBody};
+pub use self::effects::EffectBody;
 pub use self::internal_routes::InternalRoutes;
 pub use self::listener::BoundListeners;
 pub use self::listener::serve;
@@ -101,6 +103,8 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(runs::show))
         .routes(routes!(runs::resume))
         .routes(routes!(runs::settle))
+        .routes(routes!(effects::list))
+        .routes(routes!(effects::resolve))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
         .routes(routes!(admin::calls::facets))

@@ -62,6 +62,8 @@ pub enum EventKind {
     InterpreterSessionForked,
     /// The caller of a program's run, or an administrator, said what became of a call whose outcome was not known.
     ProgramRunSettled,
+    /// A caller, or an administrator, said what became of a call whose outcome was not known.
+    EffectResolved,
 }
 
 /// A line of the trail that is not about a call.

@@ -25,6 +25,9 @@ pub mod results;
 // Journals of programs that call tools: kept, so that a run can be resumed.
 pub mod journals;
 
+// Which tool finds the effect of a call, and whether it does.
+pub mod effects;
+
 // What callers search for and then call.
 pub mod used_tools;
 

@@ -7,6 +7,7 @@
 
 mod accept;
 mod charging;
+mod effects;
 mod execute;
 mod explain;
 mod idempotency;
@@ -47,8 +48,8 @@ use self::recorded::{Entered, Recorded};
 
 pub use self::execute::Retries;
 pub use self::explain::StageVerdict;
-pub use self::idempotency::{EnteredTurn, KeyedTurn, Replies, TurnGuard};
-pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
+pub use self::idempotency::{Effect, EffectState, EnteredTurn, KeyedTurn, Replies, Resolution, TurnGuard};
+pub use self::receipt::{Answer, Answered, AnsweredBy, ErrorInfo, Receipt, Reply};
 pub use self::refusals::WINDOW as REFUSALS_WINDOW;
 pub use self::sessions::{EvictedSession, Sessions};
 pub use self::settlement::{CallScope, Settlement};

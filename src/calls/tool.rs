@@ -191,6 +191,11 @@ impl Tool {
         Arc::ptr_eq(&self.executor, executor)
     }
 
+    /// Whether its upstream knows a call that it has had already, by a key that is sent with each.
+    pub fn declares_idempotency_key(&self) -> bool {
+        self.executor.declares_idempotency_key()
+    }
+
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.metadata.timeout_seconds.into())
     }

@@ -87,7 +87,7 @@ impl Settlement {
     }
 }
 
-fn json_of(text: &str) -> Result<Value, String> {
+pub(super) fn json_of(text: &str) -> Result<Value, String> {
     sekisho_core::json::parse(text.as_bytes()).map_err(|error| format!("the result of a tool is JSON: {error}"))
 }
 

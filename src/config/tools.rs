@@ -140,6 +140,8 @@ pub struct ToolOverride {
     pub approval: Option<ApprovalRule>,
     /// How many distinct persons must approve a call that needs approval: 1 or 2.
     pub approvals_needed: Option<u8>,
+    /// The tool of the same source that finds the effect of a call whose answer was lost.
+    pub found_by: Option<String>,
 }
 
 impl ToolOverride {

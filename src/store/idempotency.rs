@@ -1,5 +1,7 @@
 //! Calls with an idempotency key: which were started, and their replies.
 
+mod effects;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use super::replicas::micros;
 use super::{Store, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
+
+pub use self::effects::{EqualEffect, OpenEffect};
 
 /// The owner of records: its records push out each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,15 @@ pub struct StartedCall<'a> {
     pub request: &'a str,
     /// The replica that runs the call, if a replica runs it.
     pub runner: Option<&'a str>,
+    /// `None` for a turn of an agent.
+    pub named: Option<NamedCall<'a>>,
+}
+
+/// The call of a record, for those who look for its effect.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedCall<'a> {
+    pub tool: &'a str,
+    pub call_id: &'a str,
 }
 
 /// The right to end a call: one that began later with the same key has another.
@@ -52,6 +65,8 @@ pub struct IdempotencyRecord {
     pub outcome: RecordedOutcome,
     /// The replica that ran the call, if a replica ran it.
     pub runner: Option<String>,
+    /// Whether it is of a call of a tool, whose effect may be looked for.
+    pub is_named: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +105,9 @@ pub struct OwnedRecords {
     pub bytes: u64,
 }
 
-/// Request, `kept_since`, `answered`, reply, runner, and the object with its digest and length.
-type RecordRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, Option<i64>);
+/// Request, `kept_since`, `answered`, reply, runner, the object with its digest and length, and the tool.
+type RecordRow =
+    (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, Option<i64>, Option<String>);
 
 /// Calls with an idempotency key and their replies: the table `idempotency_records`.
 #[derive(Debug, Clone)]
@@ -100,14 +116,16 @@ pub struct IdempotencyStore(pub(super) Store);
 impl IdempotencyStore {
     pub async fn get(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let row: Option<RecordRow> = sqlx::query_as(
-            "SELECT request, kept_since, answered, reply, runner, object, object_sha256, object_bytes
+            "SELECT request, kept_since, answered, reply, runner, object, object_sha256, object_bytes, tool
              FROM idempotency_records WHERE id = $1",
         )
         .bind(id)
         .fetch_optional(&self.0.pool)
         .await
         .map_err(|error| self.0.failed(error))?;
-        let Some((request, kept_since, answered, reply, runner, object, sha256, bytes)) = row else { return Ok(None) };
+        let Some((request, kept_since, answered, reply, runner, object, sha256, bytes, tool)) = row else {
+            return Ok(None);
+        };
         let outcome = match (answered, reply, object) {
             (0, ..) => RecordedOutcome::Unknown,
             (_, Some(reply), _) => RecordedOutcome::Answered(reply),
@@ -119,7 +137,7 @@ impl IdempotencyStore {
             (_, None, None) => RecordedOutcome::ReplyDropped,
         };
         let kept_since = self.0.moment(kept_since)?;
-        Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner }))
+        Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner, is_named: tool.is_some() }))
     }
 
     /// Records a call before it is sent, also for the time after a crash of the machine. False when there is such a record
@@ -129,8 +147,9 @@ impl IdempotencyStore {
     /// [`StoreError`]; nothing is recorded then.
     pub async fn start(&self, call: StartedCall<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
         let added = sqlx::query(
-            "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used, runner)
-             VALUES ($1, $2, $3, $4, 0, 0, $5, $5, $6) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO idempotency_records
+                 (id, tenant, caller_key, request, answered, bytes, kept_since, last_used, runner, tool, call_id)
+             VALUES ($1, $2, $3, $4, 0, 0, $5, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING",
         )
         .bind(call.id)
         .bind(&*call.owner.tenant)
@@ -138,6 +157,8 @@ impl IdempotencyStore {
         .bind(call.request)
         .bind(now.as_microsecond())
         .bind(call.runner)
+        .bind(call.named.map(|named| named.tool))
+        .bind(call.named.map(|named| named.call_id))
         .execute(&self.0.durable)
         .await
         .map_err(|error| self.0.failed(error))?;

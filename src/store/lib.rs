@@ -104,8 +104,8 @@ pub use self::flow_sessions::{
     FlowSession, FlowSessionStore, MAX_SESSIONS_OF_CALLER, MAX_VALUES_OF_CALLER, StoredFlowSession,
 };
 pub use self::idempotency::{
-    IdempotencyRecord, IdempotencyStore, KeptReply, OpenRecord, OwnedRecords, RecordFence, RecordOwner,
-    RecordedOutcome, StartedCall,
+    EqualEffect, IdempotencyRecord, IdempotencyStore, KeptReply, NamedCall, OpenEffect, OpenRecord, OwnedRecords,
+    RecordFence, RecordOwner, RecordedOutcome, StartedCall,
 };
 pub use self::interpreter_sessions::{
     AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, InterpreterSessionStore, ListedSession,

@@ -200,6 +200,25 @@ async fn a_call_that_was_sent_when_the_gateway_was_killed_is_not_run_again() {
     let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     let (status, reply) = answer(pay(&serving)).await;
     assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "unknown_outcome"), "{reply}");
+    // Somebody finds out that it was made.
+    let (_, list) = answer(client.get(format!("{}/effects?status=unknown", serving.url))).await;
+    let effect = &list["items"][0];
+    assert_eq!((&effect["tool"], &effect["status"]), (&json!("bank__pay"), &json!("unknown")), "{list}");
+    let (_, running) = answer(client.get(format!("{}/effects?status=running", serving.url))).await;
+    assert_eq!(running["items"], json!([]));
+    let resolve = async |id: &str, body: Value| {
+        let sent = client.post(format!("{}/effects/{id}/resolve", serving.url)).json(&body).send().await;
+        sent.unwrap().status()
+    };
+    let id = effect["id"].as_str().unwrap();
+    let made = json!({"outcome": "made", "answer": {"id": 7}});
+    assert_eq!(resolve("nothing", made.clone()).await, StatusCode::NOT_FOUND);
+    assert_eq!(resolve(id, json!({"outcome": "not_made", "answer": 1})).await, StatusCode::BAD_REQUEST);
+    assert_eq!(resolve(id, made.clone()).await, StatusCode::NO_CONTENT);
+    assert_eq!(resolve(id, made).await, StatusCode::NOT_FOUND, "it is resolved");
+    let (status, reply) = answer(pay(&serving)).await;
+    let found = (status, &reply["output"]["id"], &reply["receipt"]["answered_by"]);
+    assert_eq!(found, (StatusCode::OK, &json!(7), &json!("person")), "{reply}");
     assert_eq!(upstream.requests(), 1);
 }
 

@@ -49,6 +49,7 @@ mod deploy;
 mod dialogue;
 mod document_host;
 mod documents;
+mod effects;
 mod egress;
 mod examples;
 mod extended;

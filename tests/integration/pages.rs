@@ -27,6 +27,7 @@ const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const CONNECT: &str = include_str!("../../docs/connect.md");
 const CONSOLE: &str = include_str!("../../docs/console.md");
 const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
+const EFFECTS: &str = include_str!("../../docs/effects.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
 const KEYS: &str = include_str!("../../docs/keys-and-limits.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
@@ -46,7 +47,7 @@ const TOOLS: &str = include_str!("../../docs/tools.md");
 const UPGRADE: &str = include_str!("../../docs/upgrade.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 27] = [
+const PAGES: [(&str, &str); 28] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -57,6 +58,7 @@ const PAGES: [(&str, &str); 27] = [
     ("connect.md", CONNECT),
     ("console.md", CONSOLE),
     ("conversations.md", CONVERSATIONS),
+    ("effects.md", EFFECTS),
     ("glossary.md", GLOSSARY),
     ("keys-and-limits.md", KEYS),
     ("mcp.md", MCP),

@@ -10,6 +10,7 @@
 //! call that ran then is unknown. Each tenant has a bounded number of records ([`record_counts`]). When a reply is too large
 //! or evicted, its record stays. Where replicas share object storage, a large one goes there ([`objects`]).
 
+mod effects;
 mod errors;
 mod in_flight;
 mod key;
@@ -19,8 +20,8 @@ mod stored;
 mod turns;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -30,12 +31,15 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::effects::{Effect, EffectState, Resolution};
 pub use self::turns::{EnteredTurn, KeyedTurn, TurnGuard};
 
 pub(super) use self::in_flight::InFlightGuard;
 
-use self::errors::{all_open, conflict, no_longer_kept, outcome_unknown, still_running, unavailable};
-pub(super) use self::key::RequestDigest;
+pub(super) use self::errors::{no_answer_yet, outcome_unknown};
+pub(super) use self::key::{RecordKind, RequestDigest};
+
+use self::errors::{all_open, conflict, no_longer_kept, still_running, unavailable};
 
 use self::key::RecordId;
 use self::record_counts::{Count, RecordCounts};
@@ -64,6 +68,8 @@ pub struct Replies {
     counts: tokio::sync::Mutex<RecordCounts>,
     ttl_seconds: AtomicU64,
     max_records_of_tenant: AtomicUsize,
+    /// `session.record_effects`.
+    records_effects: AtomicBool,
     tasks: TaskTracker,
     abort: CancellationToken,
     /// The id of this gateway, if it is a replica.
@@ -79,6 +85,9 @@ pub(super) enum IdempotentOutcome {
     First(InFlightGuard),
     /// The reply to the first call with the key.
     Answered(Arc<Reply>),
+    /// The first call was recorded at that time, and its outcome is not known. The right to find it out, and to make the call
+    /// if it was not made.
+    Unknown(InFlightGuard, DatabaseTime),
 }
 
 /// The stored state of a key.
@@ -87,6 +96,15 @@ enum Found {
     Reply(Arc<Reply>),
     /// Another replica, which is not lost, runs the call.
     RunsElsewhere,
+    /// The outcome of the call, which was recorded at that time, is not known.
+    Unknown(DatabaseTime),
+}
+
+/// The stored state of a key that no other replica has.
+enum Recalled {
+    Nothing,
+    Reply(Arc<Reply>),
+    Unknown(DatabaseTime),
 }
 
 /// The result of claiming a key.
@@ -102,6 +120,8 @@ struct Running {
     /// `None` while the record is looked up, because the record may belong to another request.
     request: Option<RequestDigest>,
     answer: watch::Receiver<Option<PublishedReply>>,
+    /// The client that began it: gone once it has left, or has the reply.
+    client: Weak<()>,
 }
 
 /// A reply and the request it answers.
@@ -120,6 +140,7 @@ impl Replies {
             counts: tokio::sync::Mutex::new(counts),
             ttl_seconds: AtomicU64::default(),
             max_records_of_tenant: AtomicUsize::default(),
+            records_effects: AtomicBool::default(),
             tasks: TaskTracker::new(),
             abort: CancellationToken::new(),
             replica: OnceLock::new(),
@@ -137,6 +158,7 @@ impl Replies {
     pub fn reconfigure(&self, config: &SessionConfig) {
         self.ttl_seconds.store(config.idempotency_seconds, Ordering::Relaxed);
         self.max_records_of_tenant.store(config.max_idempotency_keys, Ordering::Relaxed);
+        self.records_effects.store(config.record_effects, Ordering::Relaxed);
     }
 
     /// Removes expired records whose calls do not run. Called every minute, so that they expire in an idle service
@@ -240,13 +262,17 @@ impl Replies {
                 }
             };
             return match self.look_up(id, &request, deadline).await? {
-                Some(reply) => {
+                Recalled::Reply(reply) => {
                     guard.publish(&reply);
                     Ok(IdempotentOutcome::Answered(reply))
                 }
-                None => {
+                Recalled::Nothing => {
                     guard.mark_first();
                     Ok(IdempotentOutcome::First(guard))
+                }
+                Recalled::Unknown(started) => {
+                    guard.mark_first();
+                    Ok(IdempotentOutcome::Unknown(guard, started))
                 }
             };
         }
@@ -261,24 +287,22 @@ impl Replies {
             };
         }
         let (answer, waiting) = watch::channel(None);
-        running.insert(id.clone(), Running { request: None, answer: waiting });
+        let client = Arc::new(());
+        running.insert(id.clone(), Running { request: None, answer: waiting, client: Arc::downgrade(&client) });
         let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
         let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
-        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, recorded: None, elsewhere: None, answer }))
+        let client = Some(client);
+        let (named, recorded, elsewhere) = (None, None, None);
+        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, client, named, recorded, elsewhere, answer }))
     }
 
-    /// The stored reply to the call; `None` when the call has no record. Where the call runs at another replica, its reply is
-    /// waited for, at most until `deadline`.
-    async fn look_up(
-        &self,
-        id: &RecordId,
-        request: &RequestDigest,
-        deadline: Deadline,
-    ) -> Result<Option<Arc<Reply>>, CallError> {
+    /// The stored state of the call. Where the call runs at another replica, its reply is waited for, at most until `deadline`.
+    async fn look_up(&self, id: &RecordId, request: &RequestDigest, deadline: Deadline) -> Result<Recalled, CallError> {
         loop {
             match self.read(id, request).await? {
-                Found::Nothing => return Ok(None),
-                Found::Reply(reply) => return Ok(Some(reply)),
+                Found::Nothing => return Ok(Recalled::Nothing),
+                Found::Reply(reply) => return Ok(Recalled::Reply(reply)),
+                Found::Unknown(started) => return Ok(Recalled::Unknown(started)),
                 Found::RunsElsewhere if deadline.has_passed() => return Err(still_running(id.kind)),
                 Found::RunsElsewhere => sleep_until(deadline.0.min(Instant::now() + POLL)).await,
             }
@@ -287,7 +311,7 @@ impl Replies {
 
     async fn read(&self, id: &RecordId, request: &RequestDigest) -> Result<Found, CallError> {
         let record = self.store.idempotency().get(&id.hash).await.map_err(|error| unavailable(&error))?;
-        let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
+        let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner, is_named }) = record else {
             return Ok(Found::Nothing);
         };
         let now = self.store.now();
@@ -302,6 +326,7 @@ impl Replies {
         }
         let text = match outcome {
             RecordedOutcome::Unknown if runs_elsewhere => return Ok(Found::RunsElsewhere),
+            RecordedOutcome::Unknown if is_named => return Ok(Found::Unknown(kept_since)),
             RecordedOutcome::Unknown => return Err(outcome_unknown(id.kind)),
             RecordedOutcome::ReplyDropped => return Err(no_longer_kept(id.kind)),
             RecordedOutcome::Answered(text) => text,
@@ -359,7 +384,7 @@ impl Replies {
 
     /// `started`: when the call was recorded.
     async fn keep(&self, guard: &InFlightGuard, started: DatabaseTime, reply: &Reply) -> Result<(), StoreError> {
-        let kept = self.kept(guard, reply).await;
+        let kept = self.kept(&guard.owner.tenant, reply).await;
         let mut counts = self.counts.lock().await;
         let call = RecordFence { id: &guard.id.hash, started };
         if self.store.idempotency().end(call, kept.in_store(), self.store.now()).await? {

@@ -162,9 +162,23 @@ pub struct Receipt {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub interpreter: Option<InterpreterSession>,
+    /// Of a call that was sent again and not made again: `record`, the reply that its client may not have got; `read`, another tool
+    /// has found its effect; `person`, somebody said that it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<String>)]
+    pub answered_by: Option<AnsweredBy>,
     pub output_schema_violations: Vec<Detail>,
     /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
     pub output_misfits: Vec<Detail>,
+}
+
+/// Where the reply to a call comes from that was sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnsweredBy {
+    Record,
+    Read,
+    Person,
 }
 
 #[derive(Debug, Serialize)]
@@ -212,6 +226,7 @@ impl Receipt {
             attempts: 0,
             nested: NestedCallList::default(),
             interpreter: None,
+            answered_by: None,
             output_schema_violations: Vec::new(),
             output_misfits: Vec::new(),
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::idempotency::InFlightGuard;
+use super::idempotency::{InFlightGuard, RecordKind};
 use super::receipt::{Answered, Reply};
 use crate::approval::ApprovedCall;
 use crate::tool::{Tool, ValidArguments};
@@ -36,6 +36,8 @@ pub(super) struct Recorded {
     pub(super) approved: Option<(ApprovedCall, InFlightGuard)>,
     /// The valid arguments by which it is recorded, with the id of the tool.
     pub(super) valid: Option<(u64, ValidArguments)>,
+    /// For an upstream that knows a request that it has had already.
+    pub(super) upstream_key: Option<Arc<str>>,
 }
 
 impl Recorded {
@@ -43,6 +45,18 @@ impl Recorded {
     pub(super) fn take_valid(&mut self, tool: &Tool) -> Option<ValidArguments> {
         let (of, valid) = self.valid.take()?;
         (of == tool.id).then_some(valid)
+    }
+
+    /// The right to make a call that is recorded by its key, or for its effect.
+    pub(super) fn add_key(&mut self, tool: &Tool, call: &CallContext, mut guard: InFlightGuard) {
+        guard.name(call);
+        self.upstream_key = tool.declares_idempotency_key().then(|| guard.upstream_key());
+        self.key = Some(guard);
+    }
+
+    /// The guard by whose record its effect is found.
+    pub(super) fn guard(&mut self) -> Option<&mut InFlightGuard> {
+        self.key.as_mut().or_else(|| self.approved.as_mut().map(|(_, guard)| guard))
     }
 
     pub(super) fn approved(&self) -> Option<&ApprovedCall> {
@@ -76,16 +90,21 @@ impl Recorded {
 
     /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. A call whose program
     /// waits for an approval may be sent again with its key, which its program's calls have too; its own approval is
-    /// used.
-    pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState) {
+    /// used. The record of a call whose outcome `is_lost` stays open. Returns that of a call without a key, which is removed once its
+    /// client has the reply.
+    pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState, is_lost: bool) -> Option<InFlightGuard> {
         if let Some((approved, guard)) = self.approved {
             // A tool may succeed without sending anything.
             approved.end(state != SendingState::Pending || reply.outcome.is_ok()).await;
             guard.end(reply, state).await;
         }
-        if let Some(key) = self.key {
-            key.end(reply, if program_waits(reply) { SendingState::Pending } else { state }).await;
+        let key = self.key.filter(|_| !is_lost)?;
+        let state = if program_waits(reply) { SendingState::Pending } else { state };
+        if key.kind() == RecordKind::Effect {
+            return Some(key.end_for_client(reply, state).await);
         }
+        key.end(reply, state).await;
+        None
     }
 }
 

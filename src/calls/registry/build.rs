@@ -293,6 +293,9 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.audit_arguments, &changes.audit_arguments);
     set(&mut metadata.approval, &changes.approval);
     set(&mut metadata.approvals_needed, &changes.approvals_needed);
+    if changes.found_by.is_some() {
+        metadata.found_by.clone_from(&changes.found_by);
+    }
     set(&mut metadata.is_concurrency_global, &changes.max_concurrent_global);
     if changes.max_concurrent.is_some() {
         metadata.max_concurrent = changes.max_concurrent;

@@ -63,6 +63,8 @@ pub struct Metadata {
     pub approval: ApprovalRule,
     /// How many persons must approve such a call.
     pub approvals_needed: u8,
+    /// The tool of the same source that finds the effect of a call whose answer was lost.
+    pub found_by: Option<String>,
     /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
     /// The owner. A tool of one tenant is hidden from the callers of all others.
@@ -148,6 +150,7 @@ impl Default for Metadata {
             audit_arguments: AuditArguments::Digest,
             approval: ApprovalRule::Never,
             approvals_needed: 1,
+            found_by: None,
             roles: Vec::new(),
             owner: Ownership::Shared,
             effects: None,
@@ -181,6 +184,19 @@ impl Metadata {
             Some(said) => matches!(said, "optional" | "required"),
             None => !self.source.starts_with("mcp:"),
         }
+    }
+
+    /// Whether its source says that its calls change nothing.
+    pub fn only_reads(&self) -> bool {
+        let annotations = self.mcp_annotations.get("annotations");
+        let hint = annotations.and_then(|annotations| annotations.get("readOnlyHint"));
+        self.effects.is_some_and(|effects| effects.read_only) || hint == Some(&Value::Bool(true))
+    }
+
+    /// Whether a second call may have a second effect outside of the gateway.
+    pub fn has_effects(&self) -> bool {
+        let is_outside = self.source.starts_with("mcp:") || self.source.starts_with("openapi:");
+        is_outside && self.kind == CallKind::Tool && !self.idempotent && !self.only_reads()
     }
 
     /// Whether it is the tool that reads stored results: listed only for models that get handles of them.

@@ -188,6 +188,11 @@ pub trait Executor: Send + Sync {
         None
     }
 
+    /// Whether its upstream declares a header by which it knows a request that it has had already. It is sent with each call then.
+    fn declares_idempotency_key(&self) -> bool {
+        false
+    }
+
     /// The form in which arguments are sent, if it differs from the tool's.
     fn sent_form(&self) -> Option<&dyn SentForm> {
         None

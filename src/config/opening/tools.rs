@@ -55,6 +55,7 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         audit_arguments: _,
         approval,
         approvals_needed,
+        found_by: _,
     } = was;
     // Rules name tools.
     at.changed("rename", rename, &is.rename);

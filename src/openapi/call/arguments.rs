@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 use super::body::{BodyPlan, Shape};
+use super::executor::IDEMPOTENCY_KEY;
 use crate::read::operation::{Location, Operation, Parameter};
 use sekisho_calls::tool::Aliases;
 
@@ -59,6 +60,8 @@ impl ArgumentList {
     ) -> Self {
         let mut builder = Builder::default();
         let mut parameters: Vec<_> = operation.parameters.iter().enumerate().filter(|(_, one)| sent(one)).collect();
+        // The executor sends one for a call that has none.
+        let is_filled_in = |parameter: &Parameter| !operation.method.is_safe() && parameter.is_header(&IDEMPOTENCY_KEY);
         // Names are assigned by location, so that they do not depend on the document's order.
         parameters.sort_by_key(|(_, parameter)| parameter.location);
         for (at, parameter) in parameters {
@@ -68,7 +71,7 @@ impl ArgumentList {
                 place: Place::Parameter(at),
                 schema: &parameter.schema,
                 description: &parameter.description,
-                required: parameter.required || parameter.location == Location::Path,
+                required: parameter.required && !is_filled_in(parameter) || parameter.location == Location::Path,
                 deprecated: parameter.deprecated,
             });
         }

@@ -30,7 +30,7 @@ use sekisho_user_tokens::{TokenExchange, User, UserSource, UserToken};
 const MAX_REDIRECTS: usize = 5;
 
 /// By which an API knows a request that it has had already.
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Bytes of memory for each byte of a response: the bytes themselves, the parsed value, its text.
 const HELD_FOR_EACH_BYTE: usize = 8;
@@ -103,6 +103,10 @@ impl Executor for OperationExecutor {
     fn identity(&self) -> Option<String> {
         let of_adapter = self.adapter().map(Adapter::identity).unwrap_or_default();
         Some(format!("{}{}{of_adapter}", self.plan.base(), self.headers))
+    }
+
+    fn declares_idempotency_key(&self) -> bool {
+        !self.plan.method().is_safe() && self.plan.has_header(&IDEMPOTENCY_KEY)
     }
 
     fn sent_form(&self) -> Option<&dyn SentForm> {
@@ -281,9 +285,10 @@ impl OperationExecutor {
         }
         self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.origin.tool_parameters)?;
         // A request that only reads may be repeated without a key. A key in the arguments takes precedence.
+        let of_call = || self.declares_idempotency_key().then(|| attempt.call.id.to_string().into());
         if !request.method.is_safe()
-            && let Some(key) =
-                attempt.call.resumption.upstream_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok())
+            && let Some(key) = attempt.call.resumption.upstream_key.clone().or_else(of_call)
+            && let Ok(key) = HeaderValue::from_str(&key)
         {
             request.headers.entry(IDEMPOTENCY_KEY).or_insert(key);
         }

@@ -82,6 +82,11 @@ impl RequestPlan {
         &self.method
     }
 
+    /// Whether the document declares a header of that name.
+    pub(crate) fn has_header(&self, name: &HeaderName) -> bool {
+        self.parameters.iter().any(|parameter| parameter.is_header(name))
+    }
+
     /// Method and address, with `{templates}` in its path.
     pub(crate) fn address(&self) -> String {
         format!("{} {}", self.method, self.url_template())

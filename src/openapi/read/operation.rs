@@ -78,6 +78,13 @@ pub struct Parameter {
     pub item_separator: Option<char>,
 }
 
+impl Parameter {
+    /// Whether it is the header of that name.
+    pub(crate) fn is_header(&self, name: &http::HeaderName) -> bool {
+        self.location == Location::Header && self.name.eq_ignore_ascii_case(name.as_str())
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Location {
     Path,

@@ -19,7 +19,7 @@ fn row(bytes: u64) -> RemovedReply {
 
 async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
     let owner = owner(caller);
-    store.idempotency().start(StartedCall { id, owner: &owner, request: "r", runner: None }, at(now)).await
+    store.idempotency().start(StartedCall { id, owner: &owner, request: "r", runner: None, named: None }, at(now)).await
 }
 
 fn call(id: &str, started: i64) -> RecordFence<'_> {
@@ -126,7 +126,7 @@ async fn the_call_of_a_replica_that_lives_is_left_to_it() {
     }
     let owner = owner("ann");
     for id in ["own", "other", "gone"] {
-        let new = StartedCall { id, owner: &owner, request: "r", runner: Some(id) };
+        let new = StartedCall { id, owner: &owner, request: "r", runner: Some(id), named: None };
         assert!(store.idempotency().start(new, at(1)).await.unwrap());
     }
     let open = store.idempotency().open_until(at(1), Some("own"), LOST_AFTER).await.unwrap();
@@ -162,10 +162,42 @@ async fn on_a_full_disk_nothing_is_recorded() {
     let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
     fill_the_disk(&store).await;
     let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
-    let call = StartedCall { id: "a", owner: &owner, request: "r", runner: None };
+    let call = StartedCall { id: "a", owner: &owner, request: "r", runner: None, named: None };
     let error = store.idempotency().start(call, at(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
     free_disk(&store).await;
     assert_eq!(outcome(&store, "a").await, None);
     assert!(store.idempotency().start(call, at(1)).await.unwrap());
+}
+
+#[tokio::test]
+async fn calls_without_an_answer_and_equal_calls_are_found_by_their_owner() {
+    let store = test_store().await;
+    let records = store.idempotency();
+    for (id, caller, now) in [("a", "ann", 1), ("b", "ann", 2), ("c", "bob", 3)] {
+        let owner = owner(caller);
+        let named = Some(NamedCall { tool: "pay", call_id: id });
+        let call = StartedCall { id, owner: &owner, request: "r", runner: None, named };
+        assert!(records.start(call, at(now)).await.unwrap());
+    }
+    start(&store, "turn", "ann", 4).await.unwrap();
+    assert!(records.end(call("b", 2), KeptReply::Text("12345"), at(5)).await.unwrap());
+    let open = async |caller| {
+        let open = records.open_effects("acme", caller).await.unwrap();
+        let mut open: Vec<_> = open.into_iter().map(|effect| (effect.call_id, effect.tool, effect.started)).collect();
+        open.sort();
+        open
+    };
+    let found = |id: &str, now| (id.to_owned(), "pay".to_owned(), at(now));
+    assert_eq!(open(None).await, [found("a", 1), found("c", 3)], "a turn has no tool");
+    assert_eq!(open(Some("bob")).await, [found("c", 3)]);
+    assert_eq!(records.open_effects("globex", None).await.unwrap(), []);
+    let equal = async |after| {
+        let equal = records.equal_effects(&owner("ann"), "r", at(after)).await.unwrap();
+        equal.into_iter().map(|effect| (effect.id, effect.has_answer)).collect::<Vec<_>>()
+    };
+    assert_eq!(equal(0).await, [("a".into(), false), ("turn".into(), false), ("b".into(), true)]);
+    assert_eq!(equal(4).await, [("b".into(), true)]);
+    assert_eq!(records.forget_answered("b").await.unwrap(), Some(row(5)));
+    assert_eq!(records.forget_answered("a").await.unwrap(), None, "it has no answer");
 }

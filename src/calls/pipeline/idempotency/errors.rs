@@ -1,5 +1,7 @@
 //! Why a call with an idempotency key is not run, and the next steps of the caller.
 
+use std::time::Duration;
+
 use super::key::RecordKind;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_outbound::blobs::BlobError;
@@ -19,13 +21,30 @@ pub(super) fn no_longer_kept(kind: RecordKind) -> CallError {
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
-pub(super) fn outcome_unknown(kind: RecordKind) -> CallError {
+pub(in crate::pipeline) fn outcome_unknown(kind: RecordKind) -> CallError {
     let message = format!(
         "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
          check its effect, and {}",
         kind.how_to_run_again()
     );
     CallError::new(ErrorCode::UnknownOutcome, message)
+}
+
+/// A read does not find the effect, which may come yet.
+pub(in crate::pipeline) fn no_answer_yet(wait: Duration) -> CallError {
+    let message =
+        "this call was started, and nothing shows its effect yet; send it again later: it is made only if it was not";
+    CallError::new(ErrorCode::UnknownOutcome, message).retry_after(wait)
+}
+
+pub(super) fn no_such_effect() -> CallError {
+    let message = "you have no call of this id whose outcome is not known; `GET /effects` lists them";
+    CallError::new(ErrorCode::NotFound, message)
+}
+
+pub(super) fn effect_runs() -> CallError {
+    let message = "this call still runs, so its outcome will be known; ask again when it has ended";
+    CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
 pub(super) fn still_running(kind: RecordKind) -> CallError {

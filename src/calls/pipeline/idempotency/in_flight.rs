@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::errors::{ran_elsewhere, recorded_too_late, still_running, unavailable};
+use super::errors::{outcome_unknown, ran_elsewhere, recorded_too_late, still_running, unavailable};
 use super::key::{RecordId, RecordKind, RequestDigest};
-use super::{POLL, PublishedReply, Replies};
+use super::{POLL, PublishedReply, Recalled, Replies};
 use crate::pipeline::receipt::Reply;
-use sekisho_core::call::{Deadline, SendingState};
+use sekisho_core::call::{CallContext, Deadline, SendingState};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::CallError;
-use sekisho_store::{RecordOwner, StartedCall};
+use sekisho_store::{NamedCall, RecordOwner, StartedCall};
 
 /// The right to run the call. If it is dropped without a stored reply, the next waiting call looks up the key again.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub(in crate::pipeline) struct InFlightGuard {
     pub(super) id: RecordId,
     pub(super) owner: RecordOwner,
     pub(super) request: RequestDigest,
+    /// Taken by whoever waits for the reply.
+    pub(super) client: Option<Arc<()>>,
+    /// The tool and the id of the call; `None` for a turn of an agent.
+    pub(super) named: Option<(String, String)>,
     /// When the call was recorded.
     pub(super) recorded: Option<DatabaseTime>,
     /// The reply of another replica, which ran a call with this key at the same time.
@@ -30,6 +34,25 @@ pub(in crate::pipeline) struct InFlightGuard {
 }
 
 impl InFlightGuard {
+    /// The client that waits for the reply.
+    pub(in crate::pipeline) fn take_client(&mut self) -> Option<Arc<()>> {
+        self.client.take()
+    }
+
+    /// Has the record name its call, so that the effect of the call can be looked for.
+    pub(in crate::pipeline) fn name(&mut self, call: &CallContext) {
+        self.named = Some((call.tool.clone(), call.id.to_string()));
+    }
+
+    /// The key for an upstream that knows a request that it has had already: the same one when the call is sent again.
+    pub(in crate::pipeline) fn upstream_key(&self) -> Arc<str> {
+        Arc::from(&*self.id.hash)
+    }
+
+    pub(in crate::pipeline) fn kind(&self) -> RecordKind {
+        self.id.kind
+    }
+
     /// Records in the store that the call is about to be sent.
     ///
     /// # Errors
@@ -41,7 +64,8 @@ impl InFlightGuard {
         let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| too_late())?;
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
-        let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner };
+        let named = self.named.as_ref().map(|(tool, call_id)| NamedCall { tool, call_id });
+        let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner, named };
         let now = replies.store.now();
         let added = replies.store.idempotency().start(call, now).await;
         if !added.map_err(|error| unavailable(&error))? {
@@ -61,16 +85,17 @@ impl InFlightGuard {
         }
         loop {
             match self.replies.look_up(&self.id, &self.request, deadline).await {
-                Ok(Some(reply)) => {
+                Ok(Recalled::Reply(reply)) => {
                     self.publish(&reply);
                     self.elsewhere = Some(reply);
                     return ran_elsewhere(kind);
                 }
                 // An approval is taken before the call is recorded.
-                Ok(None) if kind == RecordKind::Approval && !deadline.has_passed() => {
+                Ok(Recalled::Nothing) if kind == RecordKind::Approval && !deadline.has_passed() => {
                     sleep_until(deadline.0.min(Instant::now() + POLL)).await;
                 }
-                Ok(None) => return still_running(kind),
+                Ok(Recalled::Nothing) => return still_running(kind),
+                Ok(Recalled::Unknown(_)) => return outcome_unknown(kind),
                 Err(error) => return error,
             }
         }
@@ -83,10 +108,15 @@ impl InFlightGuard {
 
     /// Stores the reply, unless the call did not begin, and sends it to the waiting calls.
     pub(in crate::pipeline) async fn end(mut self, reply: &Arc<Reply>, state: SendingState) {
+        self.store(reply, state).await;
+    }
+
+    /// As [`end`](Self::end), while the call still counts as one whose client waits.
+    pub(super) async fn store(&mut self, reply: &Arc<Reply>, state: SendingState) {
         let Some(started) = self.recorded else { return };
         let kept = match state {
-            SendingState::Pending => self.replies.forget(&self, started).await,
-            SendingState::Begun | SendingState::Sent => self.replies.keep(&self, started, reply).await,
+            SendingState::Pending => self.replies.forget(self, started).await,
+            SendingState::Begun | SendingState::Sent => self.replies.keep(self, started, reply).await,
         };
         if let Err(error) = kept {
             tracing::error!(%error, "the outcome of a call with an Idempotency-Key could not be recorded");

@@ -22,9 +22,11 @@ pub(super) struct RecordId {
 
 /// The kind of the id that a caller sends again with the same call, to get its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum RecordKind {
+pub(in crate::pipeline) enum RecordKind {
     IdempotencyKey,
     Approval,
+    /// A call without either, which is recorded for its effect: each has a record of its own.
+    Effect,
 }
 
 /// The hash of a call as it is sent and of everything else that determines its effect.
@@ -38,6 +40,9 @@ pub(in crate::pipeline) struct RequestDigest {
 
 /// Begins the digest of a call as it is sent, so that it is no digest of the version before.
 const OF_SENT_CALL: &str = "sent:";
+
+/// Begins the digest of a call that is recorded for its effect: by it, equal calls are found.
+const OF_EFFECT: &str = "effect:";
 
 impl RecordId {
     /// # Errors
@@ -54,6 +59,14 @@ impl RecordId {
     pub(super) fn of_turn(caller: &Caller, route: &str, key: &str) -> Result<Self, CallError> {
         check(key)?;
         Ok(Self { hash: hash_of(&[&caller.key, "", "turn", route, key]), kind: RecordKind::IdempotencyKey })
+    }
+
+    /// The id for a call that is recorded for its effect.
+    pub(super) fn of_effect(call: &CallContext) -> Self {
+        Self {
+            hash: hash_of(&[&call.caller.key, &call.tool, "effect", &call.id.to_string(), ""]),
+            kind: RecordKind::Effect,
+        }
     }
 
     /// The id for the call of an approval. It has a part more, so that no key has the same hash.
@@ -80,11 +93,21 @@ fn hash_of(parts: &[&str]) -> String {
 }
 
 impl RecordKind {
+    /// The kind of the record that a call has, if it has one.
+    pub(in crate::pipeline) fn of(call: &CallContext) -> Self {
+        match (&call.resumption.idempotency_key, &call.resumption.approval) {
+            (Some(_), _) => Self::IdempotencyKey,
+            (None, Some(_)) => Self::Approval,
+            (None, None) => Self::Effect,
+        }
+    }
+
     /// The header that names the record.
     pub(super) fn header(self) -> &'static str {
         match self {
             Self::IdempotencyKey => "Idempotency-Key",
             Self::Approval => "X-Approval-Id",
+            Self::Effect => "call",
         }
     }
 
@@ -93,6 +116,7 @@ impl RecordKind {
         match self {
             Self::IdempotencyKey => "send a new Idempotency-Key to run it again",
             Self::Approval => "send it without X-Approval-Id to ask again",
+            Self::Effect => "say so at POST /effects/{id}/resolve, or with `sekisho effects resolve`",
         }
     }
 }
@@ -115,6 +139,11 @@ impl RequestDigest {
             None => earlier.clone(),
         };
         Self { digest, earlier: Some(earlier) }
+    }
+
+    /// Of a call that is recorded for its effect.
+    pub(super) fn of_effect(self) -> Self {
+        Self { digest: format!("{OF_EFFECT}{}", self.digest), earlier: None }
     }
 
     /// The same body with another key of the same person, which may have fewer rights, is a different request.

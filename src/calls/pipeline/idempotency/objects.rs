@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::SignedDuration;
 
+use super::Replies;
 use super::errors::reply_out_of_reach;
 use super::key::RecordKind;
 use super::stored::{self, MAX_REPLY_BYTES};
-use super::{InFlightGuard, Replies};
 use crate::pipeline::receipt::Reply;
 use sekisho_core::error::CallError;
 use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
@@ -76,7 +76,7 @@ impl Replies {
 
     /// Writes the reply to object storage, if it is large. Without that it is not kept: the record then says that the
     /// call has run.
-    pub(super) async fn kept(&self, guard: &InFlightGuard, reply: &Reply) -> Kept {
+    pub(super) async fn kept(&self, tenant: &str, reply: &Reply) -> Kept {
         let text = match stored::text_of(reply) {
             Ok(text) => text,
             Err(error) => {
@@ -88,7 +88,7 @@ impl Replies {
             return Kept::Text(text);
         }
         let Some(blobs) = self.blobs.get() else { return Kept::Nothing };
-        let folder = BlobKey::of_tenant(FOLDER, &guard.owner.tenant);
+        let folder = BlobKey::of_tenant(FOLDER, tenant);
         let problem = match tokio::time::timeout(KEEP_TIMEOUT, blobs.add(&folder, Bytes::from(text))).await {
             Ok(Ok(object)) => return Kept::Object(object),
             Ok(Err(error)) => error.to_string(),

@@ -94,6 +94,7 @@ async fn keep(replies: &Arc<Replies>, key: &str, bytes: usize) -> Result<bool, E
     let deadline = Deadline::after(Duration::from_secs(60));
     match replies.enter(&call(), key, request(), deadline).await.map_err(|error| error.code())? {
         IdempotentOutcome::Answered(_) => Ok(false),
+        IdempotentOutcome::Unknown(..) => Err(ErrorCode::UnknownOutcome),
         IdempotentOutcome::First(mut guard) => {
             guard.record(deadline).await.unwrap();
             guard.end(&reply_of(bytes), SendingState::Sent).await;

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::key::{RecordId, RequestDigest};
-use super::{IdempotentOutcome, InFlightGuard, Replies};
+use super::{IdempotentOutcome, InFlightGuard, Replies, outcome_unknown};
 use crate::pipeline::receipt::{Answer, Receipt, Reply};
 use sekisho_core::call::{CallId, Caller, Deadline, SendingState};
 use sekisho_core::error::CallError;
@@ -61,6 +61,7 @@ impl Replies {
         let guard = match self.enter_record(&id, request, caller, deadline).await? {
             IdempotentOutcome::Answered(reply) => return answer_of(&reply).map(EnteredTurn::Answered),
             IdempotentOutcome::First(guard) => guard,
+            IdempotentOutcome::Unknown(guard, _) => return Err(outcome_unknown(guard.kind())),
         };
         let (sender, recorded) = oneshot::channel();
         // In a task of its own: if this future were dropped while the store writes, the record would stay without a turn.

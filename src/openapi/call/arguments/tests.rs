@@ -170,3 +170,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_idempotency_key_is_required_of_nobody_where_one_is_sent_anyway() {
+    let key = Parameter { required: true, ..parameter("Idempotency-Key", Location::Header) };
+    for (method, is_required) in [(http::Method::POST, false), (http::Method::GET, true)] {
+        let operation = Operation { method, ..operation(vec![key.clone()]) };
+        let list = ArgumentList::of(&operation, None, &Map::new(), |_| true);
+        assert_eq!(list.schema["required"] == json!(["Idempotency-Key"]), is_required, "{}", operation.method);
+    }
+}

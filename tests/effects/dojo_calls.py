@@ -1,0 +1,19 @@
+"""Prints the calls of AgentDojo's ground truths (PyPI `agentdojo`, MIT) as JSON: [tool, arguments] each."""
+import json
+import warnings
+
+import yaml
+
+if hasattr(yaml, "CSafeLoader"):
+    # The package reads each environment anew, which takes a second with the loader in Python.
+    yaml.SafeLoader = yaml.CSafeLoader
+
+from agentdojo.task_suite import get_suites  # noqa: E402
+
+warnings.simplefilter("ignore")
+calls = []
+for suite in get_suites("v1.2.2").values():
+    environment = suite.load_and_inject_default_environment({})
+    for task in suite.user_tasks.values():
+        calls += [[call.function, dict(call.args)] for call in task.ground_truth(environment)]
+print(json.dumps(calls))
