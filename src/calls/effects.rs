@@ -122,8 +122,10 @@ fn singular(word: String) -> String {
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
         return format!("{stem}y");
     }
-    let is_plural = word.ends_with('s') && !word.ends_with("ss") && word.len() > 3;
-    if is_plural { word[..word.len() - 1].to_owned() } else { word }
+    match word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s')) {
+        Some(stem) => stem.to_owned(),
+        None => word,
+    }
 }
 
 /// What the reader must be given, of the arguments of the effect; `None` where one is missing.
@@ -142,7 +144,8 @@ fn snake_case(name: &str) -> String {
             snake.push('_');
         }
         was_lower = character.is_lowercase();
-        snake.extend(if character == '-' { '_' } else { character }.to_lowercase());
+        let character = if character == '-' { '_' } else { character };
+        snake.extend(character.to_lowercase());
     }
     snake
 }

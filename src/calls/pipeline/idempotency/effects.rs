@@ -271,7 +271,7 @@ impl Reply {
 
     /// The reply, with a receipt that says that it is of a record.
     fn of_record(&self) -> Result<Arc<Self>, CallError> {
-        let marked = || {
+        let marked = || -> Result<Arc<Self>, serde_json::Error> {
             let mut reply: Value = serde_json::from_str(&stored::text_of(self)?)?;
             if let Some(receipt) = reply.get_mut("receipt").and_then(Value::as_object_mut) {
                 receipt.entry("answered_by").or_insert(serde_json::to_value(AnsweredBy::Record)?);

@@ -23,7 +23,7 @@ pub(super) fn no_longer_kept(kind: RecordKind) -> CallError {
 
 pub(in crate::pipeline) fn outcome_unknown(kind: RecordKind) -> CallError {
     let message = format!(
-        "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
+        "this call was started, but its answer did not arrive: its outcome is unknown; \
          check its effect, and {}",
         kind.how_to_run_again()
     );
