@@ -17,10 +17,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "flow"))
 from mcp_server import McpServer  # noqa: E402
 
 NAME = "effects"
+# No tool of the data sets begins so.
+READER = "list_effects_of_"
 
 
 def reader_of(tool):
-    return f"list_{tool}"
+    return f"{READER}{tool}"
 
 
 def listed(tool):
@@ -42,7 +44,7 @@ class Upstream:
 
     def answer(self, _number, name, arguments):
         with self.lock:
-            if name.startswith("list_"):
+            if name.startswith(READER):
                 return json.dumps({"items": [one for one in self.effects() if reader_of(one["of_tool"]) == name]}), False
             when, gateway = self.cut.read_text().split() if self.cut.exists() else (None, None)
             self.cut.unlink(missing_ok=True)
