@@ -59,6 +59,7 @@ async fn send(replies: &Arc<Replies>, bytes: usize) -> Result<(bool, String), Er
     let deadline = Deadline::after(std::time::Duration::from_secs(60));
     match replies.enter(&call(), "k", request(), deadline).await.map_err(|error| error.code())? {
         IdempotentOutcome::Answered(reply) => Ok((false, stored::text_of(&reply).unwrap())),
+        IdempotentOutcome::Unknown(..) => Err(ErrorCode::UnknownOutcome),
         IdempotentOutcome::First(mut guard) => {
             guard.record(deadline).await.unwrap();
             let reply = reply_of(bytes);
