@@ -122,7 +122,7 @@ async fn decide(
         }
     }
     // The arguments that the approver wrote are for the first one.
-    let of_others = Judgement { arguments: None, arguments_sha256: None, ..judgement.clone() };
+    let of_others = Judgement { arguments: None, strike: Vec::new(), arguments_sha256: None, ..judgement.clone() };
     let mut body = decide_one(meta, gateway, id, judgement, kind).await?;
     for id in with {
         body.with.push(decide_one(meta, gateway, id, of_others.clone(), kind).await?);
@@ -137,9 +137,14 @@ async fn decide_one(
     judgement: Judgement,
     kind: EventKind,
 ) -> Result<ApprovalBody, CallError> {
+    let detail = match (&judgement.arguments, &judgement.strike[..]) {
+        (Some(_), _) => Some("with arguments that the approver wrote".to_owned()),
+        (None, []) => None,
+        (None, struck) => Some(format!("without the effects {struck:?}")),
+    };
     let event = AuditEvent {
         subject: Some(id.clone()),
-        detail: judgement.arguments.is_some().then(|| "with arguments that the approver wrote".to_owned()),
+        detail,
         caller: Some(Arc::clone(&meta.caller)),
         ..AuditEvent::new(kind).of_request(meta.request.as_ref(), meta.trace.as_ref())
     };

@@ -6,7 +6,8 @@
 //! approver was shown, and only for those.
 //!
 //! An approver may change the arguments of a call that the run of an agent makes ([`changed`]). Every other caller
-//! sends its own.
+//! sends its own. The effects that a program proposes are one call, whose arguments are the list ([`proposal`]): an approver
+//! may strike out some.
 //!
 //! An approval of one call goes from `approved` to `executing` before the call is sent, and to `done` when it has
 //! ended. Where its process stops between the two, the outcome is unknown and the call is never sent again by itself.
@@ -16,6 +17,7 @@ mod changed;
 mod decide;
 mod grant;
 mod notices;
+mod proposal;
 mod record;
 mod refusal;
 mod sent;
@@ -46,6 +48,7 @@ pub use self::binding::Binding;
 pub use self::decide::Judgement;
 pub use self::grant::{ApprovedCall, Grant, Standing};
 pub use self::notices::Notice;
+pub use self::proposal::{Proposal, ProposedEffect, ProposedRead};
 pub use self::record::{Approval, Decision, Details};
 pub use self::sent::SentToShow;
 pub use self::waiting::{MAX_WAIT, Waited};
@@ -148,6 +151,9 @@ impl Approvals {
         if reasons.is_empty() {
             return Ok(Grant(Kind::NotNeeded));
         }
+        if asked.was_shown(&reasons) {
+            return Ok(Grant(Kind::NotNeeded));
+        }
         if approved.is_some_and(|approved| approved.has_shown(&reasons)) {
             return Ok(Grant(Kind::Once));
         }
@@ -166,6 +172,14 @@ impl Approvals {
             None if asked.call.dry_run => Err(refusal::not_asked(&reasons, asked.policy_version)),
             None => Err(self.ask(&asked, &reasons, &binding).await?),
         }
+    }
+
+    /// The reasons why a person must approve a call, if it is made now.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub async fn reasons_of(&self, asked: &AskedCall<'_>) -> Result<Vec<String>, CallError> {
+        self.reasons(asked, &Binding::of(asked.call, asked.tool, asked.arguments)).await
     }
 
     /// The reasons that hold now.
@@ -200,7 +214,11 @@ impl Approvals {
         let questions = arguments.judgement().map(|judged| &judged.judgement.questions[..]).unwrap_or_default();
         let text = kept_text(arguments.as_map(), sent.as_ref(), questions)?;
         let keeps_more = sent.is_some() || !questions.is_empty();
-        let (caller, details) = (&call.caller, Details::of(asked, reasons, keeps_more));
+        let (caller, mut details) = (&call.caller, Details::of(asked, reasons, keeps_more));
+        if let Some(proposal) = asked.proposal()? {
+            details.masks.extend(proposal.masks());
+            details.needed = details.needed.max(proposal.approvals_needed());
+        }
         let sealed = self.sealer.seal(sealed_for(&caller.tenant, &caller.key), &text);
         let arguments =
             sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;

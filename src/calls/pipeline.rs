@@ -15,6 +15,7 @@ mod large_result;
 mod messages;
 mod once;
 mod permit;
+mod proposed;
 mod receipt;
 mod recorded;
 mod refusals;

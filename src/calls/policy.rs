@@ -52,7 +52,7 @@ use crate::approval::Grant;
 use crate::registry::Snapshot;
 use crate::tool::{Tool, ValidArguments};
 use crate::used_tools::UsedTools;
-use sekisho_config::{ApprovalRule, PolicyConfig};
+use sekisho_config::PolicyConfig;
 use sekisho_core::call::{Arguments, CallContext, Caller};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 
@@ -201,7 +201,7 @@ impl Policy {
         let set = self.current.load();
         pass_checks(&set, tool, &call.caller)?;
         let decision = decide(&set, call, tool, &arguments).with_flow(tool.name(), &arguments);
-        if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
+        if decision.allowed && !tool.metadata.may_ask_itself() {
             let Decision { version, cached, .. } = decision;
             return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
         }
@@ -209,6 +209,15 @@ impl Policy {
             return Ok(Authorized::NeedsApproval(NeedsApproval::new(&set, call, tool, arguments, decision)?));
         }
         Err(denied(decision))
+    }
+
+    /// JSON Pointers into the arguments of a call: the parts that an approver does not see.
+    ///
+    /// # Errors
+    /// `denied`: they cannot be evaluated.
+    pub fn masks(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Result<Vec<String>, CallError> {
+        let set = self.current.load();
+        evaluate_masks(&set, call, tool, arguments).map_err(|failure| denied(Decision::failed(failure, &set.version)))
     }
 
     /// Refuses a caller who may make no call of the tool, as far as that is known without a call: by the checks, and by

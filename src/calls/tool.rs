@@ -27,7 +27,7 @@ use sekisho_flow::ToolLabels;
 use sekisho_observe::metrics::ToolMetrics;
 
 pub use self::flow::{FlowNotes, JudgedCall};
-pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
+pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PROGRAM_EFFECTS, PYTHON, PYTHON_SOURCE};
 pub use self::metadata::{Effects, FlowMetadata, Metadata};
 pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name, qualified_prefix, shortened_name};

@@ -47,6 +47,9 @@ pub(super) enum ApprovalsCommand {
         /// changed them.
         #[arg(long, value_name = "SHA256")]
         arguments_sha256: Option<String>,
+        /// Have an effect that a program proposes not made: its number, as `show` lists it. May be repeated.
+        #[arg(long, value_name = "CALL", conflicts_with_all = ["minutes", "session", "arguments"])]
+        strike: Vec<u32>,
         /// Approve another call that waits with it, as `show` lists them, too. May be repeated.
         #[arg(long, value_name = "ID")]
         with: Vec<String>,
@@ -93,8 +96,11 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
     with_remote_as(common, &NamedCaller::approver(), |remote| match command {
         Some(ApprovalsCommand::Watch) => watch(remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
-        Some(ApprovalsCommand::Approve { id, reason, minutes, session, arguments_sha256, with, .. }) => {
+        Some(ApprovalsCommand::Approve { id, reason, minutes, session, strike, arguments_sha256, with, .. }) => {
             let mut body = json!({"reason": reason, "arguments_sha256": arguments_sha256});
+            if !strike.is_empty() {
+                body["strike"] = json!(strike);
+            }
             name_others(&mut body, &with);
             if let Some(arguments) = arguments {
                 body["arguments"] = Value::Object(arguments);
@@ -183,6 +189,7 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         present::line(&question_line(question));
     }
     show_others(approval);
+    show_effects(approval);
     present::line("arguments:");
     let mut shown = present::json(&approval["arguments"]);
     for (title, member) in [("arguments that the approver wrote:", "changed_arguments"), ("sent:", "sent")] {
@@ -192,6 +199,22 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         }
     }
     shown
+}
+
+/// The effects that a program proposes, in their order, with the numbers by which they are struck out.
+fn show_effects(approval: &Value) {
+    if approval["kind"] != "effects" {
+        return;
+    }
+    let list = [&approval["changed_arguments"], &approval["arguments"]].into_iter().find(|list| !list.is_null());
+    for effect in list.and_then(|list| list["effects"].as_array()).into_iter().flatten() {
+        let note = if effect["struck"] == true { " (struck out)" } else { "" };
+        let arguments = present::harmless(&effect["arguments"].to_string()).into_owned();
+        present::line(&format!("effect {}: {} {arguments}{note}", effect["call"], text(effect, "tool")));
+        for reason in texts(&effect["reasons"]) {
+            present::line(&format!("  {reason}"));
+        }
+    }
 }
 
 /// The other calls that wait with it, each with all that a person decides by.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{Configuration, Reach};
-use sekisho_calls::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited};
+use sekisho_calls::approval::{Approval, Judgement, MAX_WAIT, Proposal, SentToShow, Waited};
 use sekisho_calls::pipeline::{Answered, Pipeline};
 use sekisho_calls::policy::ApproverInput;
 use sekisho_core::approval::ApprovalState;
@@ -40,6 +40,18 @@ struct DecidedCall {
     call: Box<CallContext>,
     arguments: Arguments,
     changed: Option<Arguments>,
+}
+
+/// The arguments of a list of effects without those that an approver strikes out, if there are any.
+fn effects_left(asked: &Arguments, judgement: &Judgement) -> Result<Option<Arguments>, CallError> {
+    if judgement.arguments.is_some() {
+        let message = "the arguments of effects cannot be changed: name those that are not to be made in `strike`, or deny the approval";
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    if judgement.strike.is_empty() {
+        return Ok(None);
+    }
+    Proposal::from_arguments(asked.clone())?.without(&judgement.strike)?.to_arguments().map(Some)
 }
 
 /// What an approver wrote comes from no stranger.
@@ -227,20 +239,39 @@ impl CallApprovals {
             return approvals.decide(&approval.id, approver, judgement).await;
         }
         let asked = approvals.arguments(&approval)?;
-        let written = judgement.arguments.clone().map(|written| self.valid_change(&approval, &asked, written));
-        let (arguments, sent) = written.transpose()?.unzip();
-        let judgement = Judgement { arguments, sent: sent.flatten(), ..judgement.clone() };
+        let (arguments, sent) = match approval.is_for_effects() {
+            true => (effects_left(&asked, judgement)?, None),
+            false if !judgement.strike.is_empty() => {
+                let message = "`strike` is for the effects of a program, and this is one call: deny it instead";
+                return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            }
+            false => {
+                let written = judgement.arguments.clone().map(|written| self.valid_change(&approval, &asked, written));
+                let (arguments, sent) = written.transpose()?.unzip();
+                (arguments, sent.flatten())
+            }
+        };
+        let judgement = Judgement { arguments, sent, ..judgement.clone() };
         let changed_before = approvals.changed_arguments(&approval)?;
+        let arguments = judgement.arguments.as_ref().or(changed_before.as_ref()).unwrap_or(&asked);
         let given = ApproverInput {
             id: &approval.id,
             tool: &approval.tool,
-            arguments: judgement.arguments.as_ref().or(changed_before.as_ref()).unwrap_or(&asked),
+            arguments,
             reasons: &approval.details.reasons,
             session: approval.details.session.as_deref(),
             caller: (&approval.caller_id, &approval.tenant, &approval.details.person),
             scope: judgement.scope.as_str(),
         };
         self.pipeline.policy.check_approver(given, approver)?;
+        if approval.is_for_effects() {
+            // Who may not approve a call by itself may not approve it in a list.
+            for effect in Proposal::from_arguments(arguments.clone())?.effects_to_make() {
+                let (tool, arguments, reasons) = (&*effect.tool, &effect.arguments, &effect.reasons[..]);
+                let of_effect = ApproverInput { tool, arguments, reasons, ..given };
+                self.pipeline.policy.check_approver(of_effect, approver)?;
+            }
+        }
         approvals.decide_seen(&approval, approver, &judgement).await
     }
 

@@ -40,7 +40,7 @@ pub struct ApprovalBody {
     /// The page where it is decided.
     pub url: String,
     pub tool: String,
-    /// `tool`, `resource`, `prompt` or `completion`.
+    /// `tool`, `resource`, `prompt` or `completion`; `effects` for those that a program proposes, which are in the arguments.
     pub kind: String,
     /// The resource or prompt, for what is no tool.
     pub target: Option<String>,
@@ -158,6 +158,9 @@ pub(crate) struct ApproveBody {
     /// left out.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Arguments>,
+    /// Of the effects that a program proposes: those that are not made, by `call`. None that is made may need the value of one of them.
+    #[schema(max_items = 1000)]
+    strike: Vec<u32>,
     /// That of the approval as the approver has seen it: other arguments are not approved. Required once an approver has changed
     /// them.
     arguments_sha256: Option<String>,
@@ -248,15 +251,16 @@ impl DecisionBody {
 }
 
 impl From<ApproveBody> for Judgement {
-    fn from(ApproveBody { reason, scope, minutes, arguments, arguments_sha256, with: _ }: ApproveBody) -> Self {
-        Self { approved: true, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
+    fn from(body: ApproveBody) -> Self {
+        let ApproveBody { reason, scope, minutes, arguments, strike, arguments_sha256, with: _ } = body;
+        Self { approved: true, reason, scope, minutes, arguments, strike, sent: None, arguments_sha256 }
     }
 }
 
 impl From<DenyBody> for Judgement {
     fn from(DenyBody { reason, with: _ }: DenyBody) -> Self {
         let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
-        Self { approved: false, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
+        Self { approved: false, reason, scope, minutes, arguments, strike: Vec::new(), sent: None, arguments_sha256 }
     }
 }
 

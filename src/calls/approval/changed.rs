@@ -96,10 +96,10 @@ impl Approval {
         })
     }
 
-    /// Only the run of an agent is told with which arguments its call is made: every other caller would get the answer of a
-    /// call that it did not send.
+    /// Only the run of an agent, and of a program that proposes effects, is told with which arguments its call is made: every
+    /// other caller would get the answer of a call that it did not send.
     pub(super) fn check_changeable(&self) -> Result<(), CallError> {
-        let problem = if self.details.via != Via::Agent.as_str() {
+        let problem = if self.details.via != Via::Agent.as_str() && !self.is_for_effects() {
             "only the arguments of a call that the run of an agent makes can be changed, and this caller sends its own: deny \
              the call with a reason that says which arguments you would approve"
         } else if !self.decisions.is_empty() {

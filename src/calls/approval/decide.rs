@@ -36,6 +36,8 @@ pub struct Judgement {
     pub minutes: Option<u32>,
     /// The arguments with which the call is made instead, as its tool takes them.
     pub arguments: Option<Arguments>,
+    /// The effects of a program that are not made, by their positions among its calls.
+    pub strike: Vec<u32>,
     /// The form in which the changed arguments are sent, where it is another one.
     pub sent: Option<SentToShow>,
     /// The digest of the arguments that the approver has looked at.
@@ -127,6 +129,10 @@ impl Approvals {
         }
         if judgement.scope == ApprovalScope::Session && approval.stored.session_digest.is_none() {
             let message = "the call is in no session: approve it with the scope `once` or `minutes`";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+        if judgement.scope != ApprovalScope::Once && approval.is_for_effects() {
+            let message = "the effects of a program are approved once: leave `scope` out";
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         match judgement.arguments {

@@ -18,7 +18,7 @@ pub struct Grant(pub(super) Kind);
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// The tool was used with approval before.
+    /// The tool was used with approval before, or the call is an effect of a program whose effects are approved.
     NotNeeded,
     /// [`ApprovedCall`] is started before the call is sent.
     Once,

@@ -75,7 +75,16 @@ fn caller(id: &str) -> Caller {
 
 fn yes() -> Judgement {
     let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
-    Judgement { approved: true, reason: "fine".into(), scope, minutes, arguments, sent: None, arguments_sha256 }
+    Judgement {
+        approved: true,
+        reason: "fine".into(),
+        scope,
+        minutes,
+        arguments,
+        strike: Vec::new(),
+        sent: None,
+        arguments_sha256,
+    }
 }
 
 fn no() -> Judgement {

@@ -41,9 +41,9 @@ impl Checks {
     pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &'a Caller) -> impl Iterator<Item = Unmet<'a>> {
         let unmet = |check, roles| Unmet { check, tool: &tool.name, roles, scopes: Vec::new() };
         let foreign = tool.is_of_another_tenant(caller).then(|| unmet(Check::Tenant, &[]));
-        let left_out = (!caller.tools.admits(&tool.name)).then(|| unmet(Check::Tools, &[]));
+        let left_out = (!caller.tools.admits(tool.admitted_as())).then(|| unmet(Check::Tools, &[]));
         let hidden = tool.lacks_role(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
-        let scopes: Vec<_> = caller.scopes.missing_for(&tool.name).collect();
+        let scopes: Vec<_> = caller.scopes.missing_for(tool.admitted_as()).collect();
         // A caller without a token gets one by signing in.
         let requires_auth = tool.requires_auth || !scopes.is_empty();
         let unknown = (requires_auth && caller.anonymous).then(|| unmet(Check::RequiresAuth, &[]));

@@ -1,7 +1,7 @@
 //! The `input` of policies. Operators' rules use these names, so they must not change.
 //!
 //! ```json
-//! {"tool": "file_write", "kind": "tool|resource|prompt|completion", "target": null,
+//! {"tool": "file_write", "kind": "tool|resource|prompt|completion|effects", "target": null,
 //!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": [],
 //!               "flags": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},

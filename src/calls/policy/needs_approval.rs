@@ -7,7 +7,7 @@ use super::{Decision, Permit, denied, evaluate_masks, refusal};
 use crate::approval::{AskedCall, Grant};
 use crate::tool::{Tool, ValidArguments};
 use sekisho_config::ApprovalRule;
-use sekisho_core::call::CallContext;
+use sekisho_core::call::{CallContext, CallKind};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The decision of the policies about a call that they do not refuse.
@@ -96,7 +96,9 @@ impl NeedsApproval {
         let Decision { version, cached, approvals: mut reasons, .. } = decision;
         let masks = evaluate_masks(set, call, tool, &arguments)
             .map_err(|failure| denied(Decision::failed(failure, &set.version)))?;
-        if tool.metadata.approval == ApprovalRule::Always {
+        if tool.metadata.kind == CallKind::Effects {
+            reasons.push("the effects of a program need approval".to_owned());
+        } else if tool.metadata.approval == ApprovalRule::Always {
             reasons.push(format!("{} always needs approval", tool.name()));
         }
         let first_use = tool.metadata.approval == ApprovalRule::FirstUse;

@@ -38,6 +38,7 @@ pub fn unknown_target(kind: CallKind, name: &str) -> CallError {
         CallKind::Resource => "resource",
         CallKind::Prompt => "prompt",
         CallKind::Completion => "prompt or resource",
+        CallKind::Effects => "program with effects",
     };
     CallError::new(ErrorCode::UnknownTool, format!("there is no {what} {name:?}"))
 }

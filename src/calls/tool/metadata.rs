@@ -11,6 +11,12 @@ use sekisho_core::call::{CallKind, Caller, READ_RESULT};
 /// The source name of the tools that are part of the program.
 pub const BUILTIN: &str = "builtin";
 
+/// The tool that runs programs.
+pub const PYTHON: &str = "python_executor";
+
+/// The name of the call that asks for the approval of a program's effects.
+pub const PROGRAM_EFFECTS: &str = "program_effects";
+
 /// Begins the source name of a tool that is a Python function; its file follows.
 pub const PYTHON_SOURCE: &str = "python:";
 
@@ -174,6 +180,26 @@ impl Metadata {
     /// Whether the caller has none of the tool's `roles`.
     pub fn lacks_role(&self, caller: &Caller) -> bool {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
+    }
+
+    /// The name by which keys, endpoints and scopes leave it to a caller: the list of a program's effects comes with the tool that
+    /// runs programs.
+    pub fn admitted_as(&self) -> &str {
+        if self.kind == CallKind::Effects { PYTHON } else { &self.name }
+    }
+
+    /// Whether its calls may need approval without a policy that asks for it. The effects of a program always do.
+    pub fn may_ask_itself(&self) -> bool {
+        self.approval != ApprovalRule::Never || self.kind == CallKind::Effects
+    }
+
+    /// Whether a call changes nothing, as its source says; an MCP server, where its annotations are trusted.
+    pub fn changes_nothing(&self) -> bool {
+        let annotations = self.mcp_annotations.get("annotations").filter(|_| self.flow.trusts_annotations);
+        let hint = annotations.and_then(|all| all.get("readOnlyHint")).and_then(Value::as_bool);
+        self.effects.is_some_and(|effects| effects.read_only)
+            || hint == Some(true)
+            || self.source == BUILTIN && self.idempotent
     }
 
     /// Whether a client may ask for a call to run as a task. For a tool of an MCP server, its server decides; a server

@@ -10,6 +10,8 @@ pub enum CallKind {
     Prompt,
     /// Completions for an argument of a prompt or of a resource template.
     Completion,
+    /// The effects that a program proposes.
+    Effects,
 }
 
 impl CallKind {

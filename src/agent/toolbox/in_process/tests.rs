@@ -102,7 +102,16 @@ impl Approving {
         let boss = Caller::new("boss", "acme", vec!["approver".to_owned()]);
         let (reason, scope, minutes) = ("not today".to_owned(), ApprovalScope::Once, None);
         let arguments = changed.map(|changed| changed.as_object().cloned().unwrap());
-        let judgement = Judgement { approved, reason, scope, minutes, arguments, sent: None, arguments_sha256: None };
+        let judgement = Judgement {
+            approved,
+            reason,
+            scope,
+            minutes,
+            arguments,
+            strike: Vec::new(),
+            sent: None,
+            arguments_sha256: None,
+        };
         let decided = self.toolbox.gateway.approvals().decide(&boss, id, &judgement).await;
         decided.map(drop).map_err(|error| error.code())
     }

@@ -1,5 +1,7 @@
 //! The life of a call that needs approval, through every stage.
 
+mod effects;
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -34,7 +36,7 @@ fn boss() -> Caller {
 
 fn yes(scope: ApprovalScope, minutes: Option<u32>) -> Judgement {
     let (reason, arguments, arguments_sha256) = (String::new(), None, None);
-    Judgement { approved: true, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
+    Judgement { approved: true, reason, scope, minutes, arguments, strike: Vec::new(), sent: None, arguments_sha256 }
 }
 
 fn arguments(n: impl Into<Value>) -> Arguments {
