@@ -13,6 +13,7 @@ pub fn prelude() -> String {
         PACKAGE_VALUES,
         SOURCE,
         ENCODE,
+        EFFECT_VALUES,
         TOOL_CALLS,
         TOOL_SIGNATURE,
         STORED_RESULTS,
@@ -64,6 +65,7 @@ type Module = (&'static str, &'static str);
 
 const DOCSTRING: Module = ("_sekisho_docstring", include_str!("python/docstring.py"));
 const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
+const EFFECT_VALUES: Module = ("_sekisho_effect_values", include_str!("python/effect_values.py"));
 const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));

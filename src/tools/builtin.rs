@@ -6,6 +6,7 @@ mod file_list;
 mod file_read;
 mod file_write;
 mod json_query;
+mod program_effects;
 mod python_executor;
 mod read_result;
 mod side_thread;
@@ -86,6 +87,9 @@ impl Source for Builtin {
                 Ok(definition) => offer.tools.push(definition),
                 Err(unavailable) => offer.unavailable.push(unavailable),
             }
+        }
+        if cfg!(feature = "sandbox") && self.sandbox.config().code_mode.enabled {
+            offer.tools.push(program_effects::definition());
         }
         offer
     }

@@ -109,6 +109,8 @@ class Host:
             if arguments["handle"] not in RESULTS:
                 refuse("tool_error", "unknown_result", "there is no such result")
             return RESULTS[arguments["handle"]] if arguments["whole"] is True else None
+        if arguments.get("from") == "an effect":
+            return {"$effect": "{{effect:ab:3:}}"}
         if message["tool"] == "weather" and arguments["from"] == "nowhere":
             detail = {"path": "/from", "rule": "enum", "message": '`from` must be one of "here"; did you mean "here"?'}
             refuse("invalid_arguments", "invalid_arguments", "wrong", details=[detail])

@@ -11,6 +11,7 @@ import os
 import sys
 
 import _host
+from _sekisho_effect_values import given
 
 # Calls in parallel; the host refuses more. Others begin when one has ended.
 MAX_PARALLEL = 32
@@ -55,7 +56,7 @@ class ToolCall:
         while self._outcome is None:
             _calls.wait(None)
         if self._outcome["ok"]:
-            return self._outcome["value"]
+            return given(self._outcome["value"])
         raise _error_of(self._outcome["error"]) from None
 
     def done(self):
@@ -144,7 +145,7 @@ def abandon():
 
 def call(tool, arguments):
     """Calls a tool and waits for its result."""
-    return ask("call", tool=tool, args=arguments)
+    return given(ask("call", tool=tool, args=arguments))
 
 
 async def call_in_coroutine(tool, arguments):

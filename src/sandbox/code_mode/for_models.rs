@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::stubs::{Stub, stub};
 
-/// The tool that runs programs.
-pub const PYTHON: &str = "python_executor";
+pub use sekisho_calls::tool::PYTHON;
 
 pub const SEARCH_TOOLS: &str = "search_tools";
 pub const RUN_PYTHON: &str = "run_python";
@@ -46,6 +45,10 @@ pub fn model_tools() -> [ModelTool; 2] {
                     "code": {"type": "string", "description": "A complete program."},
                     "timeout_seconds": {
                         "type": "number", "exclusiveMinimum": 0, "description": "Stop the program after this long."
+                    },
+                    "mode": {
+                        "type": "string", "enum": ["run", "propose"],
+                        "description": "propose: calls that change something are made at the end, once a person has approved their list."
                     },
                 }),
                 "code",

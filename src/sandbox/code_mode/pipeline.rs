@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rust_decimal::Decimal;
 
+use sekisho_calls::approval::{Proposal, ProposedEffect};
 use sekisho_calls::budget::price_of;
 use sekisho_calls::journals::{Journals, RunContext};
 use sekisho_calls::pipeline::{Answered, Pipeline};
@@ -28,6 +29,26 @@ pub trait ToolPipeline: Send + Sync {
 
     /// Whether a call of a tool may be made a second time.
     fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool;
+
+    /// Whether a call of a tool changes nothing, so that it is made for a program that proposes its effects.
+    fn changes_nothing(&self, tool: &str, caller: &Arc<Caller>) -> bool;
+
+    /// A call as an effect that a program proposes. It is not made.
+    fn proposed(
+        self: Arc<Self>,
+        call: CallContext,
+        arguments: Arguments,
+    ) -> BoxFuture<'static, Result<ProposedEffect, CallError>>;
+
+    /// The effects that an approval of the caller was asked for, and the list with those that an approver has struck out.
+    fn effects_of(
+        self: Arc<Self>,
+        approval: Arc<str>,
+        caller: Arc<Caller>,
+    ) -> BoxFuture<'static, Result<(Proposal, Option<Proposal>), CallError>>;
+
+    /// The version of the policies in force.
+    fn policy_version(&self) -> Arc<str>;
 
     /// Where runs are kept that can be resumed; none where they cannot be sealed.
     fn journals(&self) -> Option<Arc<Journals>>;
@@ -60,6 +81,30 @@ impl ToolPipeline for Pipeline {
         self.registry
             .find(tool, caller)
             .is_ok_and(|tool| tool.metadata.idempotent || tool.metadata.effects.is_some_and(changes_nothing))
+    }
+
+    fn changes_nothing(&self, tool: &str, caller: &Arc<Caller>) -> bool {
+        self.registry.find(tool, caller).is_ok_and(|tool| tool.metadata.changes_nothing())
+    }
+
+    fn proposed(
+        self: Arc<Self>,
+        call: CallContext,
+        arguments: Arguments,
+    ) -> BoxFuture<'static, Result<ProposedEffect, CallError>> {
+        Box::pin(async move { Self::proposed(&self, &call, arguments).await })
+    }
+
+    fn effects_of(
+        self: Arc<Self>,
+        approval: Arc<str>,
+        caller: Arc<Caller>,
+    ) -> BoxFuture<'static, Result<(Proposal, Option<Proposal>), CallError>> {
+        Box::pin(async move { self.approvals.effects_of(&approval, &caller).await })
+    }
+
+    fn policy_version(&self) -> Arc<str> {
+        self.policy.version()
     }
 
     fn journals(&self) -> Option<Arc<Journals>> {

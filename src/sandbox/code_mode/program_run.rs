@@ -47,6 +47,8 @@ pub(crate) struct ProgramRun {
     pub(crate) earlier: Option<[u8; 32]>,
     /// The tools that its calls may use.
     pub(crate) scope: NestedScope,
+    /// Whether its effects are made together at its end, once they are approved. It has a journal then.
+    pub(crate) proposes: bool,
 }
 
 /// Why a run ends before its program does.
@@ -61,12 +63,19 @@ pub(super) enum Stop {
         tool: String,
         error: CallError,
     },
+    /// The effects that the program proposed are refused, or one was not made as it was approved.
+    Refused {
+        error: CallError,
+        /// Resuming it would end in the same way.
+        is_over: bool,
+    },
 }
 
 /// The approval that a call of a program needs.
 #[derive(Debug)]
 pub(super) struct NeededByCall {
-    pub(super) tool: String,
+    /// `None`: all effects that the program proposes.
+    pub(super) tool: Option<String>,
     /// The message of the refusal.
     pub(super) message: String,
     pub(super) details: Vec<Detail>,
@@ -116,7 +125,8 @@ impl UnknownCall {
 impl ProgramRun {
     /// As in a session: its interpreter's state from earlier programs is in no journal.
     pub(crate) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
-        Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nesting.scope.clone() }
+        let (keys, scope) = (keys_of(call), call.nesting.scope.clone());
+        Self { pipeline, journal: None, keys, earlier: None, scope, proposes: false }
     }
 }
 
@@ -184,6 +194,10 @@ pub(super) async fn end_run(
             journal.end(stopped).await;
             Err(no_access(&tool, &error))
         }
+        (Some(Stop::Refused { error, is_over }), _) => {
+            let is_kept = journal.end(if is_over { RunEnd::Ended } else { stopped }).await;
+            Err(if is_kept && !is_over { resumable(&error, run) } else { error })
+        }
         (None, Ok(outcome)) => {
             let has_ended = matches!(outcome.end, End::Exited { .. } | End::Exception { .. });
             if has_ended && !journal.is_caught_up() {
@@ -204,9 +218,10 @@ pub(super) async fn end_run(
 impl NeededByCall {
     fn resumable(self, run: Arc<str>) -> CallError {
         let Self { tool, message, details, approval } = self;
+        let what = tool.map_or_else(|| "proposes effects".to_owned(), |tool| format!("called {tool}"));
         let message = format!(
-            "the program called {tool}: {message}, or resume its run with POST /runs/{run}/resume; what it has called before is \
-             not called again"
+            "the program {what}: {message}, or resume its run with POST /runs/{run}/resume; what it has called before is not \
+             called again"
         );
         let error = CallError::new(ErrorCode::ApprovalRequired, message).with_details(details);
         error.needing(approval).of_run(run)
@@ -215,6 +230,11 @@ impl NeededByCall {
     fn not_resumable(self, reason: Option<&str>) -> CallError {
         let Self { tool, details, approval: NeededApproval { id, url, .. }, .. } = self;
         let reason = reason.unwrap_or("its journal could not be written");
+        let Some(tool) = tool else {
+            let message =
+                format!("the program proposes effects, and its run cannot be resumed, since {reason}: propose fewer");
+            return CallError::new(ErrorCode::TooLarge, message).with_details(details);
+        };
         let message = format!(
             "the program called {tool}, which a person must approve at {url}, and its run cannot be resumed, since {reason}: make \
              that call on its own with the header `X-Approval-Id: {id}`, and run a program without it"

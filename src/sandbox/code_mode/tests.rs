@@ -3,6 +3,7 @@
 mod calls;
 mod descriptions;
 mod programs;
+mod proposals;
 mod runs;
 
 use std::time::Duration;
@@ -11,6 +12,7 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
+use sekisho_calls::approval::{Proposal, ProposedEffect};
 use sekisho_calls::journals::Journals;
 use sekisho_calls::pipeline::Answered;
 use sekisho_calls::policy::{CallerTools, Policy};
@@ -88,6 +90,30 @@ impl ToolPipeline for Refusing {
 
     fn may_repeat(&self, tool: &str, _: &Arc<Caller>) -> bool {
         tool == "add"
+    }
+
+    fn changes_nothing(&self, tool: &str, _: &Arc<Caller>) -> bool {
+        tool == "add"
+    }
+
+    fn proposed(
+        self: Arc<Self>,
+        _: CallContext,
+        _: Arguments,
+    ) -> BoxFuture<'static, Result<ProposedEffect, CallError>> {
+        unreachable!("no program proposes effects here")
+    }
+
+    fn effects_of(
+        self: Arc<Self>,
+        _: Arc<str>,
+        _: Arc<Caller>,
+    ) -> BoxFuture<'static, Result<(Proposal, Option<Proposal>), CallError>> {
+        unreachable!("no program proposes effects here")
+    }
+
+    fn policy_version(&self) -> Arc<str> {
+        self.policy.version()
     }
 
     fn journals(&self) -> Option<Arc<Journals>> {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::errors::invalid_json;
+use super::errors::{error_json, invalid_json};
 use sekisho_calls::journals::JournalQuestion;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -15,6 +15,16 @@ pub(super) enum Wanted {
     Call(WantedCall),
     /// A question that is no call.
     Inquiry(ToolQuestion),
+}
+
+/// A call that a program that proposes its effects asked for, with its arguments or why they are wrong.
+#[derive(Debug)]
+pub(super) struct ListedCall {
+    /// From 1.
+    pub(super) position: u32,
+    pub(super) tool: String,
+    /// `Err`: the JSON of the error.
+    pub(super) arguments: Result<Arguments, String>,
 }
 
 #[derive(Debug)]
@@ -36,6 +46,19 @@ impl Wanted {
             }
             inquiry => Self::Inquiry(inquiry),
         }
+    }
+
+    /// A call at this position, from 0.
+    pub(super) fn call(ordinal: u32, tool: String, arguments: Arguments) -> Self {
+        let digest = json::digest(&arguments);
+        Self::Call(WantedCall { ordinal, tool, arguments: Ok(arguments), digest })
+    }
+
+    /// The call, to list it.
+    pub(super) fn as_call(&self) -> Option<ListedCall> {
+        let Self::Call(WantedCall { ordinal, tool, arguments, .. }) = self else { return None };
+        let arguments = arguments.as_ref().cloned().map_err(error_json);
+        Some(ListedCall { position: ordinal.saturating_add(1), tool: tool.clone(), arguments })
     }
 
     /// As the journal has it.

@@ -193,6 +193,7 @@ impl Sandbox {
             limits,
             session,
             past: None,
+            proposes: false,
             image: None,
         };
         let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(LISTING_TIMEOUT)).await?;

@@ -197,6 +197,7 @@ pub(crate) fn job(code: &str) -> Job {
         },
         session: None,
         past: None,
+        proposes: false,
         image: None,
     }
 }

@@ -134,6 +134,11 @@ fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
             "timeout_seconds": {
                 "type": "number", "exclusiveMinimum": 0, "maximum": config.max_seconds(),
                 "description": "Stop the run after this long."
+            },
+            "mode": {
+                "type": "string", "enum": ["run", "propose"],
+                "description": "With \"propose\", calls that change something are made together at the end, once a person has approved \
+                                the list of them: run (each at once) when left out."
             }
         },
         "required": ["code"],
@@ -221,6 +226,19 @@ struct Request<'a> {
     session: Option<&'a str>,
     checkpoint: Option<Checkpoint>,
     timeout_seconds: Option<f64>,
+    #[serde(default)]
+    mode: Mode,
+}
+
+/// How the calls of the program are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    /// Each at once.
+    #[default]
+    Run,
+    /// Those that change something at its end, once a person has approved all of them.
+    Propose,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -241,6 +259,10 @@ impl<'a> Request<'a> {
         let every_call = self.checkpoint.is_some();
         if every_call && self.session.is_none() {
             let message = "`checkpoint` is for calls in a session: name one in `session`, or leave it out";
+            return Err(CallError::new(ErrorCode::InvalidArguments, message));
+        }
+        if self.mode == Mode::Propose && self.session.is_some() {
+            let message = "`mode`: a program in a session cannot propose its effects, since it is not run again: leave `session` out";
             return Err(CallError::new(ErrorCode::InvalidArguments, message));
         }
         Ok(self.session.map(|name| CallSession { name, every_call }))
@@ -266,6 +288,7 @@ impl PythonExecutor {
             limits: limits::job_limits(&self.config, attempt.memory_limit_bytes as u64, time),
             session: None,
             past: None,
+            proposes: request.mode == Mode::Propose,
             image: None,
         })
     }

@@ -103,6 +103,7 @@ async fn each_tool_has_the_metadata_for_policies() {
     - "python_executor [code] 60/min session_aware"
     - "read_result [data] 600/min idempotent"
     - "web_fetch [web] 60/min idempotent"
+    - "program_effects [code] 600/min "
     "#);
 }
 

@@ -26,6 +26,40 @@ fn a_tool_is_a_function_that_is_described_when_it_is_first_used() {
 }
 
 #[test]
+fn the_value_of_an_effect_that_is_not_made_can_be_passed_on_and_not_be_decided_by() {
+    let begin = "made = tools.weather('an effect')\n";
+    let cases = [
+        ("tools.weather(made)", json!(["weather", {"from": "{{effect:ab:3:}}"}])),
+        ("tools.weather.start('here', X_Note=made['id']).result()[1]['X-Note']", json!("{{effect:ab:3:/id}}")),
+        ("tools.weather(f\"of {made['a/b~'][0]}\")[1]['from']", json!("of {{effect:ab:3:/a~1b~0/0}}")),
+        (
+            "[tools.weather.start('an effect').result().get('id'), 'a' + made]",
+            json!(["{{effect:ab:3:/id}}", "a{{effect:ab:3:}}"]),
+        ),
+        ("{'$effect': 1}['$effect']", json!(1)),
+    ];
+    for (code, expected) in cases {
+        let ran = run_with_tools(&[begin, code].concat());
+        assert_eq!(ran.result(), expected, "{code}: {}", ran.end());
+    }
+    for code in [
+        "if made: 1",
+        "made['n'] > 1",
+        "int(made)",
+        "made.upper()",
+        "[*made]",
+        "{made: 1}",
+        "made[0:1]",
+        "len(made)",
+        "made == ''",
+    ] {
+        let ran = run_with_tools(&[begin, code].concat());
+        assert_eq!(ran.end()["type"], "TypeError", "{code}: {}", ran.end());
+        assert!(ran.end()["message"].as_str().unwrap().contains("known once the effect is made"), "{}", ran.end());
+    }
+}
+
+#[test]
 fn arguments_are_given_in_the_ways_of_python() {
     let sent = |arguments: Value| json!(["weather", arguments]);
     let cases = [
