@@ -11,6 +11,7 @@ use serde_json::json;
 use super::acts::Act;
 use super::address::{encoded, with_query};
 use super::approvals::{path_of, status};
+use super::effects::{self, STRIKE_FIELD};
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
@@ -82,8 +83,11 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
         "approve" => {
             let (scope, minutes) = extent(form)?;
             let seen = form.text(SEEN_FIELD);
+            let strike = form.all(STRIKE_FIELD).map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+            let strike =
+                strike.map_err(|_| invalid("the form names an effect that is no number; open the page again"))?;
             let body = json!({
-                "reason": reason, "scope": scope, "minutes": minutes, "arguments_sha256": seen, "with": with,
+                "reason": reason, "scope": scope, "minutes": minutes, "strike": strike, "arguments_sha256": seen, "with": with,
             });
             ("approve", body)
         }
@@ -135,6 +139,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
                 ul.plain.notes { @for reason in &approval.reasons { li { (format::text(reason)) } } }
             }
             @if !approval.questions.is_empty() { (questions(&texts, approval)) }
+            @if approval.kind == effects::KIND { (effects::list(&texts, approval)) }
             (arguments(visit, approval))
             @if !approval.with.is_empty() { (waiting_with(visit, approval)) }
             @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
@@ -268,7 +273,8 @@ fn forms(texts: &Texts, token: &str, approval: &ApprovalBody) -> Markup {
                         input type="hidden" name=(TOKEN_FIELD) value=(token);
                         @if let Some(seen) = &approval.arguments_sha256 { input type="hidden" name=(SEEN_FIELD) value=(seen); }
                         (reason_field(texts, "approve-reason", "a", None))
-                        (extent_fields(texts, approval.session_id.is_some()))
+                        @if approval.kind == effects::KIND { (effects::strike_fields(texts, approval)) }
+                        @else { (extent_fields(texts, approval.session_id.is_some())) }
                         (with_fields(texts, approval, "approve"))
                         div.buttons {
                             button.main name="act" value="approve" { (texts.get("approval-approve")) }

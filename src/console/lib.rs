@@ -24,6 +24,7 @@ mod conversation;
 #[cfg(feature = "agent")]
 mod conversations;
 mod costs;
+mod effects;
 mod error_page;
 mod events;
 mod export;
