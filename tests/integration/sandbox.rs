@@ -14,6 +14,7 @@ mod isolation;
 mod load;
 mod profiles;
 mod programs;
+mod proposals;
 mod python_tools;
 mod resumed_runs;
 mod sent_bytes;

@@ -1,4 +1,5 @@
-//! `examples/code-mode`: one program over an API, an MCP server and a built-in tool, as docs/code-mode.md shows it.
+//! `examples/code-mode`: one program over an API, an MCP server and a built-in tool, and `examples/propose`: one that proposes its
+//! effects, as docs/code-mode.md shows them.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -11,10 +12,11 @@ use crate::cli::{Serving, cache, text};
 
 const PAGE: &str = include_str!("../../../docs/code-mode.md");
 const PROGRAM: &str = include_str!("../../../examples/code-mode/program.py");
+const PROPOSES: &str = include_str!("../../../examples/propose/program.py");
 
-/// Runs the example as the page says, but with free ports. `None` without python3.
+/// Runs the example of a folder as the page says, but with free ports. `None` without python3.
 #[expect(clippy::print_stderr, reason = "it says what to install")]
-fn run_example() -> Option<String> {
+fn run_example(folder: &str) -> Option<String> {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("not run: python3 is missing. Install it with: sudo apt-get install python3");
         return None;
@@ -26,9 +28,9 @@ fn run_example() -> Option<String> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_sekisho"));
     program.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).envs(cache());
     program.env("PATH", path).env("SHOP_PORT", &port).current_dir(checkout());
-    let serving = Serving::run(program, &["--config", "examples/code-mode/sekisho.yaml"]);
+    let serving = Serving::run(program, &["--config", &format!("examples/{folder}/sekisho.yaml")]);
     let mut run = Command::new("python3");
-    run.args(["-B", "examples/code-mode/run.py", &serving.url, &port]).current_dir(checkout());
+    run.args(["-B", &format!("examples/{folder}/run.py"), &serving.url, &port]).current_dir(checkout());
     let run = run.output().unwrap();
     assert!(run.status.success(), "{}", text(&run));
     Some(String::from_utf8_lossy(&run.stdout).into_owned())
@@ -41,7 +43,8 @@ async fn one_program_makes_the_thirty_calls_of_the_example() {
         assert!(PAGE.contains(command), "{command}");
     }
     let _alone = ALONE.lock().await;
-    let Some(printed) = tokio::task::spawn_blocking(run_example).await.unwrap() else { return };
+    let run = tokio::task::spawn_blocking(|| run_example("code-mode"));
+    let Some(printed) = run.await.unwrap() else { return };
     let calls: Vec<_> = printed.lines().filter(|line| line.starts_with(['├', '└'])).collect();
     let count = |tool: &str| calls.iter().filter(|line| line.contains(tool) && line.contains(" ok ")).count();
     let counts = ["shop__list_orders", "shop__get_order", "rates__rate", "calculator"].map(count);
@@ -54,4 +57,26 @@ async fn one_program_makes_the_thirty_calls_of_the_example() {
         words[3].parse().unwrap()
     };
     assert!(read("one program") * 10.0 < read("one after the other"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_approval_is_for_all_effects_of_the_example() {
+    assert!(PAGE.contains(PROPOSES.trim()), "the page shows the program");
+    for command in ["sekisho serve --config examples/propose/sekisho.yaml", "python3 examples/propose/run.py"] {
+        assert!(PAGE.contains(command), "{command}");
+    }
+    let _alone = ALONE.lock().await;
+    let run = tokio::task::spawn_blocking(|| run_example("propose"));
+    let Some(printed) = run.await.unwrap() else { return };
+    assert!(printed.contains("asked, and 0 calls have reached"), "{printed}");
+    let made: Vec<_> = printed.lines().filter_map(|line| line.strip_prefix("made: ")).collect();
+    let expected = [
+        r#"POST /orders {"article": "tea", "quantity": 2, "price": 3.5}"#,
+        r#"POST /payments {"order": 1, "note": "for order 1"}"#,
+    ];
+    let parts = |line: &str| {
+        let (request, body) = line.split_at(line.find('{').unwrap());
+        (request.to_owned(), serde_json::from_str::<serde_json::Value>(body).unwrap())
+    };
+    assert_eq!(made.into_iter().map(parts).collect::<Vec<_>>(), expected.map(parts), "{printed}");
 }
