@@ -33,6 +33,7 @@ pub mod per_owner;
 pub mod reading;
 pub mod record;
 pub mod redaction;
+pub mod run_file;
 pub mod session;
 pub mod share;
 #[cfg(any(test, feature = "test-support"))]
