@@ -2,6 +2,7 @@
 //! conversation or send none. The provider that requested a call gets its own id back.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,37 @@ pub struct ProviderId {
     pub id: String,
 }
 
-/// A random id that cannot be guessed.
-pub(super) fn new_id() -> String {
-    format!("call_{}", Uuid::new_v4().simple())
+/// Ids of calls that cannot be guessed.
+#[derive(Clone, Default)]
+pub struct CallIds(Option<SeededIds>);
+
+/// Where a run is recorded, its ids follow from a random text, so that they are the same when it is played again.
+#[derive(Clone)]
+struct SeededIds {
+    seed: Arc<str>,
+    /// The number of ids so far.
+    count: u64,
+}
+
+impl CallIds {
+    pub(super) fn seeded(seed: &str) -> Self {
+        Self(Some(SeededIds { seed: seed.into(), count: 0 }))
+    }
+
+    /// Another id with each call.
+    pub(super) fn next_id(&mut self) -> String {
+        let Some(SeededIds { seed, count }) = &mut self.0 else { return format!("call_{}", Uuid::new_v4().simple()) };
+        *count += 1;
+        let digest = Sha256::new().chain_update(&**seed).chain_update(count.to_be_bytes()).finalize();
+        format!("call_{}", hex::encode(&digest[..16]))
+    }
+}
+
+/// Without the seed, from which ids can be guessed.
+impl fmt::Debug for CallIds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CallIds").field("is_seeded", &self.0.is_some()).finish_non_exhaustive()
+    }
 }
 
 /// Names the API that a profile uses: its protocol and its address.

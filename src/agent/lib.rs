@@ -20,6 +20,7 @@ pub mod output_format;
 pub mod plan;
 pub mod prompts;
 mod run;
+pub mod run_file;
 mod run_recorder;
 pub mod selection;
 pub mod service;
@@ -46,6 +47,7 @@ use tracing::Span;
 
 use sekisho_config::AgentProfile;
 
+pub use self::call_ids::CallIds;
 pub use self::event::{Event, FinishReason, PausedCall, RunError, RunUsage};
 pub use self::message::Message;
 pub use self::meter::Meter;
@@ -93,6 +95,7 @@ pub struct RunInput {
     pub observer: Option<TurnObserver>,
     /// Whether it pauses for calls that a person must approve: whoever stores its messages lets a later run make them.
     pub pauses: bool,
+    pub call_ids: CallIds,
 }
 
 impl Default for RunInput {
@@ -106,6 +109,7 @@ impl Default for RunInput {
             span: Span::none(),
             observer: None,
             pauses: false,
+            call_ids: CallIds::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::context;
 use super::event::RunUsage;
 use super::message::{Extras, RequestedCall};
 use super::models::{Fallback, Model, ModelChunk, ModelError, ModelRequest};
+use super::run_file::RunRecord;
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
@@ -32,6 +33,8 @@ pub struct Meter {
     agent: Arc<str>,
     /// Where the usage is added beside: by model, and with the usage of sub-agents.
     by_agent: UsageByAgent,
+    /// Gets each answer of a model, where the run is recorded.
+    record: Option<Arc<RunRecord>>,
 }
 
 /// The account that pays for a run's model. Its tokens count in the budgets of a day; the budget of a request counts the
@@ -88,6 +91,10 @@ impl Meter {
     /// Adds the usage to the usage of a run, as this agent's.
     pub(super) fn of_agent(self, agent: &Arc<str>, by_agent: &UsageByAgent) -> Self {
         Self { agent: Arc::clone(agent), by_agent: by_agent.clone(), ..self }
+    }
+
+    pub(super) fn recorded_in(self, record: Option<Arc<RunRecord>>) -> Self {
+        Self { record, ..self }
     }
 
     /// The usage so far.
@@ -186,6 +193,18 @@ impl Meter {
 
 impl Model for MeteredModel<'_> {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        match &self.meter.record {
+            None => self.metered(request),
+            Some(record) => {
+                let pieces = self.metered(Arc::clone(&request));
+                Arc::clone(record).answers(&request, pieces)
+            }
+        }
+    }
+}
+
+impl MeteredModel<'_> {
+    fn metered(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         stream! {
             let mut fallbacks = self.model.fallbacks();
             let (mut model, mut profile, mut sent) = (self.model, self.profile, Arc::clone(&request));

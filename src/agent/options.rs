@@ -1,13 +1,16 @@
 //! The options of a client for its answer, beside the profile. A provider that cannot keep one is not asked: the
 //! client's request is refused with the name of the option.
 
+use serde::{Deserialize, Serialize};
+
 use super::models::sampling;
 use super::output_format::OutputFormat;
 use sekisho_config::{AgentProfile, Effort, Provider, RefusedFeature, Thinking, Wire};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// `None` and empty values leave it to the profile, or to the provider.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
     pub temperature: Option<f64>,
     pub top_p: Option<f64>,
@@ -32,7 +35,8 @@ pub struct ModelOptions {
 }
 
 /// The part of a plan that a run does; numbers begin at 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PartOfPlan {
     /// Makes or changes the plan.
     Planner(u32),
@@ -43,7 +47,8 @@ pub enum PartOfPlan {
     Answer,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
     #[default]
     Auto,

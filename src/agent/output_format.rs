@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use sekisho_calls::tool::schema::{InvalidSchema, OutputSchema};
@@ -12,7 +13,8 @@ const MAX_TOLD: usize = 5;
 
 /// The form of an answer. Providers that have a mode for it are asked for it; the others find it in the system prompt. The
 /// run checks the answer in both cases.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "WrittenFormat", into = "WrittenFormat")]
 pub struct OutputFormat {
     /// `None`: any JSON object.
     schema: Option<NamedSchema>,
@@ -71,6 +73,36 @@ impl OutputFormat {
         }
         let told: Vec<_> = violations.into_iter().take(MAX_TOLD).map(|violation| violation.message).collect();
         Err(told.join("; "))
+    }
+}
+
+/// A format in a file; without a schema, any JSON object.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFormat {
+    name: Option<String>,
+    schema: Option<Value>,
+    strict: bool,
+}
+
+impl From<OutputFormat> for WrittenFormat {
+    fn from(format: OutputFormat) -> Self {
+        let NamedSchema { name, is_strict, checked } = match format.schema {
+            None => return Self { name: None, schema: None, strict: false },
+            Some(schema) => schema,
+        };
+        Self { name: Some(name), schema: Some(checked.whole()), strict: is_strict }
+    }
+}
+
+impl TryFrom<WrittenFormat> for OutputFormat {
+    type Error = InvalidSchema;
+
+    fn try_from(written: WrittenFormat) -> Result<Self, InvalidSchema> {
+        match (written.name, written.schema) {
+            (Some(name), Some(schema)) => Self::of_schema(name, schema, written.strict),
+            _ => Ok(Self::object()),
+        }
     }
 }
 

@@ -83,9 +83,9 @@ struct MadeCall {
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
-        let RunInput { messages, client_tools, options, abort, meter, span, observer, pauses } = input;
+        let RunInput { messages, client_tools, options, abort, meter, span, observer, pauses, call_ids } = input;
         let profile = &*agent.profile;
-        let mut progress = Progress::new(messages, client_tools, options, meter, profile, pauses);
+        let mut progress = Progress::new(messages, client_tools, options, meter, profile, (pauses, call_ids));
         // A deadline that the clock cannot represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {

@@ -4,6 +4,7 @@ mod beginning;
 mod offer;
 mod outcome;
 mod own_requests;
+mod recording;
 mod request;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use super::client_calls::{self, Restored, SentPrefix};
 use super::front_matter::UnusableFile;
 use super::models::fallback::{Fallback, WithFallbacks};
 use super::plan::{NewPlan, Plans};
+use super::run_file::RunRecord;
 use super::run_recorder::RunRecorder;
 use super::subagents;
 use super::toolbox::OfTenant;
@@ -179,7 +181,15 @@ impl AgentService {
         let reminder = self.thread_summary(&request).await;
         let Beginning { messages, toolbox, started, sent } =
             self.beginning(&request, history, offer, reminder.as_deref()).await?;
-        let meter = Arc::new(request.meter(gateway));
+        let summarizer = self.summarizer(&request.profile);
+        let mut recording = recording::begin(gateway, &request, &messages, summarizer.as_ref());
+        let record = recording.as_ref().map(|recording| Arc::clone(&recording.record));
+        let toolbox = match &record {
+            Some(record) => record.over(toolbox),
+            None => toolbox,
+        };
+        let call_ids = record.as_deref().map(RunRecord::call_ids).unwrap_or_default();
+        let meter = Arc::new(request.meter(gateway).recorded_in(record));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
         let AgentRequest {
             profile,
@@ -195,7 +205,7 @@ impl AgentService {
             pauses,
             ..
         } = request;
-        let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer: self.summarizer(&profile) };
+        let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer };
         let events = agent.run(RunInput {
             messages,
             client_tools,
@@ -205,6 +215,7 @@ impl AgentService {
             span: recorder.span(),
             observer,
             pauses: pauses != Pauses::Never,
+            call_ids,
         });
         let service = Arc::clone(self);
         let mut outcome =
@@ -216,6 +227,11 @@ impl AgentService {
                 recorder.record(&event);
                 if let (Event::Resumed { answer }, Some(outcome)) = (&event, &outcome) {
                     outcome.keep_resumed(answer).await;
+                }
+                if let Event::Finished { reason, messages } = &event
+                    && let Some(recording) = recording.take()
+                {
+                    Box::pin(recording.end(*reason, messages)).await;
                 }
                 if let Event::Finished { reason, messages } = &event
                     && let Some(outcome) = outcome.take()

@@ -3,6 +3,7 @@
 mod approvals;
 mod compaction;
 mod options;
+mod recorded;
 mod traces;
 mod waits;
 

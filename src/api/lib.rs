@@ -24,6 +24,7 @@ mod parameters;
 mod poll_inline;
 mod preference;
 pub mod reply;
+mod recorded_runs;
 mod request;
 mod request_guard;
 mod rest;
@@ -68,6 +69,7 @@ pub use self::listener::serve;
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
 pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files};
 pub use self::parameters::{Name, Parameters};
+pub use self::recorded_runs::{RecordedRunBody, RecordedRunFile};
 pub use self::request::{RequestMeta, forbid_other_sites};
 pub use self::results::ResultBody;
 pub use self::runs::{ProgramRunBody, UnsettledRunBody};
@@ -99,6 +101,9 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(sessions::fork))
         .routes(routes!(results::list))
         .routes(routes!(results::read))
+        .routes(routes!(recorded_runs::list))
+        .routes(routes!(recorded_runs::export))
+        .routes(routes!(recorded_runs::replay))
         .routes(routes!(runs::list))
         .routes(routes!(runs::show))
         .routes(routes!(runs::resume))

@@ -194,7 +194,7 @@ pub(super) async fn resume(
 }
 
 /// Refuses to resume a run by a tool of another kind, which would run anew: it may have the name of the one that began it.
-fn check_still_runs_code(gateway: &Gateway, call: &CallContext) -> Result<(), CallError> {
+pub(super) fn check_still_runs_code(gateway: &Gateway, call: &CallContext) -> Result<(), CallError> {
     // A tool that is gone is refused like any other.
     if gateway.pipeline.registry.find_for(call).map_or(true, |tool| tool.metadata.sandboxed) {
         return Ok(());

@@ -9,6 +9,8 @@
 mod context;
 mod entry;
 mod held_run;
+mod program_file;
+mod recordings;
 mod refusal;
 mod run;
 mod settle;
@@ -33,7 +35,8 @@ use sekisho_store::{ProgramRunLease, ProgramRunOwner, ProgramRunState, ProgramRu
 
 pub use self::context::RunContext;
 pub use self::entry::{JournalAnswer, JournalQuestion, Past, RunStart, decode, encode};
-pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
+pub use self::recordings::Recordings;
+pub use self::run::{Found, NotRecordedError, Replay, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 pub use self::settle::{Settlement, UnknownCall};
 
 use self::entry::Part;
@@ -55,6 +58,8 @@ pub struct Journals {
     replica: OnceLock<Arc<str>>,
     /// The runs that this process has.
     running: Mutex<HashSet<Arc<str>>>,
+    /// Runs that have ended, and were recorded.
+    pub recordings: Recordings,
 }
 
 /// The call that began a run, to make it again.
@@ -66,7 +71,8 @@ pub struct RecordedCall {
 
 impl Journals {
     pub fn new(config: &Config, store: ProgramRunStore) -> Self {
-        Self { store, sealer: Sealer::new(config), replica: OnceLock::new(), running: Mutex::default() }
+        let recordings = Recordings::new(config, store.recorded());
+        Self { store, sealer: Sealer::new(config), replica: OnceLock::new(), running: Mutex::default(), recordings }
     }
 
     /// Sets the id of this replica: runs of another one that lives are not resumed here.
@@ -198,6 +204,7 @@ impl Journals {
 
     /// Removes expired runs. Called every minute.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
+        self.recordings.forget_expired().await?;
         self.store.forget_expired().await
     }
 
@@ -217,6 +224,12 @@ impl Journals {
 
     /// The number of a journal's parts, and their content.
     async fn read(&self, id: &str, owner: &Owner) -> Result<(i64, Past), CallError> {
+        let parts = self.parts(id, owner).await?;
+        let count = i64::try_from(parts.len()).map_err(CallError::internal)?;
+        Ok((count, Past::of(parts).map_err(|error| damaged(id).caused_by(error))?))
+    }
+
+    async fn parts(&self, id: &str, owner: &Owner) -> Result<Vec<Part>, CallError> {
         let stored = self.store.parts(id).await.map_err(|error| unavailable(&error))?;
         let mut parts = Vec::with_capacity(stored.len());
         for (at, (number, sealed)) in (0..).zip(&stored) {
@@ -225,8 +238,7 @@ impl Journals {
             }
             parts.push(self.opened(owner, id, at, sealed).map_err(|error| damaged(id).caused_by(error))?);
         }
-        let count = i64::try_from(parts.len()).map_err(CallError::internal)?;
-        Ok((count, Past::of(parts).map_err(|error| damaged(id).caused_by(error))?))
+        Ok(parts)
     }
 
     fn sealed(&self, owner: &Owner, run: &str, number: i64, part: &Part) -> Result<String, CallError> {

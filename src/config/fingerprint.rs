@@ -39,6 +39,7 @@ impl Config {
             outbound,
             session,
             results,
+            recording,
             store,
             secrets,
             cluster,
@@ -48,7 +49,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 25] = [
+        let topics: [(&str, &dyn Debug); 26] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -70,6 +71,7 @@ impl Config {
             ("outbound", outbound),
             ("session", session),
             ("results", results),
+            ("recording", recording),
             ("store", store),
             ("secrets", secrets),
             ("cluster", &cluster),

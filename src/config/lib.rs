@@ -30,6 +30,7 @@ mod outbound;
 mod planner;
 mod policy;
 mod python_tools;
+mod recording;
 mod reload;
 mod results;
 mod sandbox;
@@ -109,6 +110,7 @@ pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
 pub use self::python_tools::{PythonToolsConfig, TOOL_FILE_RULE, is_tool_file};
+pub use self::recording::RecordingConfig;
 pub use self::reload::{ReloadConfig, ReloadMode};
 pub use self::results::ResultsConfig;
 pub use self::sandbox::{InterpreterSessionsConfig, SandboxConfig};
@@ -172,6 +174,7 @@ pub struct Config {
     pub outbound: OutboundConfig,
     pub session: SessionConfig,
     pub results: ResultsConfig,
+    pub recording: RecordingConfig,
     pub store: StoreConfig,
     pub secrets: SecretsConfig,
     pub cluster: ClusterConfig,
@@ -339,6 +342,7 @@ impl Config {
         self.outbound.check(&mut findings);
         self.session.check(&mut findings);
         self.results.check(&mut findings);
+        self.recording.check(&mut findings);
         self.store.check(&mut findings);
         self.secrets.check(&self.store, &mut findings);
         self.cluster.check(&self.store, &mut findings);

@@ -68,6 +68,7 @@ impl Config {
             cluster: _,
             session: _,
             results: _,
+            recording: _,
             breaker: _,
             execution: _,
             config: ReloadConfig { reload },

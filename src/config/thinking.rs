@@ -1,9 +1,9 @@
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How much a model thinks before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "ThinkingSettings")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ThinkingSettings", into = "ThinkingSettings")]
 pub enum Thinking {
     /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`]. `none`: it does not think.
     Effort(Effort),
@@ -12,12 +12,21 @@ pub enum Thinking {
 }
 
 /// One of the two.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ThinkingSettings {
     effort: Option<Effort>,
     /// At least 1024.
     budget_tokens: Option<u32>,
+}
+
+impl From<Thinking> for ThinkingSettings {
+    fn from(thinking: Thinking) -> Self {
+        match thinking {
+            Thinking::Effort(effort) => Self { effort: Some(effort), budget_tokens: None },
+            Thinking::BudgetTokens(tokens) => Self { effort: None, budget_tokens: Some(tokens) },
+        }
+    }
 }
 
 impl TryFrom<ThinkingSettings> for Thinking {
@@ -32,7 +41,7 @@ impl TryFrom<ThinkingSettings> for Thinking {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Effort {

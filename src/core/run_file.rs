@@ -32,13 +32,13 @@ pub struct RunHeader {
     pub kind: RunKind,
     pub id: String,
     /// RFC 3339.
-    pub begun: String,
+    pub recorded_at: String,
     /// The agent, or the tool that ran the program.
     pub name: String,
-    /// Hash of the policy set at its beginning.
+    /// Hash of the policy set.
     pub policy_version: String,
-    /// Hash of the tools at its beginning.
-    pub registry_version: String,
+    /// SHA-256 of `tools.lock`, in hex; none where tools are not pinned.
+    pub lock_sha256: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString)]
@@ -71,6 +71,8 @@ pub enum RunLine {
 pub struct AgentInput {
     /// The settings of its profile that the loop reads, as in the configuration. No key, no header.
     pub profile: Value,
+    /// The profile and the prompt for summaries of a conversation that is too long.
+    pub summarizer: Option<Value>,
     /// The conversation: the system prompt first.
     pub messages: Vec<Value>,
     pub options: Value,
@@ -78,6 +80,8 @@ pub struct AgentInput {
     pub client_tools: Vec<Value>,
     /// Whether it pauses for calls that a person must approve.
     pub pauses: bool,
+    /// From which the ids of its calls follow.
+    pub call_ids_seed: String,
 }
 
 /// The answer of a model to one request of a run. Of a request that was sent again, the last one.
@@ -132,8 +136,7 @@ pub struct ProgramInput {
     /// Its files, profile and code digest, in base64.
     pub input: String,
     /// The values that it read after its last request.
-    #[serde(default)]
-    pub readings: Vec<Reading>,
+    pub last_readings: Vec<Reading>,
 }
 
 /// A request of a program to tools, with its answer, and the values that the program read before it.
@@ -168,8 +171,8 @@ pub struct ProgramAnswer {
 #[serde(deny_unknown_fields)]
 pub struct RunEnd {
     pub reason: String,
-    /// SHA-256 of the result, in hex: a run that is played again to the same one is equal.
-    pub result_sha256: String,
+    /// SHA-256 of the result, in hex: a run that is played again to the same one is equal. None where the file was changed.
+    pub result_sha256: Option<String>,
 }
 
 /// Why a text is no run that this program plays.
@@ -307,16 +310,16 @@ mod tests {
             version: VERSION,
             kind: RunKind::Agent,
             id: "r".to_owned(),
-            begun: "2026-01-31T10:00:00Z".to_owned(),
+            recorded_at: "2026-01-31T10:00:00Z".to_owned(),
             name: "main".to_owned(),
             policy_version: "p".to_owned(),
-            registry_version: "t".to_owned(),
+            lock_sha256: None,
         };
         let input = ProgramInput {
             arguments: Arguments::from_iter([("code".to_owned(), json!("1"))]),
             context: Map::new(),
             input: "AQ".to_owned(),
-            readings: vec![Reading::Real(u64::MAX), Reading::Random(vec![0, 255]), Reading::Waited(None)],
+            last_readings: vec![Reading::Real(u64::MAX), Reading::Random(vec![0, 255]), Reading::Waited(None)],
         };
         let question = ProgramQuestion::Call { call: 1, tool: "t".to_owned(), arguments_sha256: "00".to_owned() };
         let request = ProgramRequest {
@@ -340,7 +343,7 @@ mod tests {
             RunLine::ModelAnswer(answer),
             RunLine::ToolCall(call),
         ];
-        RunFile { header, lines, end: RunEnd { reason: "stop".to_owned(), result_sha256: "cd".to_owned() } }
+        RunFile { header, lines, end: RunEnd { reason: "stop".to_owned(), result_sha256: Some("cd".to_owned()) } }
     }
 
     #[test]

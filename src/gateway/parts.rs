@@ -235,6 +235,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("secrets", started.secrets != now.secrets),
         ("cluster", started.cluster.without_secrets() != now.cluster.without_secrets()),
         ("audit", started.audit != now.audit),
+        ("recording", started.recording != now.recording),
         ("telemetry", started.telemetry != now.telemetry),
         ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),
         ("agent.skills_directory", started.agent.skills_directory != now.agent.skills_directory),

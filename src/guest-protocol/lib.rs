@@ -126,9 +126,8 @@ pub struct Job {
     pub session: Option<JobSession>,
     /// For a resumed run: the values that the program reads again.
     pub past: Option<Vec<Reading>>,
-    /// Whether the effects of the program are made together at its end, once a person has approved them. Only for the gateway.
-    #[serde(skip)]
-    pub proposes: bool,
+    /// Whether its outcome has the values that it read after its last request: where its run is recorded, or played again.
+    pub reads_to_end: bool,
     /// For a call of a function: the image of its module. Where the worker has it, the module is not executed again.
     pub image: Option<ModuleImageId>,
 }
@@ -222,6 +221,8 @@ pub struct Outcome {
     pub usage: Usage,
     /// For a session that goes on: the bytes that it holds until its next call.
     pub session_bytes: Option<u64>,
+    /// With [`Job::reads_to_end`], what the program has read after its last request.
+    pub read: Option<ReadSoFar>,
 }
 
 impl Outcome {
@@ -236,6 +237,7 @@ impl Outcome {
             images: Vec::new(),
             usage: Usage::default(),
             session_bytes: None,
+            read: None,
         }
     }
 }

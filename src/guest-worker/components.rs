@@ -267,7 +267,17 @@ fn is_of_copying(error: &wasmtime::Error) -> bool {
 fn ended(stopped: Stopped, result: Option<String>, (stdout, stderr): (Captured, Captured), growth: &Growth) -> Outcome {
     let usage = Usage { peak_memory_bytes: growth.used, ..Usage::default() };
     let end = end_of(stopped, None, growth.refused);
-    Outcome { end, result, stdout, stderr, files: Vec::new(), images: Vec::new(), usage, session_bytes: None }
+    Outcome {
+        end,
+        result,
+        stdout,
+        stderr,
+        files: Vec::new(),
+        images: Vec::new(),
+        usage,
+        session_bytes: None,
+        read: None,
+    }
 }
 
 fn used(teardown: Teardown) -> Remains {

@@ -279,7 +279,7 @@ impl Entered {
         let usage = Usage { peak_memory_bytes: memory.peak, read_time_or_random, ..Usage::default() };
         let goes_on = has_returned && has_reported && matches!(end, End::Exited { .. } | End::Exception { .. });
         let host_call::Left { result, images, .. } = host_call.left;
-        let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None };
+        let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None, read: None };
         let left = match session.filter(|_| goes_on) {
             Some(id) => Remains::Session(Box::new(SessionGuest::new(id, self, wasi))),
             None => Remains::Used(Teardown::of(self.used)),

@@ -146,10 +146,11 @@ impl Profile {
             guest.recorder.switch_off();
         }
         let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
+        let last = job.reads_to_end.then(|| Arc::clone(&guest.recorder));
         let mounts = self.environment.mounts_of(&job)?;
         let program = self.environment.program(mounts, job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
-        Ok(self.environment.counted(guest.run(program)))
+        Ok(with_last_readings(last, self.environment.counted(guest.run(program))))
     }
 
     /// A fresh instance that has the image of a module, and waits for its program. `past`: as in [`Job::past`].
@@ -176,7 +177,8 @@ impl Profile {
         wasi.sleeper = Some(link.sleeper.clone());
         // The image has the results of the code.
         job.code = String::new();
-        self.environment.counted(guest.run(self.environment.program_with(wasi, job, link)))
+        let last = job.reads_to_end.then(|| Arc::clone(&guest.recorder));
+        with_last_readings(last, self.environment.counted(guest.run(self.environment.program_with(wasi, job, link))))
     }
 
     /// The instance of a session, which runs the job as soon as it is polled, and keeps the state before it where the job's
@@ -337,6 +339,16 @@ impl GuestEnvironment {
         let of_operator = self.data_files.iter().map(|(_, content)| content);
         guest.own_memory_bytes().saturating_add(guest.files().held_bytes(of_operator))
     }
+}
+
+/// A run whose outcome has what the recorder has since the last request.
+fn with_last_readings(recorder: Option<Arc<ReadRecorder>>, run: Run) -> Run {
+    let Some(recorder) = recorder else { return run };
+    Box::pin(async move {
+        let mut ended = run.await;
+        ended.outcome.read = Some(recorder.take());
+        ended
+    })
 }
 
 fn system_limits(limits: &JobLimits) -> Limits {

@@ -18,7 +18,7 @@ mod listed;
 mod peer;
 mod pipeline;
 mod program_run;
-mod proposing;
+mod recorded;
 mod stubs;
 #[cfg(test)]
 mod tests;
@@ -45,8 +45,7 @@ use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, UnknownCall, end_run, outcome_unknown};
-use self::proposing::{Proposing, list_read};
-use self::tokens::Tokens;
+use self::recorded::{end_replay, record};
 use self::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{
@@ -154,15 +153,19 @@ impl<'a> ProgramTools<'a> {
     ///
     /// # Errors
     /// Errors of the outcome, and why the run has ended.
-    pub(crate) async fn end(self, mut outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
-        if let Ok(outcome) = &mut outcome {
-            // Boxed, because few programs propose something. Where the run is to end, `stop` says why.
-            Box::pin(self.commit(outcome)).await;
+    pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+        let Some(journal) = self.journal else { return outcome };
+        let (stop, policy_version) = (self.stop.into_inner(), self.pipeline.policy_version());
+        if journal.replay().is_some() {
+            return end_replay(journal, stop, outcome);
         }
-        match self.journal {
-            None => outcome,
-            Some(journal) => end_run(journal, self.stop.into_inner(), outcome).await,
+        if let (None, Ok(outcome)) = (&stop, &outcome)
+            && journal.is_recorded()
+            && journal.is_caught_up()
+        {
+            record(&journal, self.call, &policy_version, outcome).await;
         }
+        end_run(journal, stop, outcome).await
     }
 
     /// The JSON of the answer to a request, or of an error. `None`: the run is to end.

@@ -12,9 +12,10 @@ use crate::admission::Ticket;
 use crate::capacity::memory_of_run;
 use crate::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
 use crate::worker_handle::WorkerHandle;
-use sekisho_calls::journals::{MAX_JOURNAL_BYTES, decode, encode};
+use sekisho_calls::journals::{MAX_JOURNAL_BYTES, Past, RunJournal, decode, encode};
 use sekisho_core::call::{Arguments, CallContext, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::run_file::RunFile;
 use sekisho_core::tool_scope::NestedScope;
 use sekisho_guest_protocol::InterpreterKind;
 use sekisho_guest_protocol::{End, Job, ModuleTask, Outcome};
@@ -54,10 +55,11 @@ impl Sandbox {
         if matches!(job.module, Some(ModuleTask::Try { .. })) {
             return Box::pin(self.try_module(call, job, deadline)).await;
         }
-        let run = match &call.resumption.run {
-            None => self.begin_run(call, arguments, &mut job)?,
+        let run = match (&call.resumption.replay, &call.resumption.run) {
+            (None, None) => self.begin_run(call, arguments, &mut job)?,
+            (Some(file), _) => self.replay_run(call, arguments, &mut job, file)?,
             // Boxed, because few runs are resumed.
-            Some(id) => Box::pin(self.resume_run(call, arguments, &mut job, id)).await?,
+            (None, Some(id)) => Box::pin(self.resume_run(call, arguments, &mut job, id)).await?,
         };
         let (worker, ticket) = self.place(call, &job, deadline).await?;
         self.give_image(&worker, &mut job).await;
@@ -81,8 +83,8 @@ impl Sandbox {
         let input = (size <= MAX_JOURNAL_BYTES)
             .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys, code }));
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
-        let (scope, proposes) = (scope_of(call, job), job.proposes);
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
+        job.reads_to_end = journal.is_recorded();
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
     /// A run that goes on: with the earlier files and profile, and the values that the program read.
@@ -101,6 +103,35 @@ impl Sandbox {
         };
         let (journal, past) = journals.resume(call, arguments, id).await?;
         tools.resumed(call, &serde_json::from_str(&past.start.context).map_err(CallError::internal)?);
+        self.run_again(call, job, pipeline, (journal, past))
+    }
+
+    /// A run that is played again from a file.
+    fn replay_run(
+        &self,
+        call: &CallContext,
+        arguments: &Arguments,
+        job: &mut Job,
+        file: &RunFile,
+    ) -> Result<ProgramRun, CallError> {
+        let pipeline = self.pipeline_for(job);
+        let Some(journals) = pipeline.as_ref().and_then(|pipeline| pipeline.journals()) else {
+            let message =
+                "no run of a program can be played again here: its programs call no tools, or nothing can be sealed";
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        };
+        let replayed = journals.replay(call, arguments, file)?;
+        self.run_again(call, job, pipeline, replayed)
+    }
+
+    /// A run with a past, whose program is executed from its beginning.
+    fn run_again(
+        &self,
+        call: &CallContext,
+        job: &mut Job,
+        pipeline: Option<Arc<dyn ToolPipeline>>,
+        (journal, past): (RunJournal, Past),
+    ) -> Result<ProgramRun, CallError> {
         let input = decode(&past.start.input).map_err(CallError::internal)?;
         let ProgramInput { profile, files, keys, code } = input;
         (job.profile, job.files) = (profile, files);
@@ -112,8 +143,8 @@ impl Sandbox {
             return Err(code_changed());
         }
         job.past = Some(past.readings.into());
-        let (scope, proposes) = (scope_of(call, job), job.proposes);
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
+        job.reads_to_end = journal.replay().is_some() || journal.is_recorded();
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
     /// The pipeline for the calls of the job's program; none for a program without tools.

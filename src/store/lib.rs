@@ -32,6 +32,7 @@ mod plans;
 mod postgresql;
 mod program_runs;
 mod rate_buckets;
+mod recorded_runs;
 mod registrations;
 mod released_leases;
 pub mod replica;
@@ -121,6 +122,7 @@ pub use self::program_runs::{
     NewProgramRun, ProgramRunLease, ProgramRunOwner, ProgramRunState, ProgramRunStore, StoredProgramRun,
 };
 pub use self::rate_buckets::{AskedCalls, RateBucketStore, TakenCalls};
+pub use self::recorded_runs::{ListedRecordedRun, NewRecordedRun, RecordedRunOwner, RecordedRunStore};
 pub use self::registrations::{RegistrationStore, Registrations};
 pub use self::released_leases::{Release, ReleasedLease};
 pub use self::replicas::{ReplicaIdentity, ReplicaStore, StoredReplica};

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use sqlx::{AnyConnection, AssertSqlSafe};
 use tokio::time::Instant;
 
+use super::recorded_runs::RecordedRunStore;
 use super::replica::LOST_AFTER;
 use super::replicas::micros;
 use super::work::{LockState, PROGRAM_RUN, WorkLease};
@@ -83,6 +84,11 @@ pub struct StoredProgramRun {
 pub struct ProgramRunStore(pub(super) Store);
 
 impl ProgramRunStore {
+    /// The store of runs that were recorded.
+    pub fn recorded(&self) -> RecordedRunStore {
+        self.0.recorded_runs()
+    }
+
     /// Stores a run with the first part of its journal. The process has the run.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("program_run_parts", Rows::Of { table: "program_runs", by: "run" }),
     ("program_runs", Rows::Tenant("caller_key")),
     ("rate_buckets", Rows::Tenant("bucket")),
+    ("recorded_runs", Rows::Tenant("caller_key")),
     ("replicas", Rows::AllTenants("the processes of the gateway")),
     ("reserved_charges", Rows::Tenant("tenant")),
     ("resources", Rows::AllTenants("the tenants themselves, and models and skills for all of them")),

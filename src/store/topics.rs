@@ -1,9 +1,9 @@
 //! The handles of the store, one for each topic. Each runs the statements of its tables, and shares the connections of the store.
 
 use super::{
-    ApprovalStore, BackgroundRunStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore,
-    ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore,
-    ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RegistrationStore,
+    ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
+    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, ModelUsageStore,
+    PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RecordedRunStore, RegistrationStore,
     ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore,
     WorkStore, WorkspaceStore,
 };
@@ -92,6 +92,11 @@ impl Store {
     /// Rate limits over all replicas.
     pub fn rate_buckets(&self) -> RateBucketStore {
         RateBucketStore(self.clone())
+    }
+
+    /// Runs that were recorded.
+    pub fn recorded_runs(&self) -> RecordedRunStore {
+        RecordedRunStore(self.clone())
     }
 
     /// OpenAPI collections and MCP servers.

@@ -101,6 +101,7 @@ INSERT INTO flow_values VALUES ('{caller}', 'digest', 1, 'sealed', 1);
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
 VALUES ('program-{tenant}', '{tenant}', '{caller}', 'all', 'digest', 'stopped', 'process', 1, 1, 1);
+INSERT INTO recorded_runs VALUES ('run-{tenant}', '{tenant}', '{caller}', 'agent', 'main', 1, 'sealed', 1, 1);
 INSERT INTO program_run_parts VALUES ('program-{tenant}', 0, 'sealed');
 INSERT INTO background_runs (id, tenant, caller_key, conversation, kind, state, runs, request, attempts, stopped, created, changed)
 VALUES ('background-{tenant}', '{tenant}', '{caller}', 'talk-{tenant}', 'run', 'ended', '', 'sealed', 0, 0, 1, 1);

@@ -42,7 +42,7 @@ const LISTS: [List; 22] = [
     List { route: "/api/tenants", old_name: None, key: "name", at_least: 3 },
     list("/api/plans", "plans", "id", 2),
     list("/approvals", "approvals", "id", 0),
-    List { route: "/effects", old_name: None, key: "id", at_least: 0 },
+    List { route: "/recorded-runs", old_name: None, key: "id", at_least: 0 },
     list("/runs", "runs", "id", 0),
     list("/sessions", "sessions", "session", 0),
     list("/sign-ins", "sign_ins", "source", 0),

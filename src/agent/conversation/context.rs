@@ -140,6 +140,7 @@ impl Context {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),
             conversation: Some(self.run.conversation.as_str().into()),
+            run: Some(self.run.id.as_str().into()),
             abort: self.live.stop.clone(),
             observer: Some(self.journal.observer()),
             layer: Some(layer),

@@ -14,7 +14,7 @@ use super::compaction::{Compaction, SummaryTask};
 use super::cut::cut;
 use super::room::Room;
 use super::{CheckedCall, Ending};
-use crate::call_ids::{self, ProviderId};
+use crate::call_ids::{self, CallIds, ProviderId};
 use crate::context;
 use crate::event::{Event, PausedCall};
 use crate::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
@@ -36,6 +36,7 @@ pub(super) struct Progress {
     asked_again: bool,
     /// The model's API; see [`call_ids::api_of`].
     api: Arc<str>,
+    call_ids: CallIds,
     turn: AssistantTurn,
     /// How the current turn ended.
     stop: StopReason,
@@ -64,7 +65,7 @@ impl Progress {
         options: ModelOptions,
         meter: Arc<Meter>,
         profile: &AgentProfile,
-        pauses: bool,
+        (pauses, call_ids): (bool, CallIds),
     ) -> Self {
         Self {
             given: messages.len(),
@@ -74,6 +75,7 @@ impl Progress {
             options,
             asked_again: false,
             api: call_ids::api_of(profile),
+            call_ids,
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
             answers: Vec::new(),
@@ -366,7 +368,7 @@ impl Progress {
 
     /// Gives every call an id of ours; its provider's is kept for later requests.
     fn add_call(&mut self, mut call: RequestedCall) {
-        let id = std::mem::replace(&mut call.id, call_ids::new_id());
+        let id = std::mem::replace(&mut call.id, self.call_ids.next_id());
         if let Some(offered) = self.meant(&call.tool) {
             tracing::info!(
                 requested = call.tool,

@@ -46,6 +46,8 @@ pub struct AgentRequest {
     pub options: ModelOptions,
     /// The conversation that the run belongs to, for its trace.
     pub conversation: Option<Arc<str>>,
+    /// The id of the run, where it has one.
+    pub run: Option<Arc<str>>,
     /// The session with the workspace of the run.
     pub session: Option<Arc<str>>,
     /// The thread whose summary is sent to the model and updated after the run (A42).
@@ -84,6 +86,7 @@ impl AgentRequest {
             client_tools: Vec::new(),
             options: ModelOptions::default(),
             conversation: None,
+            run: None,
             session: None,
             thread: None,
             scopes: BudgetScopes::default(),

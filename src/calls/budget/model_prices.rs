@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use sekisho_config::{AgentConfig, AgentProfile, Config, Provider, RowPrices};
 
@@ -21,7 +21,8 @@ static LIST: LazyLock<Result<PriceList, String>> =
     LazyLock::new(|| PriceList::parse(include_str!("model_prices.yaml")));
 
 /// Tokens of one turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelUsage {
     /// All tokens of the prompt, including the counts below.
     pub prompt_tokens: u64,

@@ -4,6 +4,8 @@
 //! not be made twice is sent, its start is written, and before the program gets its answer, the answer. Other answers are
 //! written with the next ones, at the latest with the first one after [`MAX_UNWRITTEN`].
 
+mod replay;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use parking_lot::Mutex;
 use rust_decimal::Decimal;
 use thiserror::Error;
 use tokio::time::Instant;
+
+pub use self::replay::Replay;
 
 use super::entry::{Entry, Part, Past, PastRequest, RunStart, Settled};
 use super::held_run::HeldRun;
@@ -40,6 +44,8 @@ struct Inner {
     digest: String,
     /// The charges of its calls before it was resumed.
     spent_before: Decimal,
+    /// Where it is played again: nothing is written, and no request is made.
+    replay: Option<Replay>,
     unwritten: Mutex<Unwritten>,
     /// Locked while a part is written.
     written: tokio::sync::Mutex<Written>,
@@ -156,7 +162,7 @@ impl RunJournal {
     ) -> Found {
         let mut unwritten = self.0.unwritten.lock();
         let Some(past) = unwritten.past.remove(&number) else {
-            if is_behind || !unwritten.past.is_empty() {
+            if self.0.replay.is_some() || is_behind || !unwritten.past.is_empty() {
                 return Found::Diverged;
             }
             unwritten.add(Entry::Asked { number, question: question.clone(), may_repeat, readings });
@@ -262,10 +268,13 @@ impl Inner {
         spent_before: Decimal,
     ) -> Self {
         let (unwritten, written) = (Mutex::new(unwritten), written.into());
-        Self { running, owner, digest, spent_before, unwritten, written }
+        Self { running, owner, digest, spent_before, replay: None, unwritten, written }
     }
 
     async fn write(&self) -> Result<(), NotRecordedError> {
+        if self.replay.is_some() {
+            return Ok(());
+        }
         let mut written = self.written.lock().await;
         if written.is_over {
             return Err(NotRecordedError::Failed("the journal of the run is not written any more".to_owned()));

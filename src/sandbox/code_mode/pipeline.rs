@@ -53,6 +53,9 @@ pub trait ToolPipeline: Send + Sync {
     /// Where runs are kept that can be resumed; none where they cannot be sealed.
     fn journals(&self) -> Option<Arc<Journals>>;
 
+    /// Hash of the policy set in force.
+    fn policy_version(&self) -> Arc<str>;
+
     /// A call goes on with a run that began so. What another session has read for it, this one gets from its journal.
     fn resumed(&self, _call: &CallContext, _begun_by: &RunContext) {}
 }
@@ -109,6 +112,10 @@ impl ToolPipeline for Pipeline {
 
     fn journals(&self) -> Option<Arc<Journals>> {
         self.journals.can_keep().then(|| Arc::clone(&self.journals))
+    }
+
+    fn policy_version(&self) -> Arc<str> {
+        self.policy.version()
     }
 
     fn resumed(&self, call: &CallContext, begun_by: &RunContext) {

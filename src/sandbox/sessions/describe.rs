@@ -193,7 +193,7 @@ impl Sandbox {
             limits,
             session,
             past: None,
-            proposes: false,
+            reads_to_end: false,
             image: None,
         };
         let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(LISTING_TIMEOUT)).await?;

@@ -168,6 +168,7 @@ fn outcome(end: End, result: String) -> Outcome {
         images: Vec::new(),
         usage: Usage::default(),
         session_bytes: None,
+        read: None,
     }
 }
 
@@ -197,7 +198,7 @@ pub(crate) fn job(code: &str) -> Job {
         },
         session: None,
         past: None,
-        proposes: false,
+        reads_to_end: false,
         image: None,
     }
 }

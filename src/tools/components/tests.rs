@@ -83,7 +83,17 @@ fn examined(functions: &[FoundExport], imports: &[&str]) -> Examined {
 fn outcome(end: End, result: Option<String>) -> Outcome {
     let usage = Usage { wall_time: Duration::from_millis(2), peak_memory_bytes: 9 << 20, ..Usage::default() };
     let (stdout, stderr) = (Captured::default(), Captured::default());
-    Outcome { end, result, stdout, stderr, files: Vec::new(), images: Vec::new(), usage, session_bytes: None }
+    Outcome {
+        end,
+        result,
+        stdout,
+        stderr,
+        files: Vec::new(),
+        images: Vec::new(),
+        usage,
+        session_bytes: None,
+        read: None,
+    }
 }
 
 fn returned(result: &Value) -> Outcome {

@@ -90,6 +90,7 @@ fn outcome(end: End, result: Option<&str>) -> Outcome {
         images: Vec::new(),
         usage,
         session_bytes: None,
+        read: None,
     }
 }
 

@@ -72,6 +72,7 @@ fn outcome(end: End) -> Outcome {
             read_time_or_random: false,
         },
         session_bytes: None,
+        read: None,
     }
 }
 
