@@ -38,6 +38,7 @@ mod receipt;
 #[cfg(feature = "agent")]
 mod resources;
 mod results;
+mod run;
 mod runs;
 mod sandbox;
 mod serve;
@@ -215,8 +216,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
-    /// List and resolve your calls whose outcome is not known, at a running gateway.
-    Effects(effects::EffectsCommand),
+    /// Export a recorded run as a file, or play one again: `sekisho run export ID`, `sekisho run replay FILE`.
+    Run(run::RunCommand),
     /// List, settle and resume your runs of programs at a running gateway.
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
@@ -331,7 +332,7 @@ pub fn main() -> ExitCode {
         Command::Flow { command } => flow::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
-        Command::Effects(command) => effects::run(&common, command),
+        Command::Run(command) => run::run(&common, command),
         Command::Runs(command) => runs::run(&common, command),
         Command::Sessions(command) => sessions::run(&common, command),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),

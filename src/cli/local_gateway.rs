@@ -105,7 +105,7 @@ pub(super) fn with_remote_as(
 ///
 /// # Errors
 /// As [`find_remote`].
-fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
+pub(super) fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map_err(Unanswered::report);
     }

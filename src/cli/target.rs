@@ -70,7 +70,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Flow { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
-        | Command::Effects(_)
+        | Command::Run(_)
         | Command::Runs(_)
         | Command::Sessions(_)
         | Command::SignIns { .. }
@@ -112,7 +112,7 @@ fn identity_of(command: &Command) -> Option<&Identity> {
         Command::Chat(chat) => Some(&chat.identity),
         #[cfg(feature = "agent")]
         Command::Conversations(command) => Some(&command.identity),
-        Command::Effects(command) => Some(&command.identity),
+        Command::Run(command) => Some(&command.identity),
         Command::Runs(command) => Some(&command.identity),
         Command::Sessions(command) => Some(&command.identity),
         Command::Mcp { command: McpCommand::Serve { identity } } => Some(identity),

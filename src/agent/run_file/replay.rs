@@ -64,23 +64,17 @@ pub struct Replayed {
     pub answer: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Error)]
 #[serde(tag = "differs", rename_all = "snake_case")]
 pub enum Difference {
-    /// A request to a model is not the one in the file; from 1.
-    Request {
-        number: usize,
-    },
-    /// A call is not in the file.
-    Call {
-        id: String,
-        tool: String,
-    },
-    /// So many answers of the file were not asked for.
-    Unused {
-        requests: usize,
-        calls: usize,
-    },
+    /// From 1.
+    #[error("request {number} to the model is not the one in the file")]
+    Request { number: usize },
+    #[error("the call {id} of {tool} is not in the file")]
+    Call { id: String, tool: String },
+    #[error("the answers to {requests} requests and {calls} calls of the file were not used")]
+    Unused { requests: usize, calls: usize },
+    #[error("the result has another digest than the one in the file")]
     Result,
 }
 

@@ -1,0 +1,109 @@
+//! The run of an agent is played in this process, which asks nobody without `--live`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::call::Identity;
+use super::super::local_gateway::{self, find_remote_as};
+use super::super::{Common, Exit, present, serve};
+use super::ChangedCall;
+use sekisho_agent::models::{self, Replay};
+use sekisho_agent::run_file::{self, Change, Further, Replayed};
+use sekisho_agent::service;
+use sekisho_agent::toolbox::OverHttp;
+use sekisho_agent::{Model, Toolbox};
+use sekisho_core::run_file::{RunFile, ToolOutput};
+use sekisho_observe::metrics::Metrics;
+use sekisho_outbound::Outbound;
+
+/// Begins the name of a script.
+const SCRIPT: &str = "replay:";
+
+/// # Errors
+/// The model cannot be used, or the file has no call that is to be changed.
+pub(super) fn replay(
+    common: &Common,
+    identity: &Identity,
+    (file, changes): (&RunFile, &[ChangedCall]),
+    (model, live): (Option<&str>, bool),
+) -> Result<Exit, String> {
+    let further = Further {
+        model: model_of(common, file, model, live)?,
+        replaces_model: model.is_some(),
+        toolbox: match live {
+            false => None,
+            true => match tools_of(common, identity) {
+                Ok(toolbox) => Some(toolbox),
+                Err(exit) => return Ok(exit),
+            },
+        },
+    };
+    let change = |changed: &ChangedCall| {
+        let output = ToolOutput { success: true, text: changed.output.clone(), ..ToolOutput::default() };
+        Change { call: changed.call.clone(), output }
+    };
+    let changes: Vec<_> = changes.iter().map(change).collect();
+    let Some(runtime) = serve::runtime() else { return Ok(Exit::Failed) };
+    let replayed =
+        runtime.block_on(run_file::replay(file, &changes, further)).map_err(|problem| problem.to_string())?;
+    let is_changed = live || model.is_some() || !changes.is_empty();
+    Ok(show(common, &replayed, is_changed))
+}
+
+fn model_of(
+    common: &Common,
+    file: &RunFile,
+    model: Option<&str>,
+    live: bool,
+) -> Result<Option<Arc<dyn Model>>, String> {
+    if let Some(script) = model.and_then(|model| model.strip_prefix(SCRIPT)) {
+        let script = Replay::open(Path::new(script)).map_err(|problem| problem.to_string())?;
+        return Ok(Some(Arc::new(script)));
+    }
+    if !live {
+        return match model {
+            None => Ok(None),
+            Some(_) => {
+                Err("a model that is asked needs `--live`; without it, name a script: `--model replay:FILE`".to_owned())
+            }
+        };
+    }
+    let config = local_gateway::configuration(common).map_err(|_| "the configuration is not usable".to_owned())?;
+    let name = model.unwrap_or(&file.header.name);
+    let profile = service::profile(&config.agent, name).map_err(|error| error.message().to_owned())?;
+    let outbound = Outbound::new(&config.outbound).map_err(|problem| problem.to_string())?;
+    let metrics = Arc::new(Metrics::new("sekisho").map_err(|problem| problem.to_string())?);
+    models::open(&profile, &outbound, &metrics).map(Some).map_err(|problem| problem.to_string())
+}
+
+/// The tools of the running gateway.
+fn tools_of(common: &Common, identity: &Identity) -> Result<Arc<dyn Toolbox>, Exit> {
+    let endpoint = find_remote_as(common, &identity.caller())?;
+    let gateway = endpoint.gateway().map_err(|unanswered| unanswered.report())?;
+    Ok(Arc::new(OverHttp::new(gateway)))
+}
+
+/// A run that was not changed must be equal; one that was need not.
+fn show(common: &Common, replayed: &Replayed, is_changed: bool) -> Exit {
+    let exit = if replayed.equal || is_changed { Exit::Done } else { Exit::Failed };
+    if common.json {
+        present::json(replayed);
+        return exit;
+    }
+    let Replayed { equal, reason, requests, further_requests, calls, further_calls, differences, answer, .. } =
+        replayed;
+    let of_file = |all: &usize, further: &usize| all.saturating_sub(*further);
+    let verdict = if *equal { "equal" } else { "differs" };
+    present::line(&format!(
+        "{verdict}: ended with {reason}; {} of {requests} requests and {} of {calls} calls are answered by the file",
+        of_file(requests, further_requests),
+        of_file(calls, further_calls)
+    ));
+    for difference in differences {
+        present::line(&difference.to_string());
+    }
+    if !answer.is_empty() {
+        present::line(answer);
+    }
+    exit
+}
