@@ -33,6 +33,7 @@ mod mcp_login;
 mod mcp_servers;
 mod observe;
 mod overview;
+mod policy;
 mod present;
 mod receipt;
 #[cfg(feature = "agent")]
@@ -172,6 +173,11 @@ enum Command {
         /// An archive of `sekisho backup`.
         file: PathBuf,
     },
+    /// Evaluate other policies about recorded calls: `sekisho policy replay DIR --since 7d`.
+    Policy {
+        #[command(subcommand)]
+        command: policy::PolicyCommand,
+    },
     /// Verify, search or export the audit trail.
     Audit {
         #[command(subcommand)]
@@ -310,6 +316,7 @@ pub fn main() -> ExitCode {
         Command::Backup { file } => backup::write(&common, &file),
         Command::Restore { file } => backup::restore(&common, &file),
         Command::Approvals { command } => approvals::run(&common, command),
+        Command::Policy { command } => policy::run(&common, &command),
         Command::Audit { command } => audit::run(&common, command),
         Command::Receipt { command } => receipt::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::chain::{Chain, Hash, Micros};
@@ -34,6 +35,7 @@ impl Item {
 pub(super) struct Entry {
     pub(super) call: Arc<CallSummary>,
     pub(super) arguments: Option<KeptArguments>,
+    pub(super) policy_input: Option<Box<RawValue>>,
     pub(super) repeated: Option<Repeated>,
     /// Notified once the line is on the disk; dropped when the disk fails.
     pub(super) acknowledge: Option<oneshot::Sender<()>>,
@@ -53,7 +55,7 @@ pub(super) struct Line<'a>(pub(super) Chain, pub(super) &'a Entry);
 /// The fields in their order. A text of a caller is [`shortened`].
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(chain, Entry { call, arguments, repeated, .. }) = self;
+        let Self(chain, Entry { call, arguments, policy_input, repeated, .. }) = self;
         // JSON does not need their number.
         let mut line = serializer.serialize_struct("Line", 1)?;
         line.serialize_field("seq", &(chain.lines + 1))?;
@@ -92,6 +94,9 @@ impl Serialize for Line<'_> {
             line.serialize_field("flags", &call.flags)?;
         }
         line.serialize_field("policy_version", &call.policy_version)?;
+        if let Some(input) = policy_input {
+            line.serialize_field("policy_input", input)?;
+        }
         if let Some(version) = &call.registry_version {
             line.serialize_field("registry_version", version)?;
         }

@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::sync::{oneshot, watch};
 
 use self::disk::Disk;
@@ -106,6 +107,8 @@ struct Trail {
 pub struct AuditSlot {
     trail: Arc<Trail>,
     written: bool,
+    /// The input of the policies about the call, where the lines have it.
+    policy_input: Option<Box<RawValue>>,
 }
 
 /// One line for calls that are refused alike.
@@ -187,7 +190,7 @@ impl Audit {
             trail.lines.fetch_sub(1, Ordering::AcqRel);
             return Err(overloaded("the queue of the audit trail is full, and no tool runs without a line"));
         }
-        Ok(AuditSlot { trail: Arc::clone(trail), written: false })
+        Ok(AuditSlot { trail: Arc::clone(trail), written: false, policy_input: None })
     }
 
     /// Sends a line about something that is not a call, and that callers cannot cause: it needs no reserved space, and
@@ -196,7 +199,7 @@ impl Audit {
         let trail = Arc::clone(&self.handle.0);
         trail.lines.fetch_add(1, Ordering::AcqRel);
         // Nobody waits for it.
-        let _ = AuditSlot { trail, written: false }.write_event(event);
+        let _ = AuditSlot { trail, written: false, policy_input: None }.write_event(event);
     }
 
     /// What the trail takes from now on, for the index.
@@ -225,12 +228,18 @@ impl Audit {
 }
 
 impl AuditSlot {
+    /// The line has this input of the policies.
+    pub fn set_policy_input(&mut self, input: Box<RawValue>) {
+        self.policy_input = Some(input);
+    }
+
     /// Sends the line to the writer. Never blocks and never fails; also called from Drop. `arguments`: of a tool whose arguments
     /// the trail has.
     pub fn write(mut self, call: Arc<CallSummary>, arguments: Option<KeptArguments>) -> Durable {
         self.written = true;
         let (acknowledge, durable) = self.acknowledgement();
-        self.put(Entry { call, arguments, repeated: None, acknowledge });
+        let policy_input = self.policy_input.take();
+        self.put(Entry { call, arguments, policy_input, repeated: None, acknowledge });
         durable
     }
 
@@ -306,7 +315,7 @@ impl RepeatedLine {
     pub fn write(self) {
         let Self { mut slot, call, arguments, repeated } = self;
         slot.written = true;
-        slot.put(Entry { call, arguments, repeated: Some(repeated), acknowledge: None });
+        slot.put(Entry { call, arguments, policy_input: None, repeated: Some(repeated), acknowledge: None });
     }
 }
 

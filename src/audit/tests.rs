@@ -42,7 +42,13 @@ fn write(slot: AuditSlot, tool: &str) -> Durable {
 }
 
 fn entry(call: &CallContext) -> Item {
-    Item::Call(Entry { call: summary(call, None).into(), arguments: None, repeated: None, acknowledge: None })
+    Item::Call(Entry {
+        call: summary(call, None).into(),
+        arguments: None,
+        policy_input: None,
+        repeated: None,
+        acknowledge: None,
+    })
 }
 
 fn open(file: &Path, durability: Durability) -> Result<Audit, AuditError> {

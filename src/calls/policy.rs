@@ -22,7 +22,9 @@ mod load;
 mod names;
 mod needs_approval;
 mod reads;
+pub mod replay;
 mod set;
+mod shadow;
 #[cfg(test)]
 mod tests;
 mod time_limit;
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use regorus::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools};
@@ -48,6 +51,7 @@ use self::checks::Checks;
 use self::external::ExternalPolicy;
 use self::reads::Reads;
 use self::set::{PolicySet, Verdict};
+use self::shadow::Shadow;
 use crate::approval::Grant;
 use crate::registry::Snapshot;
 use crate::tool::{Tool, ValidArguments};
@@ -60,14 +64,16 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 #[derive(Debug)]
 pub struct Policy {
     current: ArcSwap<PolicySet>,
+    /// Decides nothing.
+    shadow: Shadow,
     external: ExternalPolicy,
     listings: Listings,
     changes: watch::Sender<()>,
 }
 
-/// A set that is not active yet.
+/// A set that is not active yet, and the one beside it that decides nothing.
 #[derive(Debug)]
-pub struct LoadedPolicies(PolicySet);
+pub struct LoadedPolicies(PolicySet, Option<PolicySet>);
 
 /// Proof that the checks and a policy set permit the call; holds its arguments until the tool is executed.
 #[derive(Debug)]
@@ -134,9 +140,10 @@ impl Policy {
     /// # Errors
     /// All errors of the set, each with file and line.
     pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyError>> {
-        let current = ArcSwap::from_pointee(load_set(config)?);
+        let LoadedPolicies(set, shadow) = Self::read(config)?;
+        let (current, shadow) = (ArcSwap::from_pointee(set), Shadow::new(shadow));
         let external = ExternalPolicy::new(config.external.as_ref());
-        Ok(Self { current, external, listings: Listings::default(), changes: watch::Sender::new(()) })
+        Ok(Self { current, shadow, external, listings: Listings::default(), changes: watch::Sender::new(()) })
     }
 
     /// Loads the policies again and replaces the active set.
@@ -144,7 +151,7 @@ impl Policy {
     /// # Errors
     /// As [`Policy::load`]; the active set does not change.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
-        self.replace(LoadedPolicies(load_set(config)?), config);
+        self.replace(Self::read(config)?, config);
         Ok(())
     }
 
@@ -153,7 +160,7 @@ impl Policy {
     /// # Errors
     /// As [`Policy::load`].
     pub fn read(config: &PolicyConfig) -> Result<LoadedPolicies, Vec<PolicyError>> {
-        load_set(config).map(LoadedPolicies)
+        Ok(LoadedPolicies(load_set(config)?, shadow::load(config)?))
     }
 
     /// The kinds of rules of which a loaded set has fewer than the active one.
@@ -162,8 +169,9 @@ impl Policy {
     }
 
     /// Replaces the active set by one that was loaded with the same configuration.
-    pub fn replace(&self, LoadedPolicies(set): LoadedPolicies, config: &PolicyConfig) {
+    pub fn replace(&self, LoadedPolicies(set, shadow): LoadedPolicies, config: &PolicyConfig) {
         self.current.store(Arc::new(set));
+        self.shadow.replace(shadow);
         self.external.reconfigure(config.external.as_ref());
         self.changes.send_replace(());
     }
@@ -201,7 +209,8 @@ impl Policy {
         let set = self.current.load();
         pass_checks(&set, tool, &call.caller)?;
         let decision = decide(&set, call, tool, &arguments).with_flow(tool.name(), &arguments);
-        if decision.allowed && !tool.metadata.may_ask_itself() {
+        self.shadow.compare(&decision, call, tool, &arguments);
+        if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
             let Decision { version, cached, .. } = decision;
             return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
         }
@@ -241,12 +250,19 @@ impl Policy {
 
     /// Whether a rule or the external policy reads where the arguments of a call come from.
     pub fn reads_flow(&self) -> bool {
-        self.current.load().reads.flow || self.asks_external()
+        self.current.load().reads.flow || self.shadow.reads_flow() || self.asks_external()
     }
 
     /// The decision of only the rules, without the checks before them.
     pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Decision {
         decide(&self.current.load(), call, tool, arguments)
+    }
+
+    /// All that rules may read about a call, as JSON; `None` where it has none.
+    pub fn recorded_input(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Option<Box<RawValue>> {
+        let known = self.current.load().cache.known(tool, &call.caller);
+        let input = input_of(&known, call, tool, arguments, Reads::ALL).ok()?;
+        to_raw_value(&input).ok()
     }
 
     /// The tools of a snapshot, with the caller's access to each.

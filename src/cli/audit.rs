@@ -83,7 +83,7 @@ pub(super) struct Search {
 pub(super) struct Trails {
     /// A trail; several times for those of several replicas. By default the one of the configuration.
     #[arg(long = "file", value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -118,7 +118,7 @@ pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     }
 }
 
-fn with_trails(common: &Common, files: &[PathBuf], run: impl FnOnce(&[PathBuf]) -> Exit) -> Exit {
+pub(super) fn with_trails(common: &Common, files: &[PathBuf], run: impl FnOnce(&[PathBuf]) -> Exit) -> Exit {
     match files.is_empty() {
         true => with_config(common, |config| run(&[config.audit_file()])),
         false => run(files),
@@ -151,7 +151,7 @@ fn error_code(text: &str) -> Result<String, String> {
 }
 
 /// A time, or a date.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let date = || text.parse::<Date>().and_then(|date| date.to_zoned(TimeZone::UTC)).map(|day| day.timestamp());
     let wrong = |_| "write a date as 2026-01-31, or a time as 2026-01-31T12:00:00Z".to_owned();
     text.parse::<Timestamp>().or_else(|_| date()).map_err(wrong)

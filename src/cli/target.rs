@@ -96,6 +96,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         Command::Add(_)
         | Command::Serve(_)
         | Command::Lock(_)
+        | Command::Policy { .. }
         | Command::Audit { .. }
         | Command::Receipt { .. }
         | Command::Backup { .. }

@@ -18,6 +18,8 @@ pub struct PolicyConfig {
     /// A folder of `.rego` files that replaces the whole default set, which has no rules of its own. A relative path is relative to
     /// the folder of this file.
     pub directory: Option<PathBuf>,
+    /// A folder of policies that decides nothing: where its decision about a call differs, that is counted and logged.
+    pub shadow: Option<PathBuf>,
     /// A caller with one of these roles may call tools that are `dangerous`; policies may restrict further. At least
     /// one.
     pub dangerous_roles: Vec<String>,
@@ -33,6 +35,7 @@ impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
             directory: None,
+            shadow: None,
             dangerous_roles: vec!["operator".to_owned()],
             timeout_ms: 50,
             flow: FlowMode::Off,
@@ -83,7 +86,7 @@ fn default_external_timeout_ms() -> u64 {
 impl PolicyConfig {
     /// Has a relative folder be beside the configuration file: a start in another working directory has the same rules.
     pub(super) fn take_beside(&mut self, file: &Path) {
-        if let Some(directory) = &mut self.directory {
+        for directory in [&mut self.directory, &mut self.shadow].into_iter().flatten() {
             *directory = beside(file, directory);
         }
     }

@@ -11,7 +11,9 @@ use super::check::Findings;
 pub struct RecordingConfig {
     /// Whether runs of agents and of programs are recorded.
     pub runs: bool,
-    /// How long one is kept.
+    /// Whether the audit line of each call has what policies read about it, up to 16 KiB: arguments and secrets too.
+    pub decisions: bool,
+    /// How long a run is kept.
     pub retention_days: u64,
     /// A run that is larger is not kept.
     pub max_run_bytes: usize,
@@ -26,7 +28,7 @@ const SECONDS_OF_A_DAY: u64 = 86_400;
 
 impl Default for RecordingConfig {
     fn default() -> Self {
-        Self { runs: false, retention_days: 7, max_run_bytes: 4 << 20, max_runs_per_caller: 100 }
+        Self { runs: false, decisions: false, retention_days: 7, max_run_bytes: 4 << 20, max_runs_per_caller: 100 }
     }
 }
 

@@ -121,7 +121,7 @@ impl Configuration {
         let config = self.current();
         let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
         let named = config.mcp_files().into_iter().chain(config.references.files.iter().cloned());
-        own.chain(named).chain(config.policy.directory.clone()).collect()
+        own.chain(named).chain(config.policy.directory.clone()).chain(config.policy.shadow.clone()).collect()
     }
 
     /// The caller's roles in the console.

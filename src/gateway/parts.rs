@@ -124,6 +124,7 @@ pub(super) async fn pipeline(
 ) -> Result<Arc<Pipeline>, StartError> {
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
     policy.set_outbound(outbound);
+    policy.set_metrics(&metrics);
     let open = if config.cluster.blobs.is_some() { Audit::open_stored } else { Audit::open };
     let audit = open(config.audit_file(), &config.audit, Arc::clone(readiness)).map_err(component_error("audit"))?;
     let budget = match config.cluster.enabled {

@@ -240,6 +240,11 @@ impl Metrics {
         self.families.policy_last_reload_successful.set(accepted.into());
     }
 
+    /// The policies beside the active ones decided otherwise.
+    pub fn policy_shadow_differs(&self, decision: &str, shadow: &str) {
+        self.families.policy_shadow_differences.with_label_values(&[decision, shadow]).inc();
+    }
+
     /// A request without valid credentials was refused.
     pub fn unauthenticated(&self) {
         self.families.unauthenticated.inc();

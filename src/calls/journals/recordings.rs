@@ -35,6 +35,11 @@ impl Recordings {
         self.settings.runs && self.sealer.is_available()
     }
 
+    /// Whether the audit lines of calls have the input of policies.
+    pub fn has_decisions(&self) -> bool {
+        self.settings.decisions
+    }
+
     /// Maximum bytes of a run.
     pub fn max_bytes(&self) -> usize {
         self.settings.max_run_bytes

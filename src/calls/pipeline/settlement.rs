@@ -17,6 +17,7 @@ use super::recorded::Recorded;
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
+use crate::policy::Policy;
 use crate::registry::Registry;
 use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
@@ -189,6 +190,14 @@ impl CallScope<'_> {
     pub(super) fn judged(&mut self, arguments: ValidArguments) -> ValidArguments {
         self.receipt.judged = arguments.judgement().cloned();
         arguments
+    }
+
+    /// The audit line has the input of the policies, unless that is too large.
+    pub(super) fn keep_policy_input(&mut self, policy: &Policy, tool: &Tool, arguments: &ValidArguments) {
+        let input = policy.recorded_input(self.call, tool, arguments);
+        if let (Some(slot), Some(input)) = (&mut self.slot, input.filter(|input| input.get().len() <= MAX_ARGUMENTS)) {
+            slot.set_policy_input(input);
+        }
     }
 
     /// The stage that runs the tool. The message of a tool that fails is changed like a result.

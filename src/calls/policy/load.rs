@@ -111,6 +111,10 @@ fn compile(
         rules: rules(files, &modules),
         checks,
         reads: about_calls().fold(Reads::default(), |reads, module| reads.or(module.reads)),
+        input_paths: about_calls()
+            .flat_map(|module| reads::references(&module.tokens, "input"))
+            .map(|reference| reference.path)
+            .collect(),
         reads_input: about_calls().any(|module| !reads::references(&module.tokens, "input").is_empty()),
         asks_approval,
         masks,

@@ -1,5 +1,6 @@
 //! One compiled policy set: immutable, evaluated by many calls concurrently.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +26,8 @@ pub(super) struct PolicySet {
     /// The checks made before any rule is evaluated.
     pub(super) checks: Checks,
     pub(super) reads: Reads,
+    /// The paths of its input that rules about calls read, as far as they are spelled out.
+    pub(super) input_paths: BTreeSet<Vec<String>>,
     /// Whether any rule reads anything of its input.
     pub(super) reads_input: bool,
     /// Whether the set has a rule `require_approval`.

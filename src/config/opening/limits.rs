@@ -56,7 +56,7 @@ fn limit_rule(at: &mut Comparison<'_>, was: &LimitRule, is: &LimitRule) {
 
 /// The rules in the folder are compared where they are loaded.
 pub(super) fn policy(at: &mut Comparison<'_>, was: &PolicyConfig, is: &PolicyConfig) {
-    let PolicyConfig { directory, dangerous_roles, timeout_ms: _, flow, external } = was;
+    let PolicyConfig { directory, shadow: _, dangerous_roles, timeout_ms: _, flow, external } = was;
     at.replaced("directory", directory, &is.directory);
     at.wider("dangerous_roles", dangerous_roles, &is.dangerous_roles);
     at.rises("flow", flow, &is.flow, |mode| match mode {

@@ -65,6 +65,8 @@ families! {
     calls_in_flight: IntGauge = "calls_in_flight" {},
     /// Decisions of the policy stage: allow, deny or require_approval.
     policy_decisions: IntCounterVec = "policy_decisions_total" { decision },
+    /// Calls about which the policies of policy.shadow decide otherwise, by the decision of the active set and theirs.
+    policy_shadow_differences: IntCounterVec = "policy_shadow_differences_total" { decision, shadow },
     /// What rules of tools.transform changed, by part (arguments or results) and rule. Dry runs are not included.
     transform_findings: IntCounterVec = "transform_findings_total" { part, rule },
     /// US dollars of today's budget of a caller, or of a tenant (without a caller): spent, held or limit. The 200 with the

@@ -158,6 +158,10 @@ const MOVES: &[Move] = &[
     (|m, _| m.unauthenticated(), "unauthenticated_requests_total"),
     (|m, _| m.configuration_reloaded(false), "configuration_reloads_total{result=\"rejected\"}"),
     (|m, _| m.configuration_reloaded(true), "configuration_last_reload_successful"),
+    (
+        |m, _| m.policy_shadow_differs("allow", "deny"),
+        "policy_shadow_differences_total{decision=\"allow\",shadow=\"deny\"}",
+    ),
     (|m, _| m.policy_reloaded(false), "policy_reloads_total{result=\"rejected\"}"),
     (|m, _| m.policy_reloaded(true), "policy_last_reload_successful"),
     (|m, _| m.idempotent_replay(), "idempotent_replays_total"),
