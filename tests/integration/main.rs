@@ -99,6 +99,7 @@ mod plans;
 mod policy;
 mod proxied;
 mod public_documents;
+mod recording;
 mod registration;
 mod reload;
 mod repeated;

@@ -16,6 +16,7 @@ mod profiles;
 mod programs;
 mod proposals;
 mod python_tools;
+mod recorded_runs;
 mod resumed_runs;
 mod sent_bytes;
 mod sessions;
