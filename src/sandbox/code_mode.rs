@@ -157,7 +157,7 @@ impl<'a> ProgramTools<'a> {
         let Some(journal) = self.journal else { return outcome };
         let (stop, policy_version) = (self.stop.into_inner(), self.pipeline.policy_version());
         if journal.replay().is_some() {
-            return end_replay(journal, stop, outcome);
+            return end_replay(&journal, stop, outcome);
         }
         if let (None, Ok(outcome)) = (&stop, &outcome)
             && journal.is_recorded()

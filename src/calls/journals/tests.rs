@@ -1,5 +1,6 @@
 //! Journals of runs, and the runs that are resumed from them.
 
+mod recorded;
 mod replicas;
 mod resumed;
 mod sealed;

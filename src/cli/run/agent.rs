@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::call::Identity;
+use super::super::client::Unanswered;
 use super::super::local_gateway::{self, find_remote_as};
 use super::super::{Common, Exit, present, serve};
 use super::ChangedCall;
@@ -79,7 +80,7 @@ fn model_of(
 /// The tools of the running gateway.
 fn tools_of(common: &Common, identity: &Identity) -> Result<Arc<dyn Toolbox>, Exit> {
     let endpoint = find_remote_as(common, &identity.caller())?;
-    let gateway = endpoint.gateway().map_err(|unanswered| unanswered.report())?;
+    let gateway = endpoint.gateway().map_err(Unanswered::report)?;
     Ok(Arc::new(OverHttp::new(gateway)))
 }
 

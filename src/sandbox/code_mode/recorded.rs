@@ -35,7 +35,7 @@ pub(super) async fn record(journal: &RunJournal, call: &CallContext, policy_vers
 /// # Errors
 /// `replay_diverged`: the program did something else, or its result is another one.
 pub(super) fn end_replay(
-    journal: RunJournal,
+    journal: &RunJournal,
     stop: Option<Stop>,
     outcome: Result<Outcome, CallError>,
 ) -> Result<Outcome, CallError> {
