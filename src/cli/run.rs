@@ -48,6 +48,10 @@ struct ReplayOptions {
     /// Another answer to a call: its id, or the number of a program's call, and a text or `@FILE`.
     #[arg(long, num_args = 2, value_names = ["call=ID", "output=@FILE"])]
     change: Vec<String>,
+    /// Policies of a folder: a call of an agent that they refuse gets the refusal as its answer.
+    #[cfg(feature = "agent")]
+    #[arg(long, value_name = "DIR")]
+    policies: Option<PathBuf>,
     /// Another model in place of the recorded answers: `replay:FILE`, or with `--live` a profile.
     #[cfg(feature = "agent")]
     #[arg(long)]
@@ -115,7 +119,7 @@ fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Resu
             }))
         }
         #[cfg(feature = "agent")]
-        RunKind::Agent => agent::replay(common, identity, (&file, &changes), (options.model.as_deref(), options.live)),
+        RunKind::Agent => agent::replay(common, identity, (&file, &changes), options),
         #[cfg(not(feature = "agent"))]
         RunKind::Agent => Err("the run of an agent is played by a build with the feature `agent`".to_owned()),
     }

@@ -35,13 +35,24 @@ pub struct RunHeader {
     pub recorded_at: String,
     /// The agent, or the tool that ran the program.
     pub name: String,
+    pub caller: RunCaller,
     /// Hash of the policy set.
     pub policy_version: String,
     /// SHA-256 of `tools.lock`, in hex; none where tools are not pinned.
     pub lock_sha256: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString)]
+/// Whose run it is, as policies read it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunCaller {
+    pub id: String,
+    pub tenant: String,
+    pub roles: Vec<String>,
+    pub anonymous: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum RunKind {
@@ -312,6 +323,7 @@ mod tests {
             id: "r".to_owned(),
             recorded_at: "2026-01-31T10:00:00Z".to_owned(),
             name: "main".to_owned(),
+            caller: RunCaller { id: "ann".to_owned(), ..RunCaller::default() },
             policy_version: "p".to_owned(),
             lock_sha256: None,
         };

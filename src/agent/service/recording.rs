@@ -55,7 +55,7 @@ impl Recording {
         let Self { record, gateway, id, agent, caller } = self;
         let pipeline = &gateway.pipeline;
         let recordings = &pipeline.journals.recordings;
-        let header = recordings.header(RunKind::Agent, &id, &agent, &pipeline.policy.version()).await;
+        let header = recordings.header((RunKind::Agent, &id, &agent), &caller, &pipeline.policy.version()).await;
         match record.end(header.clone(), reason, messages) {
             Some(text) => recordings.keep((&caller.tenant, &caller.key), &header, &text).await,
             None => tracing::info!(run = &*id, "a run is larger than `recording.max_run_bytes`, and is not kept"),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::run_file::{Change, Difference, Further, RecordedBeginning, RunRecord, replay};
-use sekisho_core::run_file::{RunFile, RunHeader, RunKind, ToolOutput, VERSION};
+use sekisho_core::run_file::{RunCaller, RunFile, RunHeader, RunKind, ToolOutput, VERSION};
 
 /// They end by a time that passes while a model or a tool is silent, by a budget, or from outside.
 const BY_TIME: [&str; 14] = [
@@ -29,6 +29,7 @@ fn header() -> RunHeader {
         id: "run".into(),
         recorded_at: "2026-01-31T10:00:00Z".into(),
         name: "main".into(),
+        caller: RunCaller::default(),
         policy_version: "p".into(),
         lock_sha256: None,
     }

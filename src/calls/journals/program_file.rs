@@ -29,7 +29,7 @@ impl RunJournal {
         }
         match self.parts().await.and_then(|parts| lines_of(parts, last)) {
             Ok(lines) => {
-                let header = recordings.header(RunKind::Program, run, &call.tool, policy_version).await;
+                let header = recordings.header((RunKind::Program, run, &call.tool), caller, policy_version).await;
                 let text = RunFile { header: header.clone(), lines, end }.to_text();
                 recordings.keep((&caller.tenant, &caller.key), &header, &text).await;
             }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use sekisho_config::{Config, RecordingConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::run_file::{RunHeader, RunKind, VERSION};
+use sekisho_core::run_file::{RunCaller, RunHeader, RunKind, VERSION};
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{ListedRecordedRun, NewRecordedRun, RecordedRunOwner, RecordedRunStore, StoreError};
 
@@ -46,14 +46,26 @@ impl Recordings {
     }
 
     /// The header of a run that ends now.
-    pub async fn header(&self, kind: RunKind, id: &str, name: &str, policy_version: &str) -> RunHeader {
+    pub async fn header(
+        &self,
+        (kind, id, name): (RunKind, &str, &str),
+        caller: &Caller,
+        policy_version: &str,
+    ) -> RunHeader {
         let lock = tokio::fs::read(&self.lock_file).await.ok();
+        let Caller { id: caller_id, tenant, roles, anonymous, .. } = caller;
         RunHeader {
             version: VERSION,
             kind,
             id: id.to_owned(),
             recorded_at: Timestamp::now().to_string(),
             name: name.to_owned(),
+            caller: RunCaller {
+                id: caller_id.to_string(),
+                tenant: tenant.to_string(),
+                roles: roles.clone(),
+                anonymous: *anonymous,
+            },
             policy_version: policy_version.to_owned(),
             lock_sha256: lock.map(|lock| hex::encode(Sha256::digest(lock))),
         }

@@ -34,8 +34,8 @@ pub struct PolicyReplay {
 pub enum KnownInput {
     /// The whole input.
     Whole(Json),
-    /// Some of its parts.
-    Parts(Json),
+    /// Some of its parts; those of these names as a whole.
+    Parts(Json, &'static [&'static str]),
 }
 
 /// What another set changes for a call.
@@ -72,15 +72,9 @@ impl PolicyReplay {
         if self.before.reads.changing_builtin || self.after.reads.changing_builtin {
             return Judged::Unknown { reads: "the clock, random numbers or the network".to_owned() };
         }
-        let input = match known {
-            KnownInput::Whole(input) => input,
-            KnownInput::Parts(parts) => {
-                if let Some(path) = self.reads.iter().find(|path| !has(parts, path)) {
-                    let reads = path.iter().fold("input".to_owned(), |path, name| format!("{path}.{name}"));
-                    return Judged::Unknown { reads };
-                }
-                parts
-            }
+        let input = match known.of(&self.reads) {
+            Ok(input) => input,
+            Err(reads) => return Judged::Unknown { reads },
         };
         let key = self.read_parts(input).to_string();
         if let Some(judged) = self.judged.get(&key, |judged| Some(judged.clone())) {
@@ -91,13 +85,18 @@ impl PolicyReplay {
         judged
     }
 
+    /// The decision of the other set alone, with its reasons.
+    ///
+    /// # Errors
+    /// As in [`Judged::Unknown`].
+    pub fn decide(&self, known: &KnownInput) -> Result<(DecisionKind, String), String> {
+        let Verdict { denials, approvals } = verdict(&self.after, known.of(&self.after.input_paths)?);
+        let kind = DecisionKind::of(&denials, &approvals);
+        Ok((kind, [denials, approvals].concat().join("; ")))
+    }
+
     fn judge_anew(&self, input: &Json) -> Judged {
-        let verdict = |set: &PolicySet| {
-            let evaluated = input::converted(input, 1).and_then(|input| set.evaluate(&input));
-            // As for a call.
-            evaluated.unwrap_or_else(|failure| Verdict { denials: vec![failure], approvals: Vec::new() })
-        };
-        let (before, after) = (verdict(&self.before), verdict(&self.after));
+        let (before, after) = (verdict(&self.before, input), verdict(&self.after, input));
         let kind_of = |verdict: &Verdict| DecisionKind::of(&verdict.denials, &verdict.approvals);
         let kinds = (kind_of(&before), kind_of(&after));
         if kinds.0 == kinds.1 {
@@ -123,15 +122,32 @@ impl PolicyReplay {
     }
 }
 
-/// Whether the parts of an input that a line has include a path. Of `arguments` a line has all or nothing; of the other objects it has some
-/// members, so that a rule that reads the whole of one reads what is not known.
-fn has(parts: &Json, path: &[String]) -> bool {
-    match path {
-        [] => false,
-        [field] => parts.get(field).is_some_and(|value| !value.is_object() || field == "arguments"),
-        [field, inner, ..] => {
-            field == "arguments" && parts.get(field).is_some()
-                || parts.get(field).is_some_and(|value| value.get(inner).is_some())
+fn verdict(set: &PolicySet, input: &Json) -> Verdict {
+    let evaluated = input::converted(input, 1).and_then(|input| set.evaluate(&input));
+    // As for a call.
+    evaluated.unwrap_or_else(|failure| Verdict { denials: vec![failure], approvals: Vec::new() })
+}
+
+impl KnownInput {
+    /// The input, where it has all these paths.
+    ///
+    /// # Errors
+    /// The first path that it does not have.
+    fn of(&self, paths: &BTreeSet<Vec<String>>) -> Result<&Json, String> {
+        let (parts, whole) = match self {
+            Self::Whole(input) => return Ok(input),
+            Self::Parts(parts, whole) => (parts, whole),
+        };
+        // Of an object that is not there as a whole, a rule that reads all of it reads something that is not known.
+        let has = |path: &&Vec<String>| match path.as_slice() {
+            [] => false,
+            [field, ..] if whole.contains(&field.as_str()) => parts.get(field).is_some(),
+            [field] => parts.get(field).is_some_and(|value| !value.is_object()),
+            [field, inner, ..] => parts.get(field).is_some_and(|value| value.is_null() || value.get(inner).is_some()),
+        };
+        match paths.iter().find(|path| !has(path)) {
+            None => Ok(parts),
+            Some(path) => Err(path.iter().fold("input".to_owned(), |path, name| format!("{path}.{name}"))),
         }
     }
 }
@@ -188,7 +204,8 @@ mod tests {
 
     #[test]
     fn what_a_line_does_not_say_is_not_guessed() {
-        let line = json!({"tool": "read", "user": {"id": "ann", "tenant": "acme"}, "call": {"depth": 0}});
+        let line =
+            json!({"tool": "read", "user": {"id": "ann", "tenant": "acme"}, "call": {"depth": 0}, "session": null});
         for (rule, expected) in [
             ("input.tool == \"read\"", None),
             ("input.user.id == \"ann\"", None),
@@ -196,11 +213,12 @@ mod tests {
             ("input.user.roles[0] == \"a\"", Some("input.user.roles")),
             ("input.arguments.path == \"a\"", Some("input.arguments.path")),
             ("input.user == {}", Some("input.user")),
+            ("input.session.calls > 3", None),
             ("count(input) > 3", Some("input")),
             ("time.now_ns() > 5", Some("the clock, random numbers or the network")),
         ] {
             let (_folder, replay) = replay(&format!("package tools\nimport rego.v1\ndeny contains \"x\" if {rule}\n"));
-            let judged = replay.judge(&KnownInput::Parts(line.clone()));
+            let judged = replay.judge(&KnownInput::Parts(line.clone(), &["arguments"]));
             match expected {
                 None => assert!(!matches!(judged, Judged::Unknown { .. }), "{rule}: {judged:?}"),
                 Some(reads) => assert_eq!(judged, Judged::Unknown { reads: reads.to_owned() }, "{rule}"),

@@ -83,7 +83,7 @@ impl DecidedLine {
         let call = DecidedCall { id, tool: line.tool.clone()?, caller };
         let known = match line.policy_input.take() {
             Some(input) => KnownInput::Whole(input),
-            None => KnownInput::Parts(line.parts()),
+            None => KnownInput::Parts(line.parts(), &["arguments"]),
         };
         Some((call, known))
     }

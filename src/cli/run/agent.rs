@@ -3,16 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::super::call::Identity;
 use super::super::client::Unanswered;
 use super::super::local_gateway::{self, find_remote_as};
 use super::super::{Common, Exit, present, serve};
-use super::ChangedCall;
+use super::{ChangedCall, ReplayOptions};
 use sekisho_agent::models::{self, Replay};
 use sekisho_agent::run_file::{self, Change, Further, Replayed};
 use sekisho_agent::service;
 use sekisho_agent::toolbox::OverHttp;
 use sekisho_agent::{Model, Toolbox};
+use sekisho_calls::policy::replay::{DecisionKind, KnownInput, PolicyReplay};
+use sekisho_core::error::ErrorCode;
 use sekisho_core::run_file::{RunFile, ToolOutput};
 use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::Outbound;
@@ -26,8 +30,9 @@ pub(super) fn replay(
     common: &Common,
     identity: &Identity,
     (file, changes): (&RunFile, &[ChangedCall]),
-    (model, live): (Option<&str>, bool),
+    options: &ReplayOptions,
 ) -> Result<Exit, String> {
+    let (model, live) = (options.model.as_deref(), options.live);
     let further = Further {
         model: model_of(common, file, model, live)?,
         replaces_model: model.is_some(),
@@ -43,12 +48,40 @@ pub(super) fn replay(
         let output = ToolOutput { success: true, text: changed.output.clone(), ..ToolOutput::default() };
         Change { call: changed.call.clone(), output }
     };
-    let changes: Vec<_> = changes.iter().map(change).collect();
+    let mut changes: Vec<_> = changes.iter().map(change).collect();
+    if let Some(directory) = &options.policies {
+        changes.extend(refused(common, file, directory)?);
+    }
     let Some(runtime) = serve::runtime() else { return Ok(Exit::Failed) };
     let replayed =
         runtime.block_on(run_file::replay(file, &changes, further)).map_err(|problem| problem.to_string())?;
-    let is_changed = live || model.is_some() || !changes.is_empty();
+    let is_changed = live || model.is_some() || !changes.is_empty() || options.policies.is_some();
     Ok(show(common, &replayed, is_changed))
+}
+
+/// The calls that other policies refuse, with the refusal as their answer. Of which it is not known is told.
+fn refused(common: &Common, file: &RunFile, directory: &Path) -> Result<Vec<Change>, String> {
+    let unusable = |_| "the configuration is not usable".to_owned();
+    let config = local_gateway::configuration(common).map_err(unusable)?;
+    let policies = PolicyReplay::load(&config.policy, directory)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let mut refused = Vec::new();
+    for call in file.tool_calls() {
+        let parts = json!({"tool": call.tool, "kind": "tool", "target": null, "user": file.header.caller, "arguments": call.arguments});
+        match policies.decide(&KnownInput::Parts(parts, &["user", "arguments"])) {
+            Ok((DecisionKind::Allow, _)) => {}
+            Ok((kind, reason)) => {
+                let code = if kind == DecisionKind::Deny { ErrorCode::Denied } else { ErrorCode::ApprovalRequired };
+                let error_info = Some(json!({"code": code, "message": reason, "retryable": false}));
+                let output = ToolOutput { success: false, text: reason, error_info, images: Vec::new() };
+                refused.push(Change { call: call.id.clone(), output });
+            }
+            Err(reads) => {
+                present::info(&format!("not known for the call {} of {}: rules read {reads}", call.id, call.tool))
+            }
+        }
+    }
+    Ok(refused)
 }
 
 fn model_of(
