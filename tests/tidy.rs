@@ -117,12 +117,13 @@ fn moments_of_the_store_are_those_of_its_clock() {
 
 /// What a caller writes besides arguments, and the files of the sources that may read it. Policies and approvers see what is sent
 /// before, so that nothing else that a caller wrote may be added to it where it is sent.
-const WRITTEN_BY_CALLERS: [(&str, &[&str]); 8] = [
+const WRITTEN_BY_CALLERS: [(&str, &[&str]); 9] = [
     ("origin.user_text", &[]),
     ("origin.prompt_params", &[]),
     ("origin.claimed_user", &[]),
     ("resumption.idempotency_key", &[]),
     ("resumption.run", &[]),
+    ("resumption.replay", &[]),
     // Credentials, by their names.
     ("origin.tool_parameters", &["src/mcp-client/server/caller_sessions.rs", "src/openapi/call/executor.rs"]),
     // A part of the destination, which is judged.

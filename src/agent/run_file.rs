@@ -1,4 +1,4 @@
-//! The run of an agent as a file: what it got from its model and its tools is recorded while it runs, and played again.
+//! The run of an agent as a file: the answers of its model and its tools are recorded while it runs, and played again.
 
 mod profile;
 mod replay;
@@ -128,7 +128,7 @@ impl RunRecord {
 struct Joined(Option<ModelChunk>);
 
 impl Joined {
-    /// What is complete by now.
+    /// The chunks that are complete by now.
     fn add(&mut self, chunk: &ModelChunk) -> Vec<ModelChunk> {
         match (&mut self.0, chunk) {
             // They only show that the model is at work.

@@ -59,7 +59,7 @@ impl Listed for RecordedRunBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = RecordedRunFile)]
 pub struct RecordedRunFile {
-    /// JSON lines: a header, what the run got from outside, and its end.
+    /// JSON lines: a header, all that the run got from outside, and its end.
     pub file: String,
 }
 

@@ -113,9 +113,6 @@ impl Pipeline {
         let _slots = scope.record(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.validated(&tool, arguments, recorded.as_deref_mut())?;
         let arguments = scope.judged(self.flow.judged(call, &tool, arguments, self.policy.reads_flow()).await);
-        if self.journals.recordings.has_decisions() {
-            scope.keep_policy_input(&self.policy, &tool, &arguments);
-        }
         let permit = scope.record(Stage::Policy, self.permit(call, &tool, arguments, recorded.as_deref()).await)?;
         let hold = scope.record(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record(Stage::Breaker, self.admit_upstream(call, &tool, &permit))?;

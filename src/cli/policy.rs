@@ -1,4 +1,4 @@
-//! `sekisho policy replay`: what other policies would change, by the calls in the audit trail.
+//! `sekisho policy replay`: the decisions that other policies would change, by the calls in the audit trail.
 
 mod report;
 
@@ -18,7 +18,7 @@ use sekisho_calls::policy::replay::PolicyReplay;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Evaluate the policies of a folder about calls in the audit trail, and say what they change.
+    /// Evaluate the policies of a folder about calls in the audit trail, and list the decisions that change.
     ///
     /// Exact for calls that were made while `recording.decisions` was true; of others, for rules that read no more than the trail has.
     /// Exit code 1 if a decision changes, or none could be evaluated.

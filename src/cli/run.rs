@@ -29,7 +29,7 @@ enum Action {
     /// List your recorded runs of agents and programs.
     #[default]
     List,
-    /// Write a recorded run to a file: what it got from models, tools, clocks and random numbers.
+    /// Write a recorded run to a file, with the answers of models and tools, and the clocks and random numbers that it read.
     Export {
         /// The id of a run, as `sekisho run` lists it.
         run: String,
@@ -56,7 +56,7 @@ struct ReplayOptions {
     #[cfg(feature = "agent")]
     #[arg(long)]
     model: Option<String>,
-    /// Send what the file has no answer for: to the model of the run's profile, and to the tools of the running gateway.
+    /// Send requests and calls that have no answer in the file: to the model of the run's profile, and to the tools of the running gateway.
     #[cfg(feature = "agent")]
     #[arg(long)]
     live: bool,

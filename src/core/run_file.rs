@@ -1,4 +1,4 @@
-//! A run as a file: JSON lines, of which the first is the header and the last the end. It has what a run got from outside: answers of
+//! A run as a file: JSON lines, of which the first is the header and the last the end. It has all that a run got from outside: answers of
 //! models and tools, and the clocks and random bytes that a program read. With these the run is played again, and nothing is sent.
 
 use serde::{Deserialize, Serialize};

@@ -221,7 +221,7 @@ pub struct Outcome {
     pub usage: Usage,
     /// For a session that goes on: the bytes that it holds until its next call.
     pub session_bytes: Option<u64>,
-    /// With [`Job::reads_to_end`], what the program has read after its last request.
+    /// With [`Job::reads_to_end`], the values that the program has read after its last request.
     pub read: Option<ReadSoFar>,
 }
 

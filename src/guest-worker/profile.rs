@@ -341,7 +341,7 @@ impl GuestEnvironment {
     }
 }
 
-/// A run whose outcome has what the recorder has since the last request.
+/// A run whose outcome has the readings since the last request.
 fn with_last_readings(recorder: Option<Arc<ReadRecorder>>, run: Run) -> Run {
     let Some(recorder) = recorder else { return run };
     Box::pin(async move {

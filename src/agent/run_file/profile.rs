@@ -1,4 +1,4 @@
-//! The settings of a profile in a file: what the loop reads, and no key, header or script.
+//! The settings of a profile in a file: those that the loop reads, and no key, header or script.
 
 use serde_json::{Value, json};
 

@@ -35,7 +35,7 @@ pub struct Change {
     pub output: ToolOutput,
 }
 
-/// Who answers what the file has no answer for. By default nobody: the run ends there.
+/// Who answers requests and calls that have no answer in the file. By default nobody: the run ends there.
 #[derive(Default)]
 pub struct Further {
     pub model: Option<Arc<dyn Model>>,
@@ -47,7 +47,7 @@ pub struct Further {
 /// A run that was played again.
 #[derive(Debug, Clone, Serialize)]
 pub struct Replayed {
-    /// Whether its requests, its calls and its result are those of the file.
+    /// Whether its requests, its calls and its result are equal to the file's.
     pub equal: bool,
     pub reason: String,
     pub result_sha256: String,

@@ -19,7 +19,7 @@ use sekisho_core::run_file::{
 };
 
 impl RunJournal {
-    /// Keeps the whole run as a file, before its end is stored. `last`: what the program read after its last request.
+    /// Keeps the whole run as a file, before its end is stored. `last`: the values that the program read after its last request.
     pub async fn record(&self, call: &CallContext, policy_version: &str, last: Vec<Reading>, end: RunEnd) {
         let recordings = &self.journals().recordings;
         let (run, caller) = (self.id(), &call.caller);

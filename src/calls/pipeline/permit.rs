@@ -30,6 +30,9 @@ impl Pipeline {
         arguments: ValidArguments,
         recorded: Option<&Recorded>,
     ) -> Result<Permit, CallError> {
+        if self.journals.recordings.has_decisions() {
+            *call.progress.policy_input.lock() = self.policy.recorded_input(call, tool, &arguments);
+        }
         match self.authorize(call, tool, arguments).await? {
             Authorized::Permitted(permit) => Ok(permit),
             // Boxed, because few calls need approval.

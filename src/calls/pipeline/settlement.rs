@@ -17,7 +17,6 @@ use super::recorded::Recorded;
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
-use crate::policy::Policy;
 use crate::registry::Registry;
 use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
@@ -192,14 +191,6 @@ impl CallScope<'_> {
         arguments
     }
 
-    /// The audit line has the input of the policies, unless that is too large.
-    pub(super) fn keep_policy_input(&mut self, policy: &Policy, tool: &Tool, arguments: &ValidArguments) {
-        let input = policy.recorded_input(self.call, tool, arguments);
-        if let (Some(slot), Some(input)) = (&mut self.slot, input.filter(|input| input.get().len() <= MAX_ARGUMENTS)) {
-            slot.set_policy_input(input);
-        }
-    }
-
     /// The stage that runs the tool. The message of a tool that fails is changed like a result.
     pub(super) fn executed(
         &mut self,
@@ -331,7 +322,11 @@ impl CallScope<'_> {
         if let Some(session) = &call.origin.session {
             session.settle(cost_usd);
         }
-        let slot = self.refusals.count(slot, &call.caller, &summary, &mut self.arguments)?;
+        let mut slot = self.refusals.count(slot, &call.caller, &summary, &mut self.arguments)?;
+        let input = call.progress.policy_input.lock().take();
+        if let Some(input) = input.filter(|input| input.get().len() <= MAX_ARGUMENTS) {
+            slot.set_policy_input(input);
+        }
         telemetry::log_call(&summary, error.and_then(CallError::cause));
         Some(slot.write(summary, self.arguments.take()))
     }

@@ -1,5 +1,5 @@
 //! Evaluates another set about calls that were decided before, by the input that the audit trail has of them (`recording.decisions`).
-//! Of a line without it, what it says of the call is enough for rules that read no more.
+//! The fields of a line without it are enough for rules that read no more.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,16 +29,16 @@ pub struct PolicyReplay {
     judged: BoundedCache<String, Judged>,
 }
 
-/// What a line says about a call.
+/// The known part of the input about a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KnownInput {
     /// The whole input.
     Whole(Json),
-    /// Some of its parts; those of these names as a whole.
+    /// Some of its parts; the ones with these names as a whole.
     Parts(Json, &'static [&'static str]),
 }
 
-/// What another set changes for a call.
+/// The change of a decision by another set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
     Same(DecisionKind),
@@ -85,7 +85,7 @@ impl PolicyReplay {
         judged
     }
 
-    /// The decision of the other set alone, with its reasons.
+    /// The decision of the other set, with its reasons.
     ///
     /// # Errors
     /// As in [`Judged::Unknown`].

@@ -1,4 +1,4 @@
-//! The calls of a trail that another set of policies decides otherwise, and those of which that is not known.
+//! The calls of a trail that another set of policies decides otherwise, and the calls for which that is not known.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::super::present;
 use sekisho_calls::policy::replay::{DecisionKind, Judged, KnownInput};
 use sekisho_core::bounded::BoundedMap;
 
-/// Groups that are told apart; further ones are counted alone.
+/// Groups that are told apart; further ones only count in the sums.
 const MAX_GROUPS: usize = 10_000;
 
 /// Calls that are named for each group.
@@ -73,7 +73,7 @@ struct Group {
 }
 
 impl DecidedLine {
-    /// The call of a line, and what is known of it; `None` if no set has decided about it.
+    /// The call of a line, and its known input; `None` if no set has decided about it.
     pub(super) fn read(line: &str) -> Option<(DecidedCall, KnownInput)> {
         let mut line: Self = serde_json::from_str(line).ok()?;
         line.policy_version.as_ref()?;

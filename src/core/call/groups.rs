@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{
@@ -118,6 +120,8 @@ pub struct CallProgress {
     pub sending: Sending,
     /// How long it has waited for sessions of MCP servers to start: not counted as the tool's time.
     pub starting: OpenTime,
+    /// The input of the policies about it, where audit lines have that.
+    pub policy_input: Mutex<Option<Box<RawValue>>>,
     /// How long it has waited for slots, queues and look-ups of the gateway: not counted as the tool's time either.
     pub queueing: Arc<QueueTime>,
 }

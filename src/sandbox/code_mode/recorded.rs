@@ -59,7 +59,7 @@ pub(super) fn end_replay(
     }
 }
 
-/// SHA-256, in hex, of all that its caller gets, without what it used.
+/// SHA-256, in hex, of all that its caller gets, without the usage.
 fn digest_of(outcome: &Outcome) -> Option<String> {
     let Outcome { end, result, stdout, stderr, files, images, usage: _, session_bytes: _, read: _ } = outcome;
     let bytes = encode(&(end, result, stdout, stderr, files, images)).ok()?;

@@ -48,7 +48,7 @@ impl RunJournal {
         &self.0.running.journals
     }
 
-    /// The parts of the journal, with what is not stored yet.
+    /// The parts of the journal, with the entries that are not stored yet.
     pub(in super::super) async fn parts(&self) -> Result<Vec<Part>, CallError> {
         let Running { journals, id } = &self.0.running;
         {
