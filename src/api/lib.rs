@@ -103,6 +103,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(results::read))
         .routes(routes!(recorded_runs::list))
         .routes(routes!(recorded_runs::export))
+        .routes(routes!(recorded_runs::open))
         .routes(routes!(recorded_runs::replay))
         .routes(routes!(runs::list))
         .routes(routes!(runs::show))

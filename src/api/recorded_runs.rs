@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::approval_wait;
 use super::body::JsonBody;
@@ -20,7 +20,7 @@ use super::runs::check_still_runs_code;
 use crate::reply::ErrorReply;
 use sekisho_calls::journals::{Journals, RecordedCall};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::run_file::RunFile;
+use sekisho_core::run_file::{RunFile, SealedRun};
 use sekisho_gateway::Gateway;
 use sekisho_store::ListedRecordedRun;
 
@@ -77,16 +77,46 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &page.map(RecordedRunBody::from)))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExportParameters {
+    /// Sealed: only its caller opens it, at a gateway with the key.
+    #[serde(default)]
+    sealed: bool,
+}
+
 /// Exports a recorded run of the caller as a file.
-#[utoipa::path(get, path = "/recorded-runs/{id}", operation_id = "exportRecordedRun", tag = "tools", params(("id" = String, Path)),
+#[utoipa::path(get, path = "/recorded-runs/{id}", operation_id = "exportRecordedRun", tag = "tools",
+    params(("id" = String, Path), ExportParameters),
     responses((status = 200, body = RecordedRunFile), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn export(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
+    Parameters(parameters): Parameters<ExportParameters>,
 ) -> Result<Response, ErrorReply> {
     meta.require_list_of_own()?;
-    let file = gateway.pipeline.journals.recordings.get(&meta.caller, &id).await?;
+    let recordings = &gateway.pipeline.journals.recordings;
+    let file = match parameters.sealed {
+        true => serde_json::to_string(&recordings.get_sealed(&meta.caller, &id).await?).map_err(CallError::internal)?,
+        false => recordings.get(&meta.caller, &id).await?,
+    };
+    Ok(reply::json(StatusCode::OK, &RecordedRunFile { file }))
+}
+
+/// Opens a sealed file of the caller.
+#[utoipa::path(post, path = "/recorded-runs/open", operation_id = "openRecordedRun", tag = "tools", request_body = RecordedRunFile,
+    responses((status = 200, body = RecordedRunFile), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn open(
+    meta: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(body, _): JsonBody<RecordedRunFile>,
+) -> Result<Response, ErrorReply> {
+    meta.require_list_of_own()?;
+    let wrong =
+        || CallError::new(ErrorCode::InvalidRequest, "`file` is no sealed file of `sekisho run export --sealed`");
+    let sealed = SealedRun::parse(&body.file).ok_or_else(wrong)?;
+    let file = gateway.pipeline.journals.recordings.open(&meta.caller, &sealed)?;
     Ok(reply::json(StatusCode::OK, &RecordedRunFile { file }))
 }
 

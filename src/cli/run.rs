@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::call::{self, Identity};
@@ -11,7 +12,7 @@ use super::local_gateway::with_remote_as;
 use super::{Common, Exit, present};
 use sekisho_api::RecordedRunBody;
 use sekisho_core::owner_only_files;
-use sekisho_core::run_file::{ProgramAnswer, ProgramQuestion, RunFile, RunKind, RunLine};
+use sekisho_core::run_file::{ProgramAnswer, ProgramQuestion, RunFile, RunKind, RunLine, SealedRun};
 
 #[cfg(feature = "agent")]
 mod agent;
@@ -36,6 +37,9 @@ enum Action {
         /// The file; without it, standard output.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Sealed: only you open it, at a gateway with the same key.
+        #[arg(long)]
+        sealed: bool,
     },
     /// Play a run again with the answers of its file; nothing is sent. Fails if it differs.
     Replay(ReplayOptions),
@@ -75,8 +79,8 @@ pub(super) fn run(common: &Common, command: RunCommand) -> Exit {
         Action::List => with_remote_as(common, &identity.caller(), |remote| {
             Ok(present::listed::<RecordedRunBody>(&remote.get_all(&["recorded-runs"], &[])?, common.json))
         }),
-        Action::Export { run, output } => with_remote_as(common, &identity.caller(), |remote| {
-            let found = remote.get(&["recorded-runs", &run], &[])?;
+        Action::Export { run, output, sealed } => with_remote_as(common, &identity.caller(), |remote| {
+            let found = remote.get(&["recorded-runs", &run], if sealed { &[("sealed", "true")] } else { &[] })?;
             Ok(write(found["file"].as_str().unwrap_or_default(), output.as_deref()))
         }),
         Action::Replay(options) => replay(common, &identity, &options).unwrap_or_else(|problem| {
@@ -108,6 +112,10 @@ fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Resu
     let name = options.file.display();
     let text =
         std::fs::read_to_string(&options.file).map_err(|problem| format!("{name}: cannot be read: {problem}"))?;
+    let text = match opened(common, identity, text) {
+        Ok(text) => text,
+        Err(exit) => return Ok(exit),
+    };
     let mut file = RunFile::parse(&text).map_err(|problem| format!("{name}: {problem}"))?;
     let changes = options.change.chunks(2).map(ChangedCall::read).collect::<Result<Vec<_>, _>>()?;
     match file.header.kind {
@@ -123,6 +131,20 @@ fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Resu
         #[cfg(not(feature = "agent"))]
         RunKind::Agent => Err("the run of an agent is played by a build with the feature `agent`".to_owned()),
     }
+}
+
+/// The text of a sealed file, which the gateway opens.
+fn opened(common: &Common, identity: &Identity, text: String) -> Result<String, Exit> {
+    if SealedRun::parse(&text).is_none() {
+        return Ok(text);
+    }
+    let mut plain = None;
+    let exit = with_remote_as(common, &identity.caller(), |remote| {
+        let opened = remote.send(Method::POST, &["recorded-runs", "open"], Some(&json!({"file": text})))?;
+        plain = opened["file"].as_str().map(str::to_owned);
+        Ok(Exit::Done)
+    });
+    plain.ok_or(exit)
 }
 
 /// A changed run is compared with nothing.

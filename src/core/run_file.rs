@@ -186,6 +186,22 @@ pub struct RunEnd {
     pub result_sha256: Option<String>,
 }
 
+/// A run as one line that only its caller opens, at a gateway with the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SealedRun {
+    pub version: u32,
+    pub id: String,
+    pub sealed: String,
+}
+
+impl SealedRun {
+    /// `None` for another text, such as a plain file.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text.trim()).ok().filter(|run: &Self| run.version == VERSION)
+    }
+}
+
 /// Why a text is no run that this program plays.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunFileError {

@@ -80,6 +80,12 @@ async fn a_recorded_run_is_its_callers_and_is_played_again_without_a_gateway() {
     let path = format!("/recorded-runs/{}", listed["id"].as_str().unwrap());
     assert_eq!(get(&app, &path, "key-of-bob").await.0, StatusCode::NOT_FOUND, "of another caller");
     assert_eq!(get(&app, "/recorded-runs", "key-of-bob").await.1["items"], json!([]));
+    let (_, sealed) = get(&app, &format!("{path}?sealed=true"), "key-of-ann").await;
+    let open =
+        async |key: &str, body: &Value| answer(app.post("/recorded-runs/open").bearer_auth(key).json(body)).await;
+    assert!(!sealed["file"].as_str().unwrap().contains("calculator"), "{sealed}");
+    assert_eq!(open("key-of-ann", &sealed).await.1["file"], fs::read_to_string(&file).unwrap());
+    assert_eq!(open("key-of-bob", &sealed).await.0, StatusCode::BAD_REQUEST, "of another caller");
     let lines = lines(&file);
     let kinds: Vec<_> = lines.iter().map(|line| line["line"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["header", "agent_input", "model_answer", "tool_call", "model_answer", "end"]);

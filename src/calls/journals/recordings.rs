@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use sekisho_config::{Config, RecordingConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::run_file::{RunCaller, RunHeader, RunKind, VERSION};
+use sekisho_core::run_file::{RunCaller, RunHeader, RunKind, SealedRun, VERSION};
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{ListedRecordedRun, NewRecordedRun, RecordedRunOwner, RecordedRunStore, StoreError};
 
@@ -110,11 +110,30 @@ impl Recordings {
     /// # Errors
     /// `not_found` for a run of another caller, and for one that is not kept; `internal` if it does not open; `overloaded`.
     pub async fn get(&self, caller: &Caller, id: &str) -> Result<String, CallError> {
-        let found = self.store.get(id, owner_of(caller)).await.map_err(CallError::from)?;
-        let sealed = found.ok_or_else(unknown)?;
+        let SealedRun { sealed, .. } = self.get_sealed(caller, id).await?;
         let whose = SealedFor { tenant: &caller.tenant, owner: &of_run(&caller.key, id), kind: SEALED_KIND };
         let bytes = self.sealer.open(whose, &sealed).map_err(CallError::internal)?;
         String::from_utf8(bytes).map_err(CallError::internal)
+    }
+
+    /// A run as it is stored.
+    ///
+    /// # Errors
+    /// `not_found` as for [`get`](Self::get); `overloaded`.
+    pub async fn get_sealed(&self, caller: &Caller, id: &str) -> Result<SealedRun, CallError> {
+        let found = self.store.get(id, owner_of(caller)).await.map_err(CallError::from)?;
+        Ok(SealedRun { version: VERSION, id: id.to_owned(), sealed: found.ok_or_else(unknown)? })
+    }
+
+    /// The text of a sealed run, whether it is still stored or not.
+    ///
+    /// # Errors
+    /// `invalid_request`: it was sealed for another caller or with another key, or was changed.
+    pub fn open(&self, caller: &Caller, run: &SealedRun) -> Result<String, CallError> {
+        let whose = SealedFor { tenant: &caller.tenant, owner: &of_run(&caller.key, &run.id), kind: SEALED_KIND };
+        let opened = self.sealer.open(whose, &run.sealed).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let message = "the file does not open: it was sealed for another caller or with another key, or was changed";
+        opened.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, message))
     }
 
     /// Removes expired runs.
