@@ -268,7 +268,7 @@ impl<'a> ProgramTools<'a> {
                 idempotency_key: (self.keys.are_recorded && !was_not_made).then(|| key.clone()),
                 approval,
                 run: None,
-                shown_reasons,
+                replay: None,
                 upstream_key: Some(key.into()),
             },
             client: CallClient {
