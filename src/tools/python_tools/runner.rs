@@ -91,7 +91,8 @@ impl FunctionRunner {
     pub(super) fn job(&self, code: &str, task: ModuleTask, limits: JobLimits) -> Job {
         let (code, module, packages) = (code.to_owned(), Some(task), Arc::clone(&self.packages));
         let (profile, stdin, files) = (String::new(), Vec::new(), Vec::new());
-        let (session, past, image, proposes) = (None, None, None, false);
-        Job { id: 0, profile, code, module, packages, stdin, files, limits, session, past, proposes, image }
+        let (session, past, image) = (None, None, None);
+        let reads_to_end = false;
+        Job { id: 0, profile, code, module, packages, stdin, files, limits, session, past, reads_to_end, image }
     }
 }
