@@ -87,9 +87,8 @@ struct WrittenFormat {
 
 impl From<OutputFormat> for WrittenFormat {
     fn from(format: OutputFormat) -> Self {
-        let NamedSchema { name, is_strict, checked } = match format.schema {
-            None => return Self { name: None, schema: None, strict: false },
-            Some(schema) => schema,
+        let Some(NamedSchema { name, is_strict, checked }) = format.schema else {
+            return Self { name: None, schema: None, strict: false };
         };
         Self { name: Some(name), schema: Some(checked.whole()), strict: is_strict }
     }

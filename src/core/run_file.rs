@@ -13,9 +13,6 @@ use crate::reading::Reading;
 /// Grows when the form changes so that earlier programs cannot read it.
 pub const VERSION: u32 = 1;
 
-/// Maximum bytes of a line, and of a file without its header and its end.
-pub const MAX_RUN_FILE_BYTES: usize = 64 << 20;
-
 /// A run that was recorded from its beginning to its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFile {

@@ -163,7 +163,8 @@ impl<'a> ProgramTools<'a> {
             && journal.is_recorded()
             && journal.is_caught_up()
         {
-            record(&journal, self.call, &policy_version, outcome).await;
+            // Boxed, because few runs are recorded.
+            Box::pin(record(&journal, self.call, &policy_version, outcome)).await;
         }
         end_run(journal, stop, outcome).await
     }
