@@ -150,7 +150,10 @@ fn opened(common: &Common, identity: &Identity, text: String) -> Result<String, 
 /// A changed run is compared with nothing.
 fn change_program(file: &mut RunFile, changes: &[ChangedCall]) -> Result<(), String> {
     for ChangedCall { call, output } in changes {
-        let is_it = |question: &ProgramQuestion| matches!(question, ProgramQuestion::Call { call: number, .. } if number.to_string() == *call);
+        let is_it = |question: &ProgramQuestion| match question {
+            ProgramQuestion::Call { call: number, .. } => number.to_string() == *call,
+            ProgramQuestion::Inquiry(_) => false,
+        };
         let request = file.lines.iter_mut().find_map(|line| match line {
             RunLine::ProgramRequest(request) if is_it(&request.question) => Some(request),
             _ => None,

@@ -59,7 +59,7 @@ pub(super) fn replay(
     Ok(show(common, &replayed, is_changed))
 }
 
-/// The calls that other policies refuse, with the refusal as their answer. Of which it is not known is told.
+/// The calls that other policies refuse, with the refusal as their answer. Calls of which that is not known are named.
 fn refused(common: &Common, file: &RunFile, directory: &Path) -> Result<Vec<Change>, String> {
     let unusable = |_| "the configuration is not usable".to_owned();
     let config = local_gateway::configuration(common).map_err(unusable)?;
@@ -67,7 +67,9 @@ fn refused(common: &Common, file: &RunFile, directory: &Path) -> Result<Vec<Chan
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     let mut refused = Vec::new();
     for call in file.tool_calls() {
-        let parts = json!({"tool": call.tool, "kind": "tool", "target": null, "user": file.header.caller, "arguments": call.arguments});
+        let parts = json!({
+            "tool": call.tool, "kind": "tool", "target": null, "user": file.header.caller, "arguments": call.arguments,
+        });
         match policies.decide(&KnownInput::Parts(parts, &["user", "arguments"])) {
             Ok((DecisionKind::Allow, _)) => {}
             Ok((kind, reason)) => {
