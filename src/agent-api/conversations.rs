@@ -3,6 +3,7 @@
 
 pub(super) mod background;
 mod bodies;
+pub(super) mod branch;
 pub(super) mod execute;
 pub(super) mod logs;
 pub(super) mod of_api;
@@ -82,6 +83,7 @@ pub(super) async fn create(
         labels: new.labels,
         created: now,
         changed: now,
+        branch: None,
     };
     check(conversation.title.as_deref(), &conversation.labels)?;
     if !gateway.store().conversations().add(&conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
@@ -250,7 +252,8 @@ pub(super) async fn fork(
     JsonBody(request, _memory): JsonBody<ForkRequest>,
 ) -> Result<Response, ErrorReply> {
     let original = find(&gateway, &meta, &id).await?;
-    let (copied, session_id) = copied_runs(&gateway, &id, request.message_id.as_deref()).await?;
+    let until = request.message_id.as_deref().map_or(Until::Last, Until::Message);
+    let (copied, session_id) = copied_runs(&gateway, &id, until).await?;
     let now = gateway.store().now();
     let fork = Conversation {
         id: Uuid::now_v7().to_string(),
@@ -267,11 +270,22 @@ pub(super) async fn fork(
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(fork)))
 }
 
+/// The last message of a copy.
+#[derive(Debug, Clone, Copy)]
+enum Until<'a> {
+    /// Of the conversation.
+    Last,
+    /// The last one of the run with this id.
+    EndOf(&'a str),
+    /// The one with this id.
+    Message(&'a str),
+}
+
 /// The runs up to a message, and the session that they end with.
 async fn copied_runs(
     gateway: &Gateway,
     conversation: &str,
-    message_id: Option<&str>,
+    until: Until<'_>,
 ) -> Result<(Vec<CopiedRun>, Option<String>), CallError> {
     let mut runs = gateway
         .store()
@@ -281,17 +295,26 @@ async fn copied_runs(
         .map_err(CallError::from)?;
     runs.retain(|run| run.status != RunStatus::Running);
     runs.reverse();
-    let mut last = i64::MAX;
-    if let Some(message_id) = message_id {
-        let unknown = || CallError::new(ErrorCode::UnknownResult, "the conversation has no message with this id");
-        let (run, position) = message_id.split_once(':').ok_or_else(unknown)?;
-        last = position.parse().map_err(|_| unknown())?;
+    let unknown = || CallError::new(ErrorCode::UnknownResult, "the conversation has no message with this id");
+    let (run, position) = match until {
+        Until::Last => (None, None),
+        Until::EndOf(run) => (Some(run), None),
+        Until::Message(id) => {
+            let (run, position) = id.split_once(':').ok_or_else(unknown)?;
+            (Some(run), Some(position.parse().map_err(|_| unknown())?))
+        }
+    };
+    if let Some(run) = run {
         let index = runs.iter().position(|candidate| candidate.id == run).ok_or_else(unknown)?;
-        if !gateway.store().conversation_logs().has_message(run, last).await.map_err(CallError::from)? {
+        let logs = gateway.store().conversation_logs();
+        if let Some(position) = position
+            && !logs.has_message(run, position).await.map_err(CallError::from)?
+        {
             return Err(unknown());
         }
         runs.truncate(index + 1);
     }
+    let last = position.unwrap_or(i64::MAX);
     let count = runs.len();
     let session = runs.last().map(|run| run.session_id.clone());
     let copied = runs.into_iter().enumerate().map(|(index, run)| CopiedRun {

@@ -65,6 +65,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(conversations::runs))
         .routes(routes!(conversations::messages))
         .routes(routes!(conversations::fork))
+        .routes(routes!(conversations::branch::branch))
         .routes(routes!(conversations::execute::execute))
         .routes(routes!(conversations::background::create, conversations::background::list))
         .routes(routes!(conversations::show_run))

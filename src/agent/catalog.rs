@@ -13,6 +13,7 @@ use super::subagents::files;
 use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, limits_of_tenant};
+use sekisho_store::Branch;
 
 pub use self::resources::{NewResource, Resource, ResourcePage, Shown, Viewer};
 
@@ -142,6 +143,26 @@ impl Catalog {
             return Ok(id.over(parent));
         }
         Ok(AgentProfile::clone(&self.model(tenant_id, Some(named)).await?.profile))
+    }
+
+    /// The profile with the model and the prompt of a branch.
+    ///
+    /// # Errors
+    /// As [`Catalog::model`].
+    pub async fn of_branch(
+        &self,
+        tenant: &Tenant,
+        profile: &AgentProfile,
+        branch: &Branch,
+    ) -> Result<Arc<AgentProfile>, CallError> {
+        let mut profile = match &branch.model {
+            Some(name) => profile.with_model_of(&self.model_of(tenant, Some(name)).await?.profile),
+            None => profile.clone(),
+        };
+        if let Some(prompt) = &branch.prompt {
+            profile.prompt.clone_from(prompt);
+        }
+        Ok(Arc::new(profile))
     }
 
     /// The names of the models and profiles of a tenant.

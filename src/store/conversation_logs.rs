@@ -5,7 +5,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_journal::{EXECUTION, ExecutionRow, execution_of};
 use super::conversation_runs::message_log;
-use super::sessions::copy_session;
+use super::sessions::{continue_session, copy_session};
 use super::work::CONVERSATION;
 use super::{Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
 use sekisho_core::database_clock::DatabaseTime;
@@ -331,10 +331,30 @@ impl ConversationStore {
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
     pub async fn fork(&self, fork: &Conversation, runs: &[CopiedRun], max: u32) -> Result<bool, StoreError> {
-        retried(|| self.try_fork(fork, runs, max)).await
+        retried(|| self.try_fork(fork, runs, None, max)).await
     }
 
-    async fn try_fork(&self, fork: &Conversation, runs: &[CopiedRun], max: u32) -> Result<bool, StoreError> {
+    /// As [`fork`](Self::fork), with a session of its own that continues `earlier`, the one of the last run.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn branch(
+        &self,
+        branch: &Conversation,
+        runs: &[CopiedRun],
+        earlier: &str,
+        max: u32,
+    ) -> Result<bool, StoreError> {
+        retried(|| self.try_fork(branch, runs, Some(earlier), max)).await
+    }
+
+    async fn try_fork(
+        &self,
+        fork: &Conversation,
+        runs: &[CopiedRun],
+        earlier: Option<&str>,
+        max: u32,
+    ) -> Result<bool, StoreError> {
         let failed = |error| self.0.failed(error);
         let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
         if !super::conversations::insert(&mut transaction, fork, max).await.map_err(failed)? {
@@ -345,7 +365,12 @@ impl ConversationStore {
             copy_run(&mut transaction, &fork.id, run).await.map_err(failed)?;
         }
         if let (Some(session), Some(run)) = (&fork.session_id, runs.last()) {
-            copy_session(&mut transaction, (&fork.id, session), &run.id).await.map_err(failed)?;
+            let of_fork = (&*fork.id, &**session);
+            let copied = match earlier {
+                None => copy_session(&mut transaction, of_fork, &run.id).await,
+                Some(earlier) => continue_session(&mut transaction, of_fork, earlier, &run.id).await,
+            };
+            copied.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)?;
         Ok(true)

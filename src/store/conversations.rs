@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use super::text::storable;
 use super::work::CONVERSATION;
 use super::{Store, StoreError};
+use sekisho_config::ProfilePrompt;
 use sekisho_core::database_clock::DatabaseTime;
 
 /// A conversation of one caller, whose runs continue each other.
@@ -30,6 +32,19 @@ pub struct Conversation {
     pub created: DatabaseTime,
     /// When it was last changed, or a run ended.
     pub changed: DatabaseTime,
+    /// Of a conversation that was branched from a run.
+    pub branch: Option<Branch>,
+}
+
+/// The run that a conversation was branched from, and what differs from the profile since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The id of the run.
+    pub run: String,
+    /// The name of the profile or model whose model answers.
+    pub model: Option<String>,
+    /// In place of the profile's.
+    pub prompt: Option<ProfilePrompt>,
 }
 
 /// The changes of a conversation; a field with `None` stays.
@@ -57,7 +72,7 @@ impl ConversationStatus {
     }
 }
 
-const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
+const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed, branch";
 
 /// Conversations: the table `conversations`. The holders of their locks are in `work`. Deletion and fork also write the tables of their runs.
 #[derive(Debug, Clone)]
@@ -152,10 +167,11 @@ impl ConversationStore {
                 (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?, row.try_get(4)?);
             let options: (Option<String>, Option<String>) = (row.try_get(2)?, row.try_get(5)?);
             let rest: (i64, String, i64, i64) = (row.try_get(6)?, row.try_get(7)?, row.try_get(8)?, row.try_get(9)?);
-            Ok((texts, options, rest))
+            Ok((texts, options, rest, row.try_get::<Option<String>, _>(10)?))
         };
-        let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed)) =
+        let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed), branch) =
             read().map_err(|error| self.0.failed(error))?;
+        let branch = branch.as_deref().map(serde_json::from_str::<Branch>).transpose();
         let status =
             status.parse().map_err(|_| self.0.damaged(format!("the status of a conversation is {status:?}")))?;
         Ok(Conversation {
@@ -170,6 +186,7 @@ impl ConversationStore {
                 .map_err(|problem| self.0.damaged(format!("labels of a conversation: {problem}")))?,
             created: self.0.moment(created)?,
             changed: self.0.moment(changed)?,
+            branch: branch.map_err(|problem| self.0.damaged(format!("the branch of a conversation: {problem}")))?,
         })
     }
 }
@@ -182,8 +199,8 @@ pub(super) async fn insert(
 ) -> sqlx::Result<bool> {
     let sql = format!(
         "INSERT INTO conversations ({COLUMNS}, fence, held_until, stop_fence)
-         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, -1
-         WHERE (SELECT COUNT(*) FROM conversations WHERE caller_key = $2) < $11"
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 0, -1
+         WHERE (SELECT COUNT(*) FROM conversations WHERE caller_key = $2) < $12"
     );
     sqlx::query(AssertSqlSafe(sql))
         .bind(&conversation.id)
@@ -196,6 +213,7 @@ pub(super) async fn insert(
         .bind(labels(&conversation.labels))
         .bind(conversation.created.as_microsecond())
         .bind(conversation.changed.as_microsecond())
+        .bind(conversation.branch.as_ref().map(|branch| json!(branch).to_string()))
         .bind(i64::from(max))
         .execute(connection)
         .await

@@ -96,7 +96,7 @@ pub use self::conversation_runs::{
     ConversationRun, ConversationRunStore, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError,
 };
 pub use self::conversation_titles::LaterTitle;
-pub use self::conversations::{Conversation, ConversationChange, ConversationStatus, ConversationStore};
+pub use self::conversations::{Branch, Conversation, ConversationChange, ConversationStatus, ConversationStore};
 pub use self::error::StoreError;
 pub use self::flow_destinations::{
     FlowDestination, FlowDestinationStore, MAX_DESTINATIONS_OF_TENANT, StoredFlowDestination,

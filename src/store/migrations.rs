@@ -48,7 +48,7 @@ const FILES: &[(&str, &str)] = &[
     ("values of sessions", include_str!("migrations/0035_flow_values.sql")),
     ("session prefixes", include_str!("migrations/0036_session_prefixes.sql")),
     ("usage of models", include_str!("migrations/0037_model_usage.sql")),
-    ("recorded runs", include_str!("migrations/0042_recorded_runs.sql")),
+    ("branches", include_str!("migrations/0047_branches.sql")),
 ];
 
 /// The version that this program knows.

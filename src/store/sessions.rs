@@ -10,6 +10,7 @@ use super::{ConversationLogStore, MessageLog, StoreError};
 /// The messages of a session up to one of them, in short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSummary {
+    /// Empty for a branch, which begins with all messages of the earlier session.
     pub text: String,
     /// The last message of the session itself that it stands for: the number of its run, and its position there. Before the first
     /// one for a session that begins with it.
@@ -294,6 +295,44 @@ pub(super) async fn copy_session(
         .await?;
     }
     Ok(())
+}
+
+/// Gives a branch a session of its own in place of the copied `earlier`: with its messages, and the summary that it begins with. The
+/// beginning of its requests is not copied: it is another one.
+pub(super) async fn continue_session(
+    connection: &mut AnyConnection,
+    (branch, session): (&str, &str),
+    earlier: &str,
+    run: &str,
+) -> sqlx::Result<()> {
+    for table in [
+        "UPDATE message_logs SET session_id = $1 WHERE session_id = $2
+            AND run IN (SELECT id FROM conversation_runs WHERE conversation = $3)",
+        "UPDATE conversation_runs SET session_id = $1 WHERE session_id = $2 AND conversation = $3",
+    ] {
+        sqlx::query(table).bind(session).bind(earlier).bind(branch).execute(&mut *connection).await?;
+    }
+    let begun: Option<(String, String)> = sqlx::query_as(
+        "SELECT summary, kept FROM session_summaries WHERE session_id = $1 AND earlier IS NOT NULL AND kept IS NOT NULL
+            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $2)",
+    )
+    .bind(earlier)
+    .bind(run)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let (summary, kept) = begun.unwrap_or_else(|| (String::new(), "[]".to_owned()));
+    sqlx::query(
+        "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary, earlier, kept)
+         VALUES ($1, $2, 0, -1, $3, $4, $5)",
+    )
+    .bind(branch)
+    .bind(session)
+    .bind(summary)
+    .bind(earlier)
+    .bind(kept)
+    .execute(connection)
+    .await
+    .map(drop)
 }
 
 fn news_text(news: &[(i64, String)]) -> String {

@@ -153,6 +153,7 @@ pub fn conversation_created(id: &str, caller_key: &str, created: i64) -> Convers
         labels: BTreeMap::from([("team".to_owned(), "\"a\"".to_owned())]),
         created: moment,
         changed: moment,
+        branch: None,
     }
 }
 

@@ -4,6 +4,7 @@ mod agents;
 mod background;
 mod bounds;
 mod bounds_of_time;
+mod branches;
 mod command;
 mod isolation;
 mod keys;

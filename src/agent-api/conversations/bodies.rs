@@ -9,9 +9,11 @@ use utoipa::ToSchema;
 use sekisho_agent::conversation::{UnknownCall, stored};
 use sekisho_api::column::{Column, Form, Listed};
 use sekisho_api::list::Page;
+use sekisho_config::ProfilePrompt;
 use sekisho_core::error::CallError;
 use sekisho_store::{
-    Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,
+    Branch, Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog,
+    ModelUsageRow,
 };
 
 /// What can be set of a conversation.
@@ -75,8 +77,19 @@ pub struct ConversationBody {
     pub earlier_session_id: Option<String>,
     pub workspace: bool,
     pub labels: BTreeMap<String, String>,
+    /// Of a branch: the run that it was branched from, and the model and the prompt in place of the profile's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchBody>,
     pub created_at: String,
     pub changed_at: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = ConversationBranch)]
+pub struct BranchBody {
+    pub run_id: String,
+    pub model: Option<String>,
+    pub prompt: Option<ProfilePrompt>,
 }
 
 impl Listed for ConversationBody {
@@ -222,6 +235,7 @@ impl From<Conversation> for ConversationBody {
             earlier_session_id: None,
             workspace: conversation.workspace,
             labels: conversation.labels,
+            branch: conversation.branch.map(|Branch { run, model, prompt }| BranchBody { run_id: run, model, prompt }),
             created_at: conversation.created.to_string(),
             changed_at: conversation.changed.to_string(),
         }

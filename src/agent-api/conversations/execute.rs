@@ -239,7 +239,10 @@ impl ExecuteConversation {
         let (gateway, catalog) = (agents.gateway(), agents.catalog());
         let tenant = catalog.active_tenant(&meta.caller.tenant).await?;
         let model = self.model.as_deref().unwrap_or(&conversation.agent);
-        let ResolvedModel { name, profile } = catalog.model_of(&tenant, Some(model)).await?;
+        let ResolvedModel { name, mut profile } = catalog.model_of(&tenant, Some(model)).await?;
+        if let Some(branch) = conversation.branch.as_ref().filter(|_| self.model.is_none()) {
+            profile = catalog.of_branch(&tenant, &profile, branch).await?;
+        }
         let skills = catalog.skills(&tenant, &self.preferred_skills).await?;
         let sessions = &gateway.pipeline.sessions;
         let session = conversation.workspace.then(|| sessions.prepare(&meta.caller, &conversation.id)).transpose()?;

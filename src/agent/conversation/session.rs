@@ -82,6 +82,7 @@ impl ConversationRuns {
         let (after, read) = (old.as_ref().map(|old| old.last), MIN_READ_CHARACTERS.max(weight * 2));
         let found = logs.session_messages(id, session, after, read).await.map_err(CallError::from)?;
         let (old, hand_over) = old.map_or((None, None), |old| (Some(old.text), old.hand_over));
+        let old = old.filter(|text| !text.is_empty());
         if found.messages.is_empty() && hand_over.is_none() {
             return Err(unknown_session(session));
         }

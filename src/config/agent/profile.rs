@@ -6,9 +6,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use rust_decimal::Decimal;
 use schemars::{JsonSchema, Schema};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use url::Url;
+use utoipa::ToSchema;
 
 use super::fallback::FallbackConfig;
 use crate::Secret;
@@ -110,7 +111,7 @@ pub struct AgentProfile {
 }
 
 /// A system prompt. `{current_date}` and `{tools_info}`, a line for each tool, are filled in.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProfilePrompt {
     /// In place of the gateway's own; empty for none.
@@ -205,6 +206,28 @@ impl AgentProfile {
     /// A scripted conversation.
     pub fn replay(script: &str) -> Self {
         Self { provider: Some(Provider::Replay), model: Some(script.to_owned()), ..Self::default() }
+    }
+
+    /// This agent with the model of another one: its provider, address, key, prices and fallbacks, and the settings of its requests.
+    #[must_use]
+    pub fn with_model_of(&self, other: &Self) -> Self {
+        let agent = self.clone();
+        Self {
+            prompt: agent.prompt,
+            tools: agent.tools,
+            code_mode: agent.code_mode,
+            subagents: agent.subagents,
+            max_turns: agent.max_turns,
+            max_tool_calls: agent.max_tool_calls,
+            max_run_seconds: agent.max_run_seconds,
+            same_answer_seconds: agent.same_answer_seconds,
+            run_tokens: agent.run_tokens,
+            parallel_tool_calls: agent.parallel_tool_calls,
+            max_result_bytes: agent.max_result_bytes,
+            end_words: agent.end_words,
+            planner: agent.planner,
+            ..other.clone()
+        }
     }
 
     pub fn provider(&self) -> Provider {

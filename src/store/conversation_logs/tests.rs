@@ -2,11 +2,12 @@ use jiff::Timestamp;
 
 use super::super::test_support::{end_leases, fill_the_disk, free_disk, test_store};
 use super::super::{
-    ConversationLock, ConversationRun, HandOver, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError,
-    StoredPrefix, ToolOutcome, TurnMessage, Used,
+    Branch, ConversationLock, ConversationRun, HandOver, RunEnd, RunStatus, SessionMessage, SessionSummary,
+    StoredError, StoredPrefix, ToolOutcome, TurnMessage, Used,
 };
 use super::*;
 use crate::test_support::conversation_created as conversation;
+use sekisho_config::ProfilePrompt;
 
 fn at(second: i64) -> DatabaseTime {
     Timestamp::from_second(second).unwrap().into()
@@ -428,9 +429,27 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
     assert!(store.conversations().fork(&fork, &[copied], 9).await.unwrap());
     let of_fork = store.conversation_logs().session_summary("f", "s").await.unwrap();
     assert!(of_fork.is_some_and(|summary| summary.hand_over.is_some()), "the beginning of the session");
+    a_branch_has_a_session_of_its_own(&store).await;
     assert!(store.conversations().delete("c").await.unwrap());
     assert_eq!(store.conversation_logs().session_summary("c", "s").await.unwrap(), None);
     assert_eq!(store.conversation_logs().session_prefix("c", "s", "a").await.unwrap(), None);
+}
+
+/// Of the run `r` in the session `s`, which begins with a summary.
+async fn a_branch_has_a_session_of_its_own(store: &Store) {
+    let logs = store.conversation_logs();
+    let branch = Branch { run: "r".into(), model: Some("m".into()), prompt: Some(ProfilePrompt::default()) };
+    let branch = Conversation { session_id: Some("t".into()), branch: Some(branch), ..conversation("b", "ann", 1) };
+    let copied = CopiedRun { id: "r".into(), new_id: "r3".into(), up_to: 0 };
+    assert!(store.conversations().branch(&branch, &[copied], "s", 9).await.unwrap());
+    assert_eq!(store.conversations().get("ann", "b").await.unwrap(), Some(branch));
+    assert!(logs.has_session("b", "t").await.unwrap() && !logs.has_session("b", "s").await.unwrap());
+    assert!(logs.has_message("r3", 0).await.unwrap() && !logs.has_message("r3", 1).await.unwrap());
+    let hand_over = Some(HandOver { earlier: "s".into(), kept: "[]".into() });
+    let expected = SessionSummary { text: "so far".into(), last: (0, -1), hand_over };
+    assert_eq!(logs.session_summary("b", "t").await.unwrap(), Some(expected));
+    assert_eq!(logs.session_prefix("b", "t", "a").await.unwrap(), None, "its requests begin with other bytes");
+    assert!(logs.has_session("c", "s").await.unwrap(), "the original stays");
 }
 
 #[tokio::test]

@@ -17,11 +17,11 @@ const AUTH: &str = "auth: {anonymous: never, api_keys: [{id: ada, key: key-of-ad
 const FIRST_DAY: &str = "2026-12-01T12:00:00Z";
 const SECOND_DAY: &str = "2026-12-02T12:00:00Z";
 
-struct Talk {
-    app: TestApp,
-    model: ModelServer,
+pub(super) struct Talk {
+    pub(super) app: TestApp,
+    pub(super) model: ModelServer,
     clock: Arc<DatabaseClock>,
-    id: String,
+    pub(super) id: String,
     yaml: String,
 }
 
@@ -32,7 +32,7 @@ impl Talk {
     }
 
     /// With more agents than `main`.
-    async fn with_agents(keys: &str, others: &str) -> Self {
+    pub(super) async fn with_agents(keys: &str, others: &str) -> Self {
         let model = ModelServer::start().await;
         let clock = Arc::new(DatabaseClock::new());
         clock.set(FIRST_DAY.parse().unwrap());
@@ -62,7 +62,7 @@ impl Talk {
         reply
     }
 
-    async fn say(&self, input: &str) -> Value {
+    pub(super) async fn say(&self, input: &str) -> Value {
         self.ran(json!({"user_input": input})).await
     }
 
