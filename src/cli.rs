@@ -17,7 +17,8 @@ mod console;
 #[cfg(feature = "agent")]
 mod conversations;
 mod core_dumps;
-mod effects;
+#[cfg(feature = "agent")]
+mod eval;
 mod explain;
 mod failure;
 mod flow;
@@ -131,6 +132,11 @@ enum Command {
     /// Ask an agent: `sekisho chat --model replay:FILE 'Is 21.5 °C warm?'`.
     #[cfg(feature = "agent")]
     Chat(chat::ChatCommand),
+    /// Ask agents what cases ask, and check their answers: `sekisho eval cases --profile careful --profile fast`.
+    ///
+    /// A case is a file of `sekisho runs save`, with the answers of its tools. Without `--profile` its own script plays the model.
+    #[cfg(feature = "agent")]
+    Eval(eval::EvalCommand),
     /// Run, show and delete the conversations of a running gateway.
     #[cfg(feature = "agent")]
     Conversations(conversations::ConversationsCommand),
@@ -222,9 +228,7 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
-    /// Export a recorded run as a file, or play one again: `sekisho run export ID`, `sekisho run replay FILE`.
-    Run(run::RunCommand),
-    /// List, settle and resume your runs of programs at a running gateway.
+    /// List, settle and resume your runs of programs at a running gateway; branch and save runs of agents.
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
     Sessions(sessions::SessionsCommand),
@@ -324,6 +328,8 @@ pub fn main() -> ExitCode {
         Command::Call(command) => call::run(&common, command),
         #[cfg(feature = "agent")]
         Command::Chat(command) => chat::run(&common, &command),
+        #[cfg(feature = "agent")]
+        Command::Eval(command) => eval::run(&common, &command),
         #[cfg(feature = "agent")]
         Command::Conversations(command) => conversations::run(&common, command),
         Command::Cluster { command } => cluster::run(&common, command.as_ref()),

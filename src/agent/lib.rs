@@ -9,6 +9,7 @@ mod client_calls;
 mod context;
 pub mod conversation;
 pub mod conversation_prompt;
+pub mod evaluation;
 pub mod event;
 pub mod event_log;
 mod front_matter;

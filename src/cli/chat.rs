@@ -147,7 +147,7 @@ fn refused(error: &CallError) -> Exit {
 
 /// With another gateway's tools, that gateway audits and charges the calls, and may use this machine's state directory:
 /// the conversation gets a folder of its own, which is removed when it ends.
-fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TempDir), Exit> {
+pub(super) fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TempDir), Exit> {
     let created = private_folder().map_err(|error| error.to_string()).and_then(|folder| {
         let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
         Ok((folder, lock))
@@ -293,7 +293,7 @@ fn profile_of(config: &Config, name: &str, plans: bool) -> Result<(String, Arc<A
     Ok((agent, profile))
 }
 
-fn named_profile(config: &Config, name: &str) -> Result<(String, Arc<AgentProfile>), CallError> {
+pub(super) fn named_profile(config: &Config, name: &str) -> Result<(String, Arc<AgentProfile>), CallError> {
     if let Some(file) = name.strip_prefix(REPLAY) {
         if !Path::new(file).is_file() {
             let message =

@@ -1,4 +1,7 @@
-//! `sekisho runs`: runs of programs that stopped, at a running gateway.
+//! `sekisho runs`: runs of programs that stopped, and branches and cases of agents' runs, at a running gateway.
+
+#[cfg(feature = "agent")]
+mod agents;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -35,6 +38,12 @@ enum Action {
         /// The id of a run, as `sekisho runs` lists it.
         run: String,
     },
+    /// Create a conversation that goes on from an agent's run with another profile, prompt or model, and print its id.
+    #[cfg(feature = "agent")]
+    Branch(agents::Branching),
+    /// Write an agent's run to a file: a script of its model's turns, and a case for `sekisho eval`.
+    #[cfg(feature = "agent")]
+    Save(agents::Saving),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +81,10 @@ pub(super) fn run(common: &Common, command: RunsCommand) -> Exit {
             Ok(unsettled(common, &remote.send(Method::POST, &path, Some(&settlement.body()))?))
         }
         Action::Resume { run } => Ok(call::show(common, &remote.post(&["runs", run, "resume"], &json!({}))?)),
+        #[cfg(feature = "agent")]
+        Action::Branch(branching) => branching.run(common, remote),
+        #[cfg(feature = "agent")]
+        Action::Save(saving) => saving.run(remote),
     })
 }
 

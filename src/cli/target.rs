@@ -80,7 +80,12 @@ fn remote_support(command: &Command) -> RemoteSupport {
             RemoteSupport::Remote
         }
         #[cfg(feature = "agent")]
+        Command::Eval(command) if !command.is_live() => {
+            RemoteSupport::Local("; with `--live` the tools of a gateway are called")
+        }
+        #[cfg(feature = "agent")]
         Command::Chat(_)
+        | Command::Eval(_)
         | Command::Conversations(_)
         | Command::Tenants { .. }
         | Command::Models { .. }
@@ -112,6 +117,8 @@ fn identity_of(command: &Command) -> Option<&Identity> {
         #[cfg(feature = "agent")]
         Command::Chat(chat) => Some(&chat.identity),
         #[cfg(feature = "agent")]
+        Command::Eval(command) => Some(&command.identity),
+        #[cfg(feature = "agent")]
         Command::Conversations(command) => Some(&command.identity),
         Command::Run(command) => Some(&command.identity),
         Command::Runs(command) => Some(&command.identity),
@@ -135,7 +142,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 28] = [
+    const REMOTE: [&[&str]; 31] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -155,6 +162,9 @@ mod tests {
         &["effects", "resolve", "x", "--not-made"],
         &["runs"],
         &["runs", "settle", "x", "--not-made"],
+        &["runs", "branch", "x"],
+        &["runs", "save", "x", "--as", "y"],
+        &["eval", "x", "--live"],
         &["sessions", "show", "x"],
         &["sign-ins"],
         &["sign-ins", "start", "mcp:x"],
@@ -168,7 +178,7 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 19] = [
+    const LOCAL: [&[&str]; 20] = [
         &["add", "x"],
         &["tools", "new", "x"],
         &["tools", "test"],
@@ -179,6 +189,7 @@ mod tests {
         &["check"],
         &["lock"],
         &["explain", "x"],
+        &["eval", "x"],
         &["audit", "verify"],
         &["sandbox", "prepare"],
         &["sandbox", "list"],

@@ -56,6 +56,20 @@ fn the_agent_has_its_sub_agent_calculate() {
     assert!(checked.status.success() && printed.contains("skills release-notes; sub-agents calculator"), "{printed}");
 }
 
+#[test]
+fn two_agents_are_scored_by_the_cases() {
+    let eval = ["eval", "--config", "examples/eval/sekisho.yaml"];
+    let recorded = sekisho(&[&eval[..], &["examples/eval/cases"]].concat());
+    assert_eq!(recorded.status.code(), Some(0), "{}", text(&recorded));
+    let both = ["examples/eval/cases/refund.yaml", "--profile", "careful", "--profile", "hasty"];
+    let compared = sekisho(&[&eval[..], &both].concat());
+    let printed = text(&compared).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(compared.status.code(), Some(1), "{printed}");
+    for part in ["4/4", "1 of 1 cases passed", "0/3", "0 of 1 cases passed", "made: orders__refundOrder"] {
+        assert!(printed.contains(part), "no {part} in {printed}");
+    }
+}
+
 /// What each collection offers, with the operations that need a role.
 const COLLECTIONS: [(&str, &[&str], &[&str]); 3] = [
     ("insight", &["insight__query"], &[]),

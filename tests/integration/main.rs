@@ -51,6 +51,7 @@ mod document_host;
 mod documents;
 mod effects;
 mod egress;
+mod evaluation;
 mod examples;
 mod extended;
 mod files;

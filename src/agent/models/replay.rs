@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use thiserror::Error;
 
 use super::remote::Reported;
@@ -37,6 +38,9 @@ struct Script {
     selection: Option<Vec<Call>>,
     /// For agents that plan.
     plan: Option<PlanScript>,
+    /// The run that it was saved from; [`evaluation`](crate::evaluation) reads it.
+    #[serde(rename = "case")]
+    _case: Option<IgnoredAny>,
 }
 
 /// The turns of each request of a plan. A request has a further turn after tool calls, and where its answer is refused.
