@@ -33,7 +33,7 @@ use sekisho_config::{AgentProfile, Effort, FailureClass, Provider, Secret, Think
 use sekisho_core::error::ErrorCode;
 use sekisho_core::redaction::SentSecrets;
 use sekisho_observe::metrics::Metrics;
-use sekisho_outbound::Outbound;
+use sekisho_outbound::{InvalidProxy, Outbound};
 
 use self::aws::Signer;
 pub use self::fallback::Fallback;
@@ -58,6 +58,7 @@ pub fn open(
         Provider::Gemini => Protocol::Gemini,
         Provider::Bedrock => Protocol::Bedrock,
     };
+    let outbound = &outbound.through(&profile.proxy)?;
     if protocol == Protocol::Bedrock
         && profile.api_key.is_none()
         && let Some(signer) = Signer::of(profile)?
@@ -104,6 +105,8 @@ pub enum ModelConfigError {
     NoKey { variable: &'static str, note: &'static str },
     #[error("{0}")]
     Aws(String),
+    #[error("`proxy` of the profile: {0}")]
+    Proxy(#[from] InvalidProxy),
     #[error(transparent)]
     Client(#[from] ModelError),
 }

@@ -68,7 +68,7 @@ impl OutboundConfig {
         findings.above_zero("outbound.max_connections_per_origin", self.max_connections_per_origin);
         findings.at_most_a_year("outbound.dns_cache_seconds", self.dns_cache_seconds);
         findings.duration("outbound.connect_timeout_seconds", self.connect_timeout_seconds);
-        self.proxy.check(findings);
+        self.proxy.check("outbound.proxy", findings);
         findings.networks("outbound.allow_networks", &self.allow_networks);
         findings.domains("outbound.mcp_allowed_domains", &self.mcp_allowed_domains, true);
         findings.domains("outbound.openapi_allowed_domains", &self.openapi_allowed_domains, true);
@@ -99,16 +99,16 @@ impl ProxyConfig {
         entry.parse().ok().or_else(|| entry.parse::<IpAddr>().ok().map(IpNet::from))
     }
 
-    fn check(&self, findings: &mut Findings) {
+    pub(super) fn check(&self, at: &str, findings: &mut Findings) {
         if self.url.is_some() && self.parsed_url().is_none() {
             let advice = "write `http://HOST:PORT`, or with credentials `http://USER:PASSWORD@HOST:PORT`";
-            findings.add_secret("outbound.proxy.url", "is not the URL of a proxy", advice);
+            findings.add_secret(format!("{at}.url"), "is not the URL of a proxy", advice);
         }
         for (index, entry) in self.no_proxy.iter().enumerate() {
             let host = entry.trim_start_matches('.');
             if Self::network(entry).is_none() && (host.contains(['*', '/']) || url::Host::parse(host).is_err()) {
                 let advice = "write `example.com`, which includes its subdomains, or a range such as 10.0.0.0/8";
-                findings.add(format!("outbound.proxy.no_proxy[{index}]"), "is no host or address range", advice);
+                findings.add(format!("{at}.no_proxy[{index}]"), "is no host or address range", advice);
             }
         }
     }

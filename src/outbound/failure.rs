@@ -160,11 +160,13 @@ impl From<Failure> for CallError {
 /// The action of the proxy, by the text of the error: the error's type is private to `hyper-util`.
 fn proxy_problem(cause: &str, url: &Url) -> Option<&'static str> {
     if cause.contains("tunnel error: proxy authorization required") {
-        Some("the proxy requires other credentials; correct `outbound.proxy.url`")
+        Some(
+            "the proxy requires other credentials; correct its `url` at `outbound.proxy`, or at the profile of the model",
+        )
     } else if cause.contains("tunnel error: unsuccessful") || cause.contains("tunnel error: unexpected end of file") {
-        Some("the proxy of `outbound.proxy` does not connect to it")
+        Some("the proxy of `outbound.proxy`, or of the profile, does not connect to it")
     } else if cause.contains("tunnel error") || url.scheme() == "http" {
-        Some("the proxy of `outbound.proxy` cannot be reached")
+        Some("the proxy of `outbound.proxy`, or of the profile, cannot be reached")
     } else {
         None
     }

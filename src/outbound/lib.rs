@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use thiserror::Error;
 use url::{Position, Url};
@@ -47,11 +48,13 @@ use url::{Position, Url};
 use self::client::Client;
 use self::failure::{Failure, host_of};
 use self::own::OwnListeners;
-use self::proxy::{InvalidProxy, Proxy};
+pub use self::proxy::InvalidProxy;
+use self::proxy::Proxy;
 use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
 use self::slots::{Slot, Slots};
 use crate::pem::PemFileError;
-use sekisho_config::{OutboundConfig, WebFetchConfig};
+use sekisho_config::{OutboundConfig, ProxyConfig, WebFetchConfig};
+use sekisho_core::bounded::Ring;
 use sekisho_core::call::{Deadline, OnBehalf, TraceParent, Upstream};
 use sekisho_core::error::CallError;
 use sekisho_core::redaction::SentSecrets;
@@ -88,7 +91,12 @@ struct Dialing {
     tls: ClientConfig,
     own: OwnListeners,
     proxy: Option<Proxy>,
+    /// Those with a proxy of their own, which keep their connections.
+    others: Mutex<Ring<(ProxyConfig, Arc<Dialing>)>>,
 }
+
+/// Proxies of profiles whose connections are kept.
+const MAX_PROXIES: usize = 16;
 
 impl Dialing {
     fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<&OwnListeners>) -> Client {
@@ -102,7 +110,14 @@ impl Dialing {
             .proxy
             .as_ref()
             .map(|proxy| proxy.reconnected(|proxy| Client::of_proxy(connect_timeout, &names, tls.clone(), proxy)));
-        Self { own: self.own.clone(), names, connect_timeout, tls, proxy }
+        Self { own: self.own.clone(), names, connect_timeout, tls, proxy, others: Mutex::new(Ring::new(MAX_PROXIES)) }
+    }
+
+    fn with_proxy(&self, config: &ProxyConfig) -> Result<Self, InvalidProxy> {
+        let (names, connect_timeout, tls) = (Arc::clone(&self.names), self.connect_timeout, self.tls.clone());
+        let proxy = Proxy::new(config, |proxy| Client::of_proxy(connect_timeout, &names, tls.clone(), proxy))?;
+        let others = Mutex::new(Ring::new(MAX_PROXIES));
+        Ok(Self { own: self.own.clone(), names, connect_timeout, tls, proxy, others })
     }
 }
 
@@ -253,7 +268,8 @@ impl Outbound {
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
         let proxy = Proxy::new(&config.proxy, |proxy| Client::of_proxy(connect_timeout, &names, tls.clone(), proxy))?;
         let own = OwnListeners::default();
-        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own, proxy });
+        let others = Mutex::new(Ring::new(MAX_PROXIES));
+        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own, proxy, others });
         Ok(Self {
             for_callers: dialing.client(Some(Arc::clone(&guard)), None),
             for_operator: dialing.client(None, None),
@@ -302,6 +318,24 @@ impl Outbound {
             Arc::new(self.dialing.with_tls(client::tls_with_certificate(&self.dialing.tls, certificate, key)?));
         let for_callers = dialing.client(Some(Arc::clone(&self.guard)), None);
         Ok(Self { for_callers, for_operator: dialing.client(None, None), dialing, ..self.clone() })
+    }
+
+    /// The same client with another proxy in place of `outbound.proxy`; without a URL, the same.
+    ///
+    /// # Errors
+    /// A URL that is none of a proxy, or an entry of `no_proxy` that is neither a host nor a network.
+    pub fn through(&self, config: &ProxyConfig) -> Result<Self, InvalidProxy> {
+        if config.url.is_none() {
+            return Ok(self.clone());
+        }
+        let mut others = self.dialing.others.lock();
+        let known = others.iter().find(|(known, _)| known == config).map(|(_, dialing)| Arc::clone(dialing));
+        if let Some(dialing) = known {
+            return Ok(Self { dialing, ..self.clone() });
+        }
+        let dialing = Arc::new(self.dialing.with_proxy(config)?);
+        others.push((config.clone(), Arc::clone(&dialing)));
+        Ok(Self { dialing, ..self.clone() })
     }
 
     /// The client of a gateway's Unix socket: every request goes there, whatever its address.

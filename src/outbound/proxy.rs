@@ -26,9 +26,9 @@ pub(super) struct Proxy {
 /// A proxy that cannot be used. The URL is not shown: it may contain a password.
 #[derive(Debug, Error)]
 pub enum InvalidProxy {
-    #[error("outbound.proxy.url is not the URL of a proxy; write it as http://HOST:PORT")]
+    #[error("the `url` of the proxy is not one of a proxy; write it as http://HOST:PORT")]
     Url,
-    #[error("outbound.proxy.no_proxy: {0:?} is neither a host nor an address range; write example.com or 10.0.0.0/8")]
+    #[error("`no_proxy` of the proxy: {0:?} is neither a host nor an address range; write example.com or 10.0.0.0/8")]
     Bypass(String),
 }
 

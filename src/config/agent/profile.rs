@@ -16,6 +16,7 @@ use crate::Secret;
 use crate::aws::AwsConfig;
 use crate::check::Findings;
 use crate::model_table::{ModelRow, ModelTable, Wire};
+use crate::outbound::ProxyConfig;
 use crate::planner::PlannerConfig;
 use crate::schema::Money;
 use crate::sign_in::SignInConfig;
@@ -40,6 +41,8 @@ pub struct AgentProfile {
     pub headers: BTreeMap<String, Secret>,
     /// Members of each request's body, in place of the gateway's own of the same name.
     pub extra_body: BTreeMap<String, Value>,
+    /// The proxy of its requests, in place of `outbound.proxy`.
+    pub proxy: ProxyConfig,
     /// In place of an API key.
     pub sign_in: Option<SignInConfig>,
     /// Of `bedrock`, in place of an API key.
@@ -155,6 +158,7 @@ impl Default for AgentProfile {
             wire: None,
             headers: BTreeMap::new(),
             extra_body: BTreeMap::new(),
+            proxy: ProxyConfig::default(),
             sign_in: None,
             aws: AwsConfig::default(),
             temperature: None,
@@ -351,6 +355,7 @@ impl AgentProfile {
                 findings.add(format!("{at}.headers.{name}"), problem, "use letters, digits and hyphens in its name");
             }
         }
+        self.proxy.check(&format!("{at}.proxy"), findings);
         findings.duration(&format!("{at}.max_run_seconds"), self.max_run_seconds);
         findings.duration(&format!("{at}.same_answer_seconds"), self.same_answer_seconds);
         if self.end_words.iter().any(|word| word.trim().is_empty()) {

@@ -13,6 +13,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("agent.profiles.*.end_words", TEXTS),
     ("agent.profiles.*.extra_body", GIVEN),
     ("agent.profiles.*.headers", HEADERS),
+    ("agent.profiles.*.proxy.no_proxy", ADDRESSES),
     ("agent.profiles.*.sign_in.scopes", ELSEWHERE),
     ("agent.profiles.*.subagents", SUBAGENTS),
     ("agent.profiles.*.tools.exclude", None),

@@ -62,6 +62,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         wire: _,
         headers: _,
         extra_body: _,
+        proxy,
         sign_in,
         aws,
         temperature: _,
@@ -90,6 +91,7 @@ fn profile(at: &mut Comparison<'_>, was: &AgentProfile, is: &AgentProfile) {
         planner: _,
         table: _,
     } = was;
+    at.altered("proxy", *proxy != is.proxy);
     at.altered("sign_in", *sign_in != is.sign_in);
     at.altered("fallbacks", *fallbacks != is.fallbacks);
     at.changed("provider", provider, &is.provider);

@@ -58,6 +58,7 @@ fn every_rule_of_the_check_is_enforced() {
         ("outbound: {proxy: {url: 'proxy.example:3128'}}", "outbound.proxy.url"),
         ("outbound: {proxy: {url: 'socks5://proxy.example:1080'}}", "outbound.proxy.url"),
         ("outbound: {proxy: {no_proxy: ['*.example']}}", "outbound.proxy.no_proxy[0]"),
+        ("agent: {profiles: {openai: {proxy: {url: x}}}}", "agent.profiles.openai.proxy.url"),
         ("openapi: {collections: {a b: {spec_inline: x}}}", "openapi.collections.a b"),
         ("openapi: {collections: {a: {}}}", "openapi.collections.a"),
         ("openapi: {collections: {a: {spec_inline: x, spec_file: y}}}", "openapi.collections.a"),

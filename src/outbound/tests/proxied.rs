@@ -140,6 +140,25 @@ async fn this_machine_and_listed_hosts_are_reached_directly() {
 }
 
 #[tokio::test]
+async fn a_proxy_of_its_own_takes_the_place_of_the_first_and_keeps_its_connections() {
+    let target = answering(None).await;
+    let (first, of_first) = proxy(target, None).await;
+    let (second, of_second) = proxy(target, None).await;
+    let outbound = through(first, &[], &client::tls(&[]).unwrap());
+    let config = ProxyConfig { url: Some(Secret::new(format!("http://{second}"))), no_proxy: Vec::new() };
+    let (other, again) = (outbound.through(&config).unwrap(), outbound.through(&config).unwrap());
+    assert_eq!(other.send(to("http://api.test/")).await.unwrap().body, "done");
+    assert_eq!((of_first.lock().len(), of_second.lock().len()), (0, 1));
+    assert!(Arc::ptr_eq(&other.dialing, &again.dialing) && !Arc::ptr_eq(&other.dialing, &outbound.dialing));
+    assert_eq!(outbound.send(to("http://api.test/")).await.unwrap().body, "done");
+    assert_eq!((of_first.lock().len(), of_second.lock().len()), (1, 1));
+    let same = outbound.through(&ProxyConfig::default()).unwrap();
+    assert!(Arc::ptr_eq(&same.dialing, &outbound.dialing));
+    let wrong = ProxyConfig { url: Some(Secret::new("x")), no_proxy: Vec::new() };
+    assert!(outbound.through(&wrong).is_err());
+}
+
+#[tokio::test]
 async fn web_fetch_uses_the_proxy_only_with_a_list_of_hosts() {
     let (proxy, heads) = proxy(answering(None).await, None).await;
     let outbound = through(proxy, &[], &client::tls(&[]).unwrap());
@@ -162,10 +181,14 @@ async fn a_proxy_that_does_not_connect_is_named_and_its_password_is_not() {
     let (credentials, _) = proxy(target, Some("407 Proxy Authentication Required")).await;
     let (closed, _) = proxy(target, Some("403 Forbidden")).await;
     for (proxy, url, expected) in [
-        (credentials, "https://api.test/", "the proxy requires other credentials; correct `outbound.proxy.url`"),
-        (closed, "https://api.test/", "the proxy of `outbound.proxy` does not connect to it"),
-        (unused, "https://api.test/", "the proxy of `outbound.proxy` cannot be reached"),
-        (unused, "http://api.test/", "the proxy of `outbound.proxy` cannot be reached"),
+        (
+            credentials,
+            "https://api.test/",
+            "the proxy requires other credentials; correct its `url` at `outbound.proxy`, or at the profile of the model",
+        ),
+        (closed, "https://api.test/", "the proxy of `outbound.proxy`, or of the profile, does not connect to it"),
+        (unused, "https://api.test/", "the proxy of `outbound.proxy`, or of the profile, cannot be reached"),
+        (unused, "http://api.test/", "the proxy of `outbound.proxy`, or of the profile, cannot be reached"),
     ] {
         let outbound = through(proxy, &[], &tls);
         let error = outbound.send(to(url)).await.unwrap_err();
