@@ -1,5 +1,7 @@
 //! Counts the usage of a run, and charges it to the caller's budget.
 
+mod content;
+
 use std::sync::Arc;
 
 use async_stream::stream;
@@ -8,11 +10,11 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
+use self::content::TracedContent;
 use super::context;
 use super::event::RunUsage;
 use super::message::{Extras, RequestedCall};
-use super::models::{Fallback, Model, ModelChunk, ModelError, ModelRequest};
-use super::run_file::RunRecord;
+use super::models::{Accepted, AnswerNames, Fallback, Model, ModelChunk, ModelError, ModelRequest};
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
@@ -33,8 +35,8 @@ pub struct Meter {
     agent: Arc<str>,
     /// Where the usage is added beside: by model, and with the usage of sub-agents.
     by_agent: UsageByAgent,
-    /// Gets each answer of a model, where the run is recorded.
-    record: Option<Arc<RunRecord>>,
+    /// Whether spans of its turns have their content.
+    traces_content: bool,
 }
 
 /// The account that pays for a run's model. Its tokens count in the budgets of a day; the budget of a request counts the
@@ -93,8 +95,9 @@ impl Meter {
         Self { agent: Arc::clone(agent), by_agent: by_agent.clone(), ..self }
     }
 
-    pub(super) fn recorded_in(self, record: Option<Arc<RunRecord>>) -> Self {
-        Self { record, ..self }
+    /// With the content of its turns in their spans, or without.
+    pub(super) fn tracing_content(self, traces_content: bool) -> Self {
+        Self { traces_content, ..self }
     }
 
     /// The usage so far.
@@ -226,6 +229,8 @@ impl MeteredModel<'_> {
                     Arc::make_mut(&mut sent).max_tokens = max_tokens;
                 }
                 let span = telemetry::model_span(self.span, profile, sent.max_tokens, sent.options.temperature);
+                let is_traced = self.meter.traces_content && !span.is_disabled();
+                let mut content = is_traced.then(|| TracedContent::of(&sent));
                 sent.accepted.reset();
                 let mut pieces = model.stream(Arc::clone(&sent));
                 let wait = (!fallbacks.is_empty()).then(|| profile.fallback_wait());
@@ -242,7 +247,8 @@ impl MeteredModel<'_> {
                         break ModelError::Unavailable("the answer was cut off".into());
                     };
                     failpoint::reach("turn.piece");
-                    trace(&span, &piece);
+                    trace(&span, &piece, &sent.accepted);
+                    content.iter_mut().for_each(|content| content.add(&span, &piece));
                     // A provider that is silent after it accepted the request may bill it.
                     match piece == Err(ModelError::Timeout) && sent.accepted.is_set() {
                         true => bill.measure(&piece),
@@ -412,9 +418,11 @@ fn turn_of(used: ModelUsage) -> ModelTurns {
     }
 }
 
-fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
+fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>, accepted: &Accepted) {
     match piece {
         Ok(ModelChunk::End { stop, usage }) => {
+            let AnswerNames { id, model } = accepted.names();
+            telemetry::name_answer(span, id, model);
             telemetry::complete_model(span, stop.as_str(), &turn_of(*usage));
         }
         Err(error) => telemetry::fail_model(span, error.code().as_str()),

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
+use serde::Deserialize;
 use thiserror::Error;
 
 use super::message::{Message, RequestedCall, Thought};
@@ -37,6 +38,7 @@ use sekisho_outbound::{InvalidProxy, Outbound};
 
 use self::aws::Signer;
 pub use self::fallback::Fallback;
+pub(crate) use self::remote::AnswerNames;
 use self::remote::Vendor;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
@@ -123,21 +125,33 @@ pub trait Model: Send + Sync {
     }
 }
 
-/// Whether a provider has accepted a request, which may be billed then. Clones share it.
+/// Whether a provider has accepted a request, which may be billed then, and how it names its answer. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Accepted(Arc<AtomicBool>);
+pub struct Accepted(Arc<(AtomicBool, Mutex<AnswerNames>)>);
 
 impl Accepted {
     pub(super) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.0.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn reset(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.0.store(false, Ordering::Relaxed);
+        *self.0.1.lock() = AnswerNames::default();
     }
 
     pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the names of the answer, where they are found.
+    fn name(&self, found: Option<AnswerNames>) {
+        if let Some(found) = found {
+            *self.0.1.lock() = found;
+        }
+    }
+
+    pub(super) fn names(&self) -> AnswerNames {
+        self.0.1.lock().clone()
     }
 }
 

@@ -12,17 +12,27 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use self::rule::Rule;
-use sekisho_config::{TransformConfig, TransformRule};
+use sekisho_config::{Detector, TransformConfig, TransformRule};
 use sekisho_core::call::Arguments;
 use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
 
 pub use self::messages::TransformedPeer;
 pub use self::rule::InvalidRule;
+
+/// In place of what [`masked`] finds.
+const MASK: &str = "[masked]";
+
+/// The text with the secrets, e-mail addresses and card numbers that the detectors find masked.
+pub fn masked(text: &str) -> Cow<'_, str> {
+    let all = [Detector::Secrets, Detector::Emails, Detector::CardNumbers];
+    detectors::strike(text, &all, MASK).map_or(Cow::Borrowed(text), |(struck, _)| Cow::Owned(struck))
+}
 
 /// The rules of a configuration.
 #[derive(Debug, Default)]

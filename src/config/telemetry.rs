@@ -14,11 +14,19 @@ pub struct TelemetryConfig {
     pub log_format: LogFormat,
     /// Each metric is exported with this prefix, and with `sekisho`.
     pub metrics_namespace: String,
+    /// Whether spans of requests to models have an event with the messages and the answer. Secrets, e-mail addresses and card
+    /// numbers are masked.
+    pub model_content: bool,
 }
 
 impl Default for TelemetryConfig {
     fn default() -> Self {
-        Self { log: "info".into(), log_format: LogFormat::Auto, metrics_namespace: "shannon".into() }
+        Self {
+            log: "info".into(),
+            log_format: LogFormat::Auto,
+            metrics_namespace: "shannon".into(),
+            model_content: false,
+        }
     }
 }
 

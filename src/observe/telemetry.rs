@@ -36,8 +36,8 @@ use sekisho_core::error::ErrorCode;
 use sekisho_core::record::{CallSummary, Status};
 
 pub use self::agent::{
-    complete_model, complete_plan, complete_run, execute_tool_span, fail_model, fail_tool, model_span, plan_span,
-    run_span, turn_span,
+    complete_model, complete_plan, complete_run, content_event, execute_tool_span, fail_model, fail_tool, model_span,
+    name_answer, plan_span, run_span, turn_span,
 };
 pub use self::trace_context::{TRACE_PARENT, TRACE_STATE, incoming};
 

@@ -3,6 +3,7 @@
 //! This module holds what all providers share: sending the request, decoding the streamed answer, and limits on both.
 //! The differences are in a [`Protocol`], each in a file of its own.
 
+mod answer_names;
 mod aws_events;
 mod event_decoder;
 mod failure;
@@ -27,6 +28,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::Url;
 
+use self::answer_names::NameFinder;
 use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
 use super::sign_in::SignIn;
@@ -41,6 +43,7 @@ use sekisho_core::redaction::SentSecrets;
 use sekisho_observe::metrics::Metrics;
 use sekisho_outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
+pub(crate) use self::answer_names::AnswerNames;
 #[cfg(test)]
 pub(super) use self::aws_events::tests::event as aws_event;
 pub(super) use self::event_decoder::Event;
@@ -319,6 +322,7 @@ impl Model for Remote {
             let Answering { answer, framing, secrets } = self.ask(&request).await?;
             request.accepted.set();
             let mut wire = EventDecoder::new(framing);
+            let mut names = NameFinder::default();
             let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens)
                 .with_unsigned(self.unsigned_thinking());
             let mut pieces = std::pin::pin!(answer.pieces());
@@ -330,6 +334,7 @@ impl Model for Remote {
                 };
                 wire.feed(&piece)?;
                 while let Some(event) = wire.next()? {
+                    request.accepted.name(names.read(&event));
                     self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                     for piece in turn.take_pieces() {
                         yield piece;
@@ -342,6 +347,7 @@ impl Model for Remote {
             if !turn.is_complete()
                 && let Some(event) = wire.whole()
             {
+                request.accepted.name(names.read(&event));
                 self.read(&event, &mut turn).map_err(|error| error.redacted(&secrets))?;
                 for piece in turn.take_pieces() {
                     yield piece;

@@ -107,5 +107,6 @@ impl AgentService {
 pub(super) fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {
     let budgets = Arc::clone(&gateway.pipeline.budget);
     let metrics = Arc::clone(&gateway.pipeline.settlement.metrics);
-    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone(), metrics })
+    let account = Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone(), metrics };
+    Meter::paid_by(account).tracing_content(gateway.configuration().current().telemetry.model_content)
 }

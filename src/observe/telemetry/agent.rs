@@ -1,9 +1,9 @@
 //! Spans of agents: plan → run → turn → model call, and under the turn each call of a tool, with its span `tool_execution`
 //! or the run of its sub-agent below. Names and attributes follow the semantic conventions for generative AI
-//! (<https://github.com/open-telemetry/semantic-conventions-genai>); message contents are not included.
+//! (<https://github.com/open-telemetry/semantic-conventions-genai>); contents of messages are in an event, if an operator asks for them.
 
 use opentelemetry::trace::{Status as SpanStatus, TraceContextExt};
-use opentelemetry::{Array, StringValue, Value};
+use opentelemetry::{Array, KeyValue, StringValue, Value};
 use rust_decimal::prelude::ToPrimitive;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -129,6 +129,18 @@ pub fn model_span(turn: &Span, profile: &AgentProfile, max_tokens: u32, temperat
     span
 }
 
+/// Records on a model's span how the provider names its reply, and the model that made it.
+pub fn name_answer(span: &Span, id: Option<String>, model: Option<String>) {
+    if span.is_disabled() {
+        return;
+    }
+    for (attribute, name) in [("gen_ai.response.id", id), ("gen_ai.response.model", model)] {
+        if let Some(name) = name {
+            span.set_attribute(attribute, name);
+        }
+    }
+}
+
 /// Records on a model's span why its reply ended, and its tokens.
 pub fn complete_model(span: &Span, finish_reason: &'static str, used: &ModelTurns) {
     if !span.is_disabled() {
@@ -136,6 +148,18 @@ pub fn complete_model(span: &Span, finish_reason: &'static str, used: &ModelTurn
         tokens(span, used);
         span.set_attribute("gen_ai.usage.reasoning.output_tokens", count(used.reasoning_tokens));
     }
+}
+
+/// Adds the content of a request and its reply to a model's span: each is JSON by the conventions.
+pub fn content_event(span: &Span, instructions: String, input: String, output: String) {
+    let attributes = [
+        ("gen_ai.operation.name", "chat".to_owned()),
+        ("gen_ai.system_instructions", instructions),
+        ("gen_ai.input.messages", input),
+        ("gen_ai.output.messages", output),
+    ];
+    let attributes = attributes.into_iter().map(|(name, value)| KeyValue::new(name, value)).collect();
+    span.add_event("gen_ai.client.inference.operation.details", attributes);
 }
 
 /// Records on a model's span that there is no reply, or that it was interrupted.
@@ -199,6 +223,7 @@ mod tests {
             let turn = turn_span(&run);
             let model = model_span(&turn, &profile, 10, None);
             let used = ModelTurns { prompt_tokens: 9, cached_tokens: 8, reasoning_tokens: 2, ..ModelTurns::default() };
+            name_answer(&model, Some("msg_1".into()), None);
             complete_model(&model, "stop", &used);
             fail_tool(&execute_tool_span(&turn, "add", "call_1"), Some("rate_limited"));
             complete_plan(&plan, FinishReason::Error);
@@ -216,6 +241,7 @@ mod tests {
             (plan, "gen_ai.conversation.id", "talk".into()),
             (plan, "error.type", "error".into()),
             (run, "gen_ai.conversation.id", "talk".into()),
+            (model, "gen_ai.response.id", "msg_1".into()),
             (model, "gen_ai.usage.cache_read.input_tokens", 8_i64.into()),
             (model, "gen_ai.usage.reasoning.output_tokens", 2_i64.into()),
             (tool, "gen_ai.operation.name", "execute_tool".into()),

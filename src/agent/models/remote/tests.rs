@@ -12,7 +12,9 @@ mod thinking;
 
 use serde_json::json;
 
-use super::provider::{ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, two_calls};
+use super::provider::{
+    ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, request, two_calls,
+};
 use super::*;
 use crate::message::{
     AssistantTurn, Extras, Image, Message, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart,
@@ -90,6 +92,22 @@ async fn a_turn_is_joined_from_its_fragments_at_any_chunk_size() {
             assert_eq!(pieces, expected, "{protocol:?} by {size}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_names_of_an_answer_are_kept_for_its_trace() {
+    let mut first = delta(&json!({"content": "so"}));
+    first["id"] = "chatcmpl-1".into();
+    first["model"] = "a-model-2026".into();
+    let body = openai(&[first, finish("stop")]);
+    let provider = Provider::serving(Answer::whole(Protocol::Openai, &body, 9)).await;
+    let sent = Arc::new(request(question()));
+    let model = provider.model(Protocol::Openai);
+    model.stream(Arc::clone(&sent)).collect::<Vec<_>>().await;
+    let expected = AnswerNames { id: Some("chatcmpl-1".into()), model: Some("a-model-2026".into()) };
+    assert_eq!(sent.accepted.names(), expected);
+    sent.accepted.reset();
+    assert_eq!(sent.accepted.names(), AnswerNames::default(), "a second attempt has names of its own");
 }
 
 #[tokio::test]
