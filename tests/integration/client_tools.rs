@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::app::{TestApp, answer};
+use crate::sent_turns::SentTurns;
 
 /// A model that first calls the calculator with what the user said and `my_tool` of the client, and then tells what
 /// both answered.
@@ -17,14 +18,17 @@ struct ModelServer {
     address: SocketAddr,
     /// The messages of each request.
     asked: Arc<Mutex<Vec<Value>>>,
+    /// Its requests: each continues an earlier one.
+    sent: Arc<Mutex<SentTurns>>,
 }
 
 impl ModelServer {
     async fn start(provider: &'static str, ids: [&'static str; 2]) -> Self {
-        let asked = Arc::<Mutex<Vec<Value>>>::default();
-        let kept = Arc::clone(&asked);
+        let (asked, sent) = (Arc::<Mutex<Vec<Value>>>::default(), Arc::<Mutex<SentTurns>>::default());
+        let (kept, turns) = (Arc::clone(&asked), Arc::clone(&sent));
         let respond = async move |request: Bytes| {
             let request: Value = serde_json::from_slice(&request).unwrap();
+            turns.lock().unwrap().add(&request);
             let messages = request["messages"].clone();
             kept.lock().unwrap().push(messages.clone());
             let results = results_in(&messages);
@@ -39,7 +43,7 @@ impl ModelServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
-        Self { address, asked }
+        Self { address, asked, sent }
     }
 
     async fn gateway(&self, provider: &str, more: &str) -> TestApp {
@@ -60,6 +64,12 @@ impl ModelServer {
         let results =
             results.flat_map(|m| [&m["tool_call_id"], &m["tool_use_id"]]).filter(|id| id.is_string()).map(text);
         (calls.map(|call| text(&call["id"])).collect(), results.collect())
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.sent.lock().unwrap().check();
     }
 }
 
@@ -211,6 +221,8 @@ async fn a_forged_or_foreign_id_finds_nothing() {
     let keys = "auth: {api_keys: [{id: ann, key: a}, {id: bob, key: b}]}\n";
     for ids in [["", ""], ["k1", "k2"]] {
         let model = ModelServer::start("openai", ids).await;
+        let reason = "clients send turns of conversations that the model never had";
+        *model.sent.lock().unwrap() = SentTurns::with_exception(reason);
         let app = model.gateway("openai", keys).await;
         let secret = [user("777+0")];
         let call = handed_out(&app, "a", &secret, false).await;

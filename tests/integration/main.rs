@@ -113,6 +113,7 @@ mod sandbox_worker;
 mod secrecy;
 mod select;
 mod sent_calls;
+mod sent_turns;
 mod shared_upstreams;
 mod sign_in;
 #[path = "../../src/core/slack.rs"]

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::app::{TestApp, answer};
 use crate::lock::until;
+use crate::sent_turns::SentTurns;
 
 const ANTHROPIC: &str = include_str!("../fixtures/model_apis/anthropic.json");
 const OPENAI: &str = include_str!("../fixtures/model_apis/openai.json");
@@ -48,6 +49,9 @@ async fn a_provider_accepts_each_request_of_runs_plans_sub_agents_titles_and_sum
         assert!(requests.iter().any(|request| has_tools(&request)), "{provider}: no request with tools");
         assert!(!requests.iter().all(|request| has_tools(&request)), "{provider}: no request without tools");
         let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+        let mut turns = SentTurns::default();
+        requests.iter().for_each(|request| turns.add(request));
+        turns.check();
         for request in &requests {
             let violations: Vec<_> = validator.iter_errors(request).map(|error| error.to_string()).collect();
             assert!(violations.is_empty(), "{provider}: {violations:?}\n{request:#}");
