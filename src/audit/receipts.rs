@@ -1,7 +1,7 @@
 //! Receipts: a line of the trail with the proof that a signed checkpoint includes it. Who has the public key verifies it offline,
 //! without the trail.
 //!
-//! The forms are those of transparency logs (c2sp.org: `tlog-proof`, `tlog-checkpoint`, `signed-note`). Each segment is a log of its own,
+//! The forms come from transparency logs (c2sp.org: `tlog-proof`, `tlog-checkpoint`, `signed-note`). Each segment is a log of its own,
 //! whose entries are its lines: a proof never needs more than one file, retention removes whole logs, and a segment after a
 //! damage needs nothing of those before. The segments are joined by `prev` of their first lines.
 
@@ -56,7 +56,7 @@ struct Receipt<'a> {
     note: &'a str,
 }
 
-/// What a receipt proves.
+/// The content of a receipt that is valid.
 #[derive(Debug)]
 pub struct VerifiedReceipt {
     /// The line, as it is in the trail.

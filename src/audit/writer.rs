@@ -286,7 +286,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// A trail that cannot be signed is written all the same: its lines are signed later.
+    /// A trail that cannot be signed is written all the same. A segment is signed as a whole as long as it is written.
     fn sign(&mut self, sign: impl FnOnce(&mut Signer, u64, &Chain) -> Option<io::Result<()>>) {
         let (Some(signer), Some(segment)) = (&mut self.signer, self.segment) else { return };
         match sign(signer, segment.first_line, &self.chain) {

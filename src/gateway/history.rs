@@ -1,10 +1,10 @@
 //! Calls of the audit trail, as far as a caller may see them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -13,6 +13,7 @@ use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::Share;
 
 /// Maximum duration of one search.
 const WITHIN: Duration = Duration::from_millis(1_500);
@@ -20,18 +21,30 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 /// Times from the arrival of a call, which its id has, to its line: the time of most calls, and the longest.
 const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
 
-/// Calls, as far as a caller may see them: calls of the index, calls of the audit trail, the decisions of the policies
+/// How long a receipt is awaited: the line is written within 50 ms after its call, and signed a second later.
+const SIGNATURE_TIMEOUT: Duration = Duration::from_secs(3);
+const LINE_DELAY: Duration = Duration::from_millis(150);
+
+/// Readings of the trail for receipts at once, each of which takes a processor for as long as a search or a segment does; and those
+/// that wait, and for how long.
+const MAX_READINGS: u64 = 1;
+const MAX_WAITING_READINGS: usize = 64;
+const READING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Calls, as far as a caller may see them: calls in memory, calls of the audit trail, the decisions of the policies
 /// about them, and their decision about a further call.
 #[derive(Debug)]
 pub struct History {
     pub(super) configuration: Arc<Configuration>,
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) index: Arc<CallIndex>,
+    /// Any caller may ask for a receipt.
+    readings: Arc<Share>,
 }
 
 impl History {
-    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>, index: &Arc<CallIndex>) -> Self {
-        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline), index: Arc::clone(index) }
+    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>) -> Self {
+        let readings = Share::new(MAX_READINGS);
+        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline), readings }
     }
 
     /// The wanted calls of the audit trail that the caller may see, the newest first.
@@ -47,11 +60,7 @@ impl History {
                 return Err(CallError::new(ErrorCode::Denied, message));
             }
         };
-        self.search_trail(HistoryFilter { tenant, ..filter }, limit).await
-    }
-
-    async fn search_trail(&self, filter: HistoryFilter, limit: usize) -> Result<HistoryPage, CallError> {
-        let filter = around_call(filter);
+        let filter = around_call(HistoryFilter { tenant, ..filter });
         let file = self.configuration.started_with().audit_file();
         let searched = tokio::task::spawn_blocking(move || newest(&file, &filter, limit, WITHIN)).await;
         searched.map_err(CallError::internal)?.map_err(CallError::internal)
@@ -70,8 +79,8 @@ impl History {
     /// and for the calls that it may see with a role of the console.
     ///
     /// # Errors
-    /// `not_found`: there is no such call, or none that the caller may see; `overloaded`: the trail is not signed; internal: it
-    /// cannot be read, or was changed.
+    /// `not_found`: there is no such call, or none that the caller may see; `overloaded`: the trail is not signed, or too many
+    /// wait; internal: it cannot be read, or was changed.
     pub async fn receipt(&self, caller: &Caller, id: &str) -> Result<String, CallError> {
         let began = Instant::now();
         let tenant = || Some(caller.tenant.to_string());
@@ -82,7 +91,11 @@ impl History {
                 HistoryFilter { tenant: tenant(), caller: Some(caller.id.to_string()), ..HistoryFilter::default() }
             }
         };
-        let search = |filter| self.search_trail(filter, 1);
+        let search = |filter: HistoryFilter| async move {
+            let filter = around_call(filter);
+            let searched = self.read_trail(caller, move |file| newest(file, &filter, 1, WITHIN)).await?;
+            searched.map_err(CallError::internal)
+        };
         let mut found = one_call(id, visible.clone(), search).await;
         if found.as_ref().is_err_and(|error| error.code() == ErrorCode::NotFound) {
             // Its line may not be written yet.
@@ -91,11 +104,7 @@ impl History {
         }
         let line = found?.seq;
         loop {
-            let file = self.configuration.started_with().audit_file();
-            let turn = RECEIPTS.acquire().await.map_err(CallError::internal)?;
-            let made = tokio::task::spawn_blocking(move || receipt_of_line(&file, line)).await;
-            drop(turn);
-            match made.map_err(CallError::internal)? {
+            match self.read_trail(caller, move |file| receipt_of_line(file, line)).await? {
                 Ok(receipt) => return Ok(receipt),
                 Err(NoReceipt::NotSigned) if began.elapsed() < SIGNATURE_TIMEOUT => {
                     sleep(Duration::from_millis(200)).await;
@@ -104,6 +113,27 @@ impl History {
                 Err(problem) => return Err(CallError::internal(problem)),
             }
         }
+    }
+
+    /// Reads the trail once it is the caller's turn.
+    async fn read_trail<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        read: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        let deadline = Instant::now() + READING_TIMEOUT;
+        let turn = self.readings.acquire(&caller.owner, 1, MAX_WAITING_READINGS, deadline).await;
+        let turn = turn.map_err(|_| {
+            CallError::new(ErrorCode::Overloaded, "too many receipts are asked for at once")
+                .retry_after(READING_TIMEOUT)
+        })?;
+        let file = self.configuration.started_with().audit_file();
+        let reading = tokio::task::spawn_blocking(move || {
+            // Kept until it ends, also when the caller has left.
+            let _turn = turn;
+            read(&file)
+        });
+        reading.await.map_err(CallError::internal)
     }
 }
 

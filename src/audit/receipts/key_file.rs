@@ -1,4 +1,4 @@
-//! The key of a trail (`<file>.key`, for its owner alone), which is generated when it is first used, and the public halves of
+//! The key of a trail (`<file>.key`, mode 0600), which is generated when it is first used, and the public halves of
 //! all its keys so far (`<file>.pub`), the newest first.
 
 use std::fs;

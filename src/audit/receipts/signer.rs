@@ -13,6 +13,7 @@ use crate::chain::{Chain, Link};
 use crate::disk::replace;
 use crate::lines::{Lines, Next};
 use crate::segments::checkpoint_path;
+use crate::upload::trail_id;
 
 /// Time between two signatures.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +41,8 @@ struct Signed {
 
 impl Signer {
     pub(crate) fn new(file: PathBuf) -> Self {
+        // Before others ask for it at the same time. A problem is found again by the first signature.
+        let _ = trail_id(&file);
         Self { file, segment: None, tried_at: None }
     }
 
@@ -62,11 +65,13 @@ impl Signer {
             self.segment = Some(segment);
             return Ok(());
         }
-        // What cannot be read is read again from its beginning.
-        let signed = segment.sign(&self.file, end);
-        if signed.is_ok() || segment.is_refused {
-            self.segment = Some(segment);
+        let read = segment.follow(&self.file, end);
+        // A segment that cannot be read is read again from its beginning, one that cannot be signed is not.
+        if read.is_err() && !segment.is_refused {
+            return read;
         }
+        let signed = read.and_then(|()| segment.sign(&self.file));
+        self.segment = Some(segment);
         signed
     }
 }
@@ -86,7 +91,7 @@ impl Signed {
         Ok(Self { key, origin, bytes: 0, tree: Tree::default(), last, is_refused: false })
     }
 
-    /// Whether the last checkpoint is that of this segment's end.
+    /// Whether the segment is signed up to its end.
     fn has(&self, first_line: u64, end: &Chain) -> bool {
         let lines = (end.lines + 1).saturating_sub(first_line);
         self.origin.first_line == first_line
@@ -94,8 +99,7 @@ impl Signed {
             && self.last.as_ref().is_some_and(|last| last.lines == lines)
     }
 
-    fn sign(&mut self, file: &Path, end: &Chain) -> io::Result<()> {
-        self.follow(file, end)?;
+    fn sign(&mut self, file: &Path) -> io::Result<()> {
         let checkpoint = Checkpoint { origin: self.origin.clone(), lines: self.tree.leaves(), root: self.tree.root() };
         if self.last.as_ref().is_some_and(|last| last.lines > checkpoint.lines) {
             return self.refuse(file);

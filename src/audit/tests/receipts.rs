@@ -100,6 +100,8 @@ async fn a_new_key_signs_from_the_next_segment_on_and_the_old_one_stays_known() 
     running.restart().await;
     running.line().await;
     let old = public_keys(&running.file).unwrap();
+    // The writer has read the key then.
+    until(|| receipt_of_line(&running.file, 2).is_ok()).await;
     let new = rotate_key(&running.file).unwrap();
     running.new_segment().await;
     running.line().await;
