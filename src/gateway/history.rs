@@ -72,7 +72,7 @@ impl History {
     /// `not_found`: there is none, or none that the caller may see; and the errors of [`search`](Self::search).
     pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let search = |filter| self.search(caller, filter, 1);
-        one_call(id, HistoryFilter::default(), search).await
+        one_call(id, &HistoryFilter::default(), search).await
     }
 
     /// The receipt of a call: its line of the trail, with the proof that a signed checkpoint includes it. For a call of the caller,
@@ -96,11 +96,11 @@ impl History {
             let searched = self.read_trail(caller, move |file| newest(file, &filter, 1, WITHIN)).await?;
             searched.map_err(CallError::internal)
         };
-        let mut found = one_call(id, visible.clone(), search).await;
+        let mut found = one_call(id, &visible, search).await;
         if found.as_ref().is_err_and(|error| error.code() == ErrorCode::NotFound) {
             // Its line may not be written yet.
             sleep(LINE_DELAY).await;
-            found = one_call(id, visible, search).await;
+            found = one_call(id, &visible, search).await;
         }
         let line = found?.seq;
         loop {
@@ -146,7 +146,7 @@ fn not_signed() -> CallError {
 /// The call with this id among those that fit, by a search of the trail.
 async fn one_call<F: Future<Output = Result<HistoryPage, CallError>>>(
     id: &str,
-    wanted: HistoryFilter,
+    wanted: &HistoryFilter,
     search: impl Fn(HistoryFilter) -> F,
 ) -> Result<PastCall, CallError> {
     let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");

@@ -128,7 +128,9 @@ pub(super) fn open<'a, 'k>(
     let mut signed_by = None;
     let mut names = Vec::new();
     for line in lines.split('\n') {
-        let (name, signature) = line.strip_prefix("— ").and_then(|line| line.split_once(' ')).ok_or_else(form)?;
+        let signed = line.strip_prefix("— ").and_then(|line| line.split_once(' '));
+        // The message has names, and a terminal shows it.
+        let (name, signature) = signed.filter(|(name, _)| is_name(name)).ok_or_else(form)?;
         let signature = STANDARD.decode(signature).map_err(|_| form())?;
         let (id, signature) = signature.split_at_checked(4).ok_or_else(form)?;
         match keys.iter().find(|key| key.name == name && key.id() == id) {

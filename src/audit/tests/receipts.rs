@@ -78,6 +78,8 @@ async fn each_bit_of_a_receipt_that_is_changed_is_found() {
         {
             assert!(verifier.verify(&longer).is_err(), "{longer}");
         }
+        let steering = receipt.replace("— sekisho", "— \u{1b}[2Jsekisho");
+        assert!(matches!(verifier.verify(&steering), Err(InvalidReceipt::Form(_))), "its name is shown");
     }
 }
 
