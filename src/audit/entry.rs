@@ -93,6 +93,9 @@ impl Serialize for Line<'_> {
         if !call.flags.is_empty() {
             line.serialize_field("flags", &call.flags)?;
         }
+        if !call.guards.is_empty() {
+            line.serialize_field("guards", &call.guards)?;
+        }
         line.serialize_field("policy_version", &call.policy_version)?;
         if let Some(input) = policy_input {
             line.serialize_field("policy_input", input)?;

@@ -10,6 +10,7 @@ mod report;
 mod sessions;
 mod stored;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,12 +207,13 @@ impl Flow {
     }
 
     /// Adds the end of a call to its session, and learns its destinations, unless they are in question. `made_by`: the tool
-    /// whose labels the result has, which is another one for a stored result.
+    /// whose labels the result has, which is another one for a stored result, and
+    /// whether a guard has found something in it, so that it is text of strangers.
     pub fn ended(
         &self,
         call: &CallContext,
         tool: &Tool,
-        made_by: &Tool,
+        (made_by, is_labelled): (&Tool, bool),
         judged: Option<&JudgedCall>,
         ended: Ended<'_>,
     ) {
@@ -224,21 +226,24 @@ impl Flow {
         let may_be_steered = (tool.is_local() || judged.is_none()) && session.lock().values.has_untrusted();
         let steered = may_be_steered || judged.is_some_and(|judged| judged.judgement.is_steered());
         let origin = CallOrigin { call: call.id.to_string(), tool: made_by.name().to_owned(), steered };
-        let labels = made_by.labels();
+        let labels = match is_labelled {
+            true => Cow::Owned(made_by.labels().of_strangers()),
+            false => Cow::Borrowed(made_by.labels()),
+        };
         match ended {
             Ended::Failed { message, output } => {
                 let mut session = session.lock();
-                session.values.add_result(&origin, labels, &message.into());
+                session.values.add_result(&origin, &labels, &message.into());
                 if let Some(output) = output.filter(|output| says_more(message, output)) {
-                    session.values.add_result(&origin, labels, output);
+                    session.values.add_result(&origin, &labels, output);
                 }
             }
             Ended::Answered { value, text } => {
                 {
                     let mut session = session.lock();
-                    session.values.add_result(&origin, labels, value);
+                    session.values.add_result(&origin, &labels, value);
                     if says_more(text, value) {
-                        session.values.add_result(&origin, labels, &text.into());
+                        session.values.add_result(&origin, &labels, &text.into());
                     }
                 }
                 if let Some(judged) = judged {

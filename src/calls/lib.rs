@@ -36,5 +36,8 @@ pub mod registry;
 
 pub mod tool;
 
+// Rules about what calls and answers carry, with detectors and services.
+pub mod guards;
+
 // Rules that change arguments and results.
 pub mod transform;

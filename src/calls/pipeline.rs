@@ -10,6 +10,7 @@ mod charging;
 mod effects;
 mod execute;
 mod explain;
+mod guarded;
 mod idempotency;
 mod large_result;
 mod messages;
@@ -35,6 +36,7 @@ use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::flow::Flow;
+use crate::guards::GuardServices;
 use crate::journals::Journals;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
@@ -61,6 +63,7 @@ pub struct Pipeline {
     pub registry: Arc<Registry>,
     pub limits: Limits,
     pub policy: Policy,
+    pub guards: GuardServices,
     pub flow: Arc<Flow>,
     pub approvals: Arc<Approvals>,
     pub budget: Arc<Budgets>,
@@ -113,6 +116,7 @@ impl Pipeline {
         let _slots = scope.record(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.validated(&tool, arguments, recorded.as_deref_mut())?;
         let arguments = scope.judged(self.flow.judged(call, &tool, arguments, self.policy.reads_flow()).await);
+        self.guard_arguments(call, &tool, &arguments, scope).await?;
         let permit = scope.record(Stage::Policy, self.permit(call, &tool, arguments, recorded.as_deref()).await)?;
         let hold = scope.record(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record(Stage::Breaker, self.admit_upstream(call, &tool, &permit))?;
@@ -120,8 +124,9 @@ impl Pipeline {
             return Ok(Accepted::not_run(&hold));
         };
         let charging = Charging::begin(start, call, hold, scope).await?;
-        let executed = scope.executed(&tool, self.retries.execute(call, &tool, &permit, breaker, &charging).await)?;
-        self.accept(call, &tool, executed, &charging, scope).await
+        let executed = scope.executed(&tool, self.retries.execute(call, &tool, &permit, breaker, &charging).await);
+        let executed = self.guard_failure(call, &tool, executed, scope).await?;
+        self.accept(call, &tool, executed, (&permit, &charging), scope).await
     }
 
     /// The tools registered now, limited to the tools that the caller may use.

@@ -22,6 +22,7 @@ pub use self::nearest::{nearest_names, shown_name};
 pub use self::operations::unknown_target;
 pub use sekisho_tool_search::{Part, Search, SearchIndex, Searchable};
 
+use crate::guards::{GuardRules, InvalidRulesFile};
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
 use sekisho_core::call::{CallContext, Caller};
@@ -60,6 +61,7 @@ pub struct Snapshot {
     overridden: BTreeSet<String>,
     /// Whether rules of `tools.transform` may change results.
     changes_results: bool,
+    guards: Arc<GuardRules>,
 }
 
 /// Why a set of definitions cannot be registered.
@@ -75,6 +77,8 @@ pub enum RegistryError {
     InvalidSchema { name: String, source_name: String, problem: InvalidSchema },
     #[error(transparent)]
     InvalidRule(#[from] InvalidRule),
+    #[error(transparent)]
+    InvalidRulesFile(#[from] InvalidRulesFile),
 }
 
 impl Registry {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::guards::Guards;
 use crate::transform::Transforms;
 use sekisho_core::call::{Arguments, Upstream};
 use sekisho_core::error::{CallError, Detail};
@@ -62,6 +63,8 @@ pub struct Tool {
     pub flags: Vec<Detail>,
     /// The rules that change arguments and results of its calls, if there are any.
     pub transforms: Option<Arc<Transforms>>,
+    /// The rules about what its calls and answers carry, if there are any.
+    pub guards: Option<Arc<Guards>>,
     pub metrics: Arc<ToolMetrics>,
     /// The source's description, if the configuration describes the tool otherwise.
     own_description: Option<String>,
@@ -94,6 +97,7 @@ impl Tool {
             output_problem: None,
             flags,
             transforms: None,
+            guards: None,
             metrics,
             own_description: None,
             approved: None,
@@ -117,6 +121,10 @@ impl Tool {
 
     pub(crate) fn with_transforms(self, transforms: Option<Arc<Transforms>>) -> Self {
         Self { transforms, ..self }
+    }
+
+    pub(crate) fn with_guards(self, guards: Option<Arc<Guards>>) -> Self {
+        Self { guards, ..self }
     }
 
     pub fn name(&self) -> &str {

@@ -2,11 +2,9 @@
 //! `tools.transform`. The findings of a rule are counted and replaced, and kept nowhere.
 //!
 //! [`rule`] applies one rule to a value or a text, [`answer`] all rules to an answer of a tool in all its forms,
-//! [`messages`] to the messages of a running call to its client. [`detectors`] finds secrets, addresses and card
-//! numbers in texts.
+//! [`messages`] to the messages of a running call to its client. The detectors are those of `sekisho-guards`.
 
 mod answer;
-mod detectors;
 mod messages;
 mod rule;
 #[cfg(test)]
@@ -21,7 +19,9 @@ use self::rule::Rule;
 use sekisho_config::{Detector, TransformConfig, TransformRule};
 use sekisho_core::call::Arguments;
 use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
+use sekisho_guards::{Direction, Rules};
 
+pub(crate) use self::answer::Striking;
 pub use self::messages::TransformedPeer;
 pub use self::rule::InvalidRule;
 
@@ -51,11 +51,14 @@ pub struct Transforms {
 impl TransformRules {
     /// # Errors
     /// A rule with a path that is no JSONPath.
-    pub fn compile(config: &TransformConfig) -> Result<Self, InvalidRule> {
-        let compile = |rules: &[TransformRule]| {
-            rules.iter().map(|rule| Rule::compile(rule).map(Arc::new)).collect::<Result<Vec<_>, _>>()
+    pub fn compile(config: &TransformConfig, rules: &Arc<Rules>) -> Result<Self, InvalidRule> {
+        let compile = |list: &[TransformRule], direction: Direction| {
+            list.iter().map(|rule| Rule::compile(rule, rules, direction).map(Arc::new)).collect::<Result<Vec<_>, _>>()
         };
-        Ok(Self { arguments: compile(&config.arguments)?, results: compile(&config.results)? })
+        Ok(Self {
+            arguments: compile(&config.arguments, Direction::Arguments)?,
+            results: compile(&config.results, Direction::Answers)?,
+        })
     }
 
     /// The rules for a tool; `None` if there are none.

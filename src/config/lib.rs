@@ -18,6 +18,7 @@ mod console;
 mod embeddings;
 mod execution;
 mod flow;
+mod guards;
 mod identity;
 mod labels;
 mod limits;
@@ -88,6 +89,7 @@ pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::flow::{FlowConfig, FlowHistoryConfig, FlowMode, HistoryScope};
+pub use self::guards::{GuardFailure, GuardRule, GuardService, GuardServiceKind, GuardsConfig, OnMatch};
 pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
 pub use self::labels::{LabelSettings, Labels, SinkKindSetting, SinkSettings, TrustSetting};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
@@ -130,10 +132,11 @@ pub use self::tool_filter::{CALL_TOOL, SKILL, TASK, ToolFilter, WAIT};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
-pub use self::transform::{Detector, TransformConfig, TransformRule};
+pub use self::transform::{TransformConfig, TransformRule};
 pub use self::watch::Watcher;
 pub use self::yaml::error::{ConfigError, ConfigLocation};
 pub use self::yaml::reference::References;
+pub use sekisho_guards::{Detector, Direction};
 
 /// The whole configuration. `Config::default()` applies when there is no file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

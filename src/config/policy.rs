@@ -56,6 +56,9 @@ pub struct ExternalPolicyConfig {
     /// Whether it gets the arguments of calls, beside their SHA-256.
     #[serde(default)]
     pub send_arguments: bool,
+    /// Whether it is asked about each answer too, which it gets, with `phase: answer`.
+    #[serde(default)]
+    pub send_answers: bool,
 }
 
 impl ExternalPolicyConfig {

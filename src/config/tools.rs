@@ -10,6 +10,7 @@ use super::Secret;
 use super::approvals::ApprovalRule;
 use super::audit::AuditArguments;
 use super::check::Findings;
+use super::guards::GuardsConfig;
 use super::labels::{Labels, SinkSettings};
 use super::overrides::Overrides;
 use super::schema::Money;
@@ -31,6 +32,8 @@ pub struct ToolsConfig {
     pub overrides: BTreeMap<String, ToolOverride>,
     /// Changes arguments before they are sent, and results before they are returned.
     pub transform: TransformConfig,
+    /// Looks at arguments, answers and descriptions, and records, masks or stops what it finds.
+    pub guards: GuardsConfig,
     pub web_fetch: WebFetchConfig,
     pub web_search: WebSearchConfig,
     pub workspace: WorkspaceConfig,
@@ -44,6 +47,7 @@ impl Default for ToolsConfig {
             embeddings: None,
             overrides: BTreeMap::new(),
             transform: TransformConfig::default(),
+            guards: GuardsConfig::default(),
             web_fetch: WebFetchConfig::default(),
             web_search: WebSearchConfig::default(),
             workspace: WorkspaceConfig::default(),
@@ -83,6 +87,7 @@ impl ToolsConfig {
             changes.check(&setting, findings);
         }
         self.transform.check(findings);
+        self.guards.check(findings);
         self.web_fetch.check(findings);
         self.web_search.check(findings);
         self.workspace.check(findings);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 
 use super::check::Findings;
+use sekisho_guards::Detector;
 
 /// Maximum rules of a list: each is applied to every call of its tools.
 const MAX_RULES: usize = 100;
@@ -40,17 +41,6 @@ pub struct TransformRule {
     /// The replacement; with `detect` a text. Default: `[redacted]`.
     #[serde(default)]
     pub replace: Option<Value>,
-}
-
-/// What is found in texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Detector {
-    /// Private keys, tokens and keys of known forms, and passwords in URLs and assignments.
-    Secrets,
-    Emails,
-    /// Numbers of payment cards, with a valid check digit (Luhn).
-    CardNumbers,
 }
 
 impl TransformConfig {

@@ -21,6 +21,7 @@ pub mod error;
 pub mod failpoint;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fuzz;
+pub mod guard_finding;
 pub mod headers;
 pub mod host;
 pub mod json;

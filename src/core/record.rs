@@ -174,6 +174,8 @@ pub struct CallSummary {
     /// The rules of suspected prompt injections in the tool's texts.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub flags: Box<[Box<str>]>,
+    /// The rules of `tools.guards` that found something.
+    pub guards: Box<[Arc<str>]>,
     /// The version of the registrations that replicas share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_version: Option<i64>,
@@ -238,6 +240,7 @@ impl CallSummary {
             lock_hash: None,
             policy_version: None,
             breaker: None,
+            guards: Box::default(),
             output_schema_violation: false,
         }
     }

@@ -128,6 +128,14 @@ pub enum SinkOverlay {
 }
 
 impl ToolLabels {
+    /// The same labels, of a result that strangers wrote.
+    #[must_use]
+    pub fn of_strangers(&self) -> Self {
+        let mut labels = self.clone();
+        labels.returns.trust = Trust::Untrusted;
+        labels
+    }
+
     /// The labels of a tool, by the overlay and else by the default rules.
     pub fn infer(facts: &ToolFacts<'_>, overlay: Option<&LabelsOverlay>) -> Self {
         let mut why = Vec::new();

@@ -17,4 +17,5 @@ pub use judgement::{ArgumentLabels, ArgumentState, ForbiddenSecret, Judgement, Q
 pub use labels::{
     DestinationPlaces, LabelsOverlay, Returned, Sink, SinkKind, SinkOverlay, ToolFacts, ToolLabels, Trust,
 };
+pub use normal::{decoded, stored as normalized, without_look_alikes};
 pub use values::{CallOrigin, MAX_SESSION_BYTES, SessionValues};

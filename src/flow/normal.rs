@@ -34,7 +34,7 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIEN
 
 /// A text as it is stored: in NFKC, without invisible characters, other than ASCII in lower case, white space as one space. ASCII
 /// keeps its case, since people read it.
-pub(crate) fn stored(text: &str) -> String {
+pub fn stored(text: &str) -> String {
     stored_up_to(text, usize::MAX)
 }
 
@@ -109,6 +109,11 @@ pub(crate) fn spellings(value: &str) -> Vec<String> {
         }
     }
     all
+}
+
+/// The texts that decode from a word, of encodings within each other too.
+pub fn decoded(word: &str) -> impl Iterator<Item = String> {
+    spellings(word).into_iter().skip(1)
 }
 
 /// The texts that decode from a text in one step.
@@ -300,7 +305,7 @@ pub(crate) fn has_number(letters: &[u8], number: &str) -> bool {
 }
 
 /// The text with Latin letters in place of those that look the same, where a word has both kinds.
-pub(crate) fn without_look_alikes(text: &str) -> Option<String> {
+pub fn without_look_alikes(text: &str) -> Option<String> {
     let latin = |character: char| RULES.look_alikes.get(&character).copied();
     let is_mixed = |word: &str| {
         word.chars().any(|character| character.is_ascii_alphabetic()) && word.chars().any(|one| latin(one).is_some())

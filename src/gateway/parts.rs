@@ -10,6 +10,7 @@ use sekisho_calls::breaker::Breakers;
 use sekisho_calls::budget::Budgets;
 use sekisho_calls::budget::model_prices;
 use sekisho_calls::flow::Flow;
+use sekisho_calls::guards::GuardServices;
 use sekisho_calls::journals::Journals;
 use sekisho_calls::limits::Limits;
 use sekisho_calls::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
@@ -135,6 +136,8 @@ pub(super) async fn pipeline(
     let approvals = Approvals::new(config, store.clone(), audit.clone(), Arc::clone(&metrics));
     require_key_for_approvals(config, &policy, approvals.can_keep_arguments())?;
     approvals.sweep().await.map_err(component_error("store"))?;
+    let guards = GuardServices::new(&config.tools.guards);
+    guards.set_outbound(outbound);
     let pipeline = Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: match config.cluster.enabled {
@@ -143,6 +146,7 @@ pub(super) async fn pipeline(
         }
         .map_err(component_error("limits"))?,
         policy,
+        guards,
         flow: Arc::new(Flow::new(config, store, Arc::clone(&metrics))),
         approvals: Arc::new(approvals),
         budget: Arc::new(budget),

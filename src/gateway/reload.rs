@@ -172,6 +172,7 @@ impl Gateway {
         self.pipeline.replies.reconfigure(&config.session);
         self.pipeline.results.reconfigure(&config.results);
         self.pipeline.approvals.reconfigure(&config.approvals);
+        self.pipeline.guards.reconfigure(&config.tools.guards);
         self.pipeline.flow.reconfigure(&config);
         self.pipeline.sessions.reconfigure(&config.session);
         if self.tool_offer.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {

@@ -33,6 +33,7 @@ use self::tool::CountedTools;
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Stage;
 use sekisho_core::error::ErrorCode;
+use sekisho_core::guard_finding::GuardFinding;
 use sekisho_core::record::CallSummary;
 use sekisho_core::transform_finding::TransformFinding;
 
@@ -359,6 +360,13 @@ impl Metrics {
         for TransformFinding { part, rule, count, .. } in findings {
             let counter = self.families.transform_findings.with_label_values(&[part.as_str(), &**rule]);
             counter.inc_by(*count as u64);
+        }
+    }
+
+    /// Counts what rules of `tools.guards` found.
+    pub fn count_guards(&self, findings: &[GuardFinding]) {
+        for GuardFinding { direction, rule, action, .. } in findings {
+            self.families.guard_findings.with_label_values(&[*direction, &**rule, action.as_str()]).inc();
         }
     }
 

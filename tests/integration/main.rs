@@ -56,6 +56,7 @@ mod examples;
 mod extended;
 mod files;
 mod flow;
+mod guards;
 mod hooks;
 mod httpbin;
 mod https;

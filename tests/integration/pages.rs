@@ -78,9 +78,9 @@ const PAGES: [(&str, &str); 28] = [
     ("upgrade.md", UPGRADE),
 ];
 
-/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, receipts, run,
-/// Python functions), `hooks.rs`, `issuers.rs` and
-/// `user_sign_in.rs` (identity), `recording.rs`, `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
+/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, run,
+/// Python functions), `guards.rs`, `hooks.rs`, `issuers.rs` and
+/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
 const TESTED_ELSEWHERE: [&str; 16] = [
     "SUMMARY.md",
@@ -93,6 +93,7 @@ const TESTED_ELSEWHERE: [&str; 16] = [
     "components.md",
     "deployment.md",
     "flow.md",
+    "guards.md",
     "hooks.md",
     "identity.md",
     "python-tools.md",

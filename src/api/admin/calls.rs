@@ -116,6 +116,10 @@ pub struct CallBody<'a> {
     attempts: u32,
     rate: Option<RateState>,
     policy_version: Option<&'a str>,
+    /// The rules of `tools.guards` that found something; absent where that is none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(required = false, value_type = Vec<String>)]
+    pub guards: &'a [Arc<str>],
     request_id: Option<&'a str>,
     /// The managed key that the caller sent.
     key: Option<&'a str>,
@@ -292,6 +296,7 @@ impl<'a> CallBody<'a> {
             attempts: call.attempts,
             rate: call.rate,
             policy_version: call.policy_version.as_deref(),
+            guards: &call.guards,
             request_id: (!call.request_id.is_empty()).then_some(&*call.request_id),
             key: call.key.as_deref(),
             session: call.session.as_deref(),

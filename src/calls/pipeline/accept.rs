@@ -1,5 +1,5 @@
-//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold
-//! into a charge. An output that is too large for a model has a preview by then (`large_result`).
+//! The last stage: changes the output by the rules of `tools.transform`, has guards look at it (`guarded`), checks it,
+//! bounds its text, and turns the hold into a charge. An output that is too large for a model has a preview by then (`large_result`).
 
 use std::fmt::Write as _;
 
@@ -13,6 +13,7 @@ use super::large_result;
 use super::receipt::Answer;
 use super::settlement::CallScope;
 use crate::budget::{Charge, Hold};
+use crate::policy::Permit;
 use crate::results::{LargeResult, Preview};
 use crate::tool::{Tool, how_to_read_on};
 use sekisho_config::OutputCheck;
@@ -71,38 +72,56 @@ impl Pipeline {
     /// The last stage: changes and checks the output, shortens it for a model, and charges for it.
     ///
     /// # Errors
-    /// The errors of [`check`].
+    /// The errors of [`change`], of the guards, and of [`check`].
     pub(super) async fn accept(
         &self,
         call: &CallContext,
         tool: &Tool,
         executed: Executed,
-        charging: &Charging,
+        (permit, charging): (&Permit, &Charging),
         scope: &mut CallScope<'_>,
     ) -> Result<Accepted, CallError> {
-        let checked = scope.checked(tool, executed.output, charging.max_text_tokens());
+        let changed = scope.changed(tool, executed.output);
+        let guarded = match self.guards_answers(tool) {
+            // Boxed, because few tools have guards.
+            true => Box::pin(self.guard_output(call, tool, permit, changed, scope)).await,
+            false => changed,
+        };
+        let checked = guarded.and_then(|output| scope.checked(tool, output, charging.max_text_tokens()));
         let shortened = self.shortened(call, tool, checked, charging.max_text_tokens()).await;
         scope.accept(tool, shortened)
     }
 }
 
-/// Changes and checks the output, and renders its text. Adds the changes to `findings`, also for an output that is
-/// refused. `max_text_tokens`: the maximum for the text.
+/// Changes the output. Adds the changes to `findings`.
+///
+/// # Errors
+/// `output_too_large`.
+pub(super) fn change(
+    call: &CallContext,
+    tool: &Tool,
+    mut output: ToolOutput,
+    findings: &mut Vec<TransformFinding>,
+) -> Result<ToolOutput, CallError> {
+    check_size(size_of(&output), max_bytes(call, tool))?;
+    if let Some(rules) = &tool.transforms {
+        findings.extend(rules.change_output(&mut output));
+    }
+    Ok(output)
+}
+
+/// Checks the output, and renders its text. `max_text_tokens`: the maximum for the text. `findings`: the changes.
 ///
 /// # Errors
 /// `output_too_large`, and `invalid_output` when the tool's output schema is enforced.
 pub(super) fn check(
     call: &CallContext,
     tool: &Tool,
-    mut output: ToolOutput,
+    output: ToolOutput,
     max_text_tokens: u64,
-    findings: &mut Vec<TransformFinding>,
+    findings: &[TransformFinding],
 ) -> Result<Checked, CallError> {
     let size = size_of(&output);
-    check_size(size, max_bytes(call, tool))?;
-    if let Some(rules) = &tool.transforms {
-        findings.extend(rules.change_output(&mut output));
-    }
     let ToolOutput { value, text, tokens, metadata, mcp } = output;
     let violations = violations(tool, &value, &metadata);
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Pipeline;
-use super::accept::{Checked, check};
+use super::accept::{Checked, change, check};
 use super::execute::upstream_of;
 use crate::policy::{Authorized, Permit};
 use crate::tool::{Metadata, Tool, ValidArguments};
@@ -145,7 +145,8 @@ fn valid_verdict(valid: &ValidArguments) -> String {
 /// The size of a result, the rules for it, and the output schema. Its text is not bounded: that depends on the budget.
 fn result_verdict(call: &CallContext, tool: &Tool, result: Value) -> StageVerdict {
     let mut findings = Vec::new();
-    let checked = check(call, tool, result.into(), u64::MAX, &mut findings);
+    let changed = change(call, tool, result.into(), &mut findings);
+    let checked = changed.and_then(|output| check(call, tool, output, u64::MAX, &findings));
     let mut verdict = StageVerdict::of(Stage::Accept, &checked, |checked| accepted_because(tool, checked));
     add_findings(&mut verdict.because, &findings);
     verdict

@@ -26,6 +26,7 @@ use sekisho_core::call::{
 };
 use sekisho_core::coercion::Coercion;
 use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
+use sekisho_core::guard_finding::GuardFinding;
 use sekisho_core::transform_finding::TransformFinding;
 
 /// The reply to one tool call, the same in every API.
@@ -136,6 +137,10 @@ pub struct Receipt {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, value_type = Vec<Object>)]
     pub transforms: Vec<TransformFinding>,
+    /// What rules of `tools.guards` found: direction, rule, detector or category, and action of each; absent where that is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, value_type = Vec<Object>)]
+    pub guards: Vec<GuardFinding>,
     pub rate: Option<RateState>,
     /// The rule of `limits.rules` that refused the call, or whose rate is `rate`; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,6 +222,7 @@ impl Receipt {
             registry_version: None,
             coercions: Vec::new(),
             transforms: Vec::new(),
+            guards: Vec::new(),
             rate: None,
             rule: None,
             policy: None,

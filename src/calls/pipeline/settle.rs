@@ -11,6 +11,7 @@ use super::Pipeline;
 use super::receipt::Reply;
 use super::recorded::Recorded;
 use sekisho_core::call::{Arguments, CallContext};
+use sekisho_core::guard_finding::is_labelled;
 
 impl Pipeline {
     /// Runs a call, and records and answers it, also when the tool panics. `recorded`: the record of a call that is made once.
@@ -29,8 +30,9 @@ impl Pipeline {
             AssertUnwindSafe(self.run(call, arguments, &mut scope, recorded)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
         if let Some((tool, judged)) = scope.judged_tool() {
-            self.add_to_session(call, tool, judged, outcome.as_ref().map(|accepted| &accepted.answer));
-            self.policy.used_tools().called(call, outcome.as_ref().err(), Timestamp::now());
+            let outcome = outcome.as_ref().map(|accepted| &accepted.answer);
+            self.add_to_session(call, tool, judged, (outcome, is_labelled(scope.guard_findings())));
+            self.policy.used_tools().called(call, outcome.err(), Timestamp::now());
         }
         scope.settle(outcome).await
     }

@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::accept::{Accepted, Checked, accept, check};
+use super::accept::{Accepted, Checked, accept, change, check};
 use super::execute::Executed;
 use super::receipt::{Annotate, Receipt, Reply};
 use super::recorded::Recorded;
@@ -23,6 +23,7 @@ use sekisho_audit::{Audit, AuditSlot, Durable};
 use sekisho_config::AuditArguments;
 use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
+use sekisho_core::guard_finding::GuardFinding;
 use sekisho_core::json;
 use sekisho_core::record::{CallSummary, KeptArguments};
 use sekisho_observe::call_records::CallRecords;
@@ -213,14 +214,29 @@ impl CallScope<'_> {
         self.hold = Some(hold);
     }
 
-    /// Changes and checks the output.
+    /// Changes the output.
+    pub(super) fn changed(&mut self, tool: &Tool, output: ToolOutput) -> Result<ToolOutput, CallError> {
+        change(self.call, tool, output, &mut self.receipt.transforms)
+    }
+
+    /// Records what guards found.
+    pub(super) fn found(&mut self, findings: Vec<GuardFinding>) {
+        self.receipt.guards.extend(findings);
+    }
+
+    /// What guards found.
+    pub(super) fn guard_findings(&self) -> &[GuardFinding] {
+        &self.receipt.guards
+    }
+
+    /// Checks the output.
     pub(super) fn checked(
         &mut self,
         tool: &Tool,
         output: ToolOutput,
         max_text_tokens: u64,
     ) -> Result<Checked, CallError> {
-        check(self.call, tool, output, max_text_tokens, &mut self.receipt.transforms)
+        check(self.call, tool, output, max_text_tokens, &self.receipt.transforms)
     }
 
     /// The last stage: bounds the text, and charges for the output.
@@ -313,10 +329,14 @@ impl CallScope<'_> {
             lock_hash: tool.and_then(|tool| tool.approved.clone()),
             policy_version: receipt.policy.as_ref().map(|policy| Arc::clone(&policy.version)),
             breaker: receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state)),
+            guards: names_of_rules(&receipt.guards),
             output_schema_violation: !receipt.output_schema_violations.is_empty(),
             ..CallSummary::new(call, tool.map(Tool::shared_name), error, memory)
         });
         self.metrics.record(tool.map(|tool| &*tool.metrics), &summary, &receipt.transforms);
+        if !call.dry_run {
+            self.metrics.count_guards(&receipt.guards);
+        }
         telemetry::complete(&self.span, &summary, tool.map(|tool| &*tool.metadata.category));
         self.figures.record(&summary);
         if let Some(session) = &call.origin.session {
@@ -340,6 +360,14 @@ impl Drop for CallScope<'_> {
             self.write(Some(&cancelled), self.call.received.elapsed(), cost_usd, 0);
         }
     }
+}
+
+/// The names of the rules that found something, each once.
+fn names_of_rules(findings: &[GuardFinding]) -> Box<[Arc<str>]> {
+    let mut names: Vec<_> = findings.iter().map(|finding| Arc::clone(&finding.rule)).collect();
+    names.sort();
+    names.dedup();
+    names.into()
 }
 
 fn keeps_arguments(tool: &Tool) -> bool {

@@ -1,6 +1,7 @@
 //! Shared by the tests of the stages: a scripted tool, and a pipeline around it.
 
 mod flow;
+mod guards;
 mod transforms;
 
 use std::sync::LazyLock;
@@ -147,6 +148,7 @@ impl Checkpoint {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
+            guards: GuardServices::new(&config.tools.guards),
             flow: Arc::new(flow),
             approvals: Arc::new(approvals),
             budget: Arc::new(Budgets::new(&config.budget)),

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::needs_approval::Authorized;
 use super::reads::Reads;
 use super::set::{PolicySet, Verdict};
-use super::{Decision, Policy, denied, input, input_of};
+use super::{Decision, Permit, Policy, denied, input, input_of};
 use crate::tool::{Tool, ValidArguments};
 use sekisho_config::ExternalPolicyConfig;
-use sekisho_core::call::{CallContext, Deadline, OnBehalf, SentFlag};
+use sekisho_core::call::{CallContext, Deadline, OnBehalf, SentFlag, ToolOutput};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 use sekisho_observe::telemetry;
@@ -87,10 +87,33 @@ impl ExternalPolicy {
         tool: &Tool,
         arguments: &ValidArguments,
     ) -> Result<Verdict, String> {
+        let input = Self::input(config, set, call, tool, arguments)?;
+        self.ask_with(config, call, tool, input).await
+    }
+
+    fn input(
+        config: &ExternalPolicyConfig,
+        set: &PolicySet,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &ValidArguments,
+    ) -> Result<Value, String> {
         let reads = Reads { arguments: config.send_arguments, sent: config.send_arguments, ..Reads::ALL };
         let known = set.cache.known(tool, &call.caller);
         let mut input = input_of(&known, call, tool, arguments, reads)?;
         input::add_digest(&mut input, arguments.sent());
+        Ok(input)
+    }
+
+    /// # Errors
+    /// Why there is no usable answer.
+    async fn ask_with(
+        &self,
+        config: &ExternalPolicyConfig,
+        call: &CallContext,
+        tool: &Tool,
+        input: Value,
+    ) -> Result<Verdict, String> {
         // Not the call's own flag: it is not sent to its tool yet.
         let on_behalf =
             OnBehalf { owner: call.caller.owner.clone(), sent: SentFlag::default(), queueing: Arc::default() };
@@ -139,6 +162,41 @@ impl Policy {
             return Err(denied(Decision::new(verdict, authorized.version(), false)));
         }
         authorized.requiring(verdict.approvals, &set, call, tool)
+    }
+
+    /// Whether the external policy is asked about answers too.
+    pub(crate) fn sees_answers(&self) -> bool {
+        self.external.config.load().as_ref().is_some_and(|config| config.send_answers)
+    }
+
+    /// Asks about an answer before anybody gets it. A reason to require approval withholds it: there is nothing left to approve.
+    ///
+    /// # Errors
+    /// `denied`, with all its reasons, or because it did not decide.
+    pub(crate) async fn ask_about_answer(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        permit: &Permit,
+        output: &ToolOutput,
+    ) -> Result<(), CallError> {
+        let config = self.external.config.load_full().filter(|config| config.send_answers);
+        let Some(config) = config else { return Ok(()) };
+        let set = self.current.load_full();
+        let asked = match ExternalPolicy::input(&config, &set, call, tool, &permit.arguments) {
+            Ok(mut input) => match input::add_answer(&mut input, output) {
+                Ok(()) => self.external.ask_with(&config, call, tool, input).await,
+                Err(problem) => Err(problem),
+            },
+            Err(problem) => Err(problem),
+        };
+        let Verdict { mut denials, approvals } = asked.map_err(|failure| undecided(&failure, &permit.version))?;
+        denials.extend(approvals);
+        if denials.is_empty() {
+            return Ok(());
+        }
+        let verdict = Verdict { denials, approvals: Vec::new() };
+        Err(denied(Decision::new(verdict, &permit.version, false)))
     }
 
     /// Asks the external policy about no call, to see whether it answers in the right form.

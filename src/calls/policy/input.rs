@@ -29,7 +29,7 @@ use serde_json::Value as Json;
 
 use super::reads::Reads;
 use crate::tool::{Destination, Metadata, SentCall};
-use sekisho_core::call::{Arguments, CallContext, Caller};
+use sekisho_core::call::{Arguments, CallContext, Caller, ToolOutput};
 use sekisho_core::error::{Detail, rules_of};
 use sekisho_core::json;
 use sekisho_core::session::Session;
@@ -122,6 +122,21 @@ pub(super) fn add_digest(input: &mut Value, arguments: &Arguments) {
     if let Ok(fields) = input.as_object_mut() {
         fields.insert("arguments_sha256".into(), hex::encode(json::digest(arguments)).into());
     }
+}
+
+/// Adds an answer, for a policy that is asked about it: `phase` is `answer`, and `answer` has its value and its text.
+///
+/// # Errors
+/// An answer that is nested too deeply.
+pub(super) fn add_answer(input: &mut Value, output: &ToolOutput) -> Result<(), String> {
+    let value = converted(&output.value, 1)?;
+    let said = output.text.clone().or_else(|| output.mcp.as_ref().and_then(|mcp| mcp.text()));
+    let answer = object([("value", value), ("text", said.map_or(Value::Null, |said| text(&said)))]);
+    if let Ok(fields) = input.as_object_mut() {
+        fields.insert("phase".into(), text("answer"));
+        fields.insert("answer".into(), answer);
+    }
+    Ok(())
 }
 
 /// The `session` part of the input.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
 use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
+use crate::guards::{GuardRules, texts_of_value};
 use crate::tool::{InputSchema, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName, Unavailable};
 use crate::transform::TransformRules;
 use sekisho_config::{Labels, ToolOverride, ToolsConfig};
 use sekisho_core::call::CallKind;
 use sekisho_core::error::Detail;
+use sekisho_core::guard_finding::{GuardAction, GuardFinding};
 use sekisho_observe::metrics::Metrics;
 
 impl Snapshot {
@@ -44,10 +46,13 @@ impl Snapshot {
         lock: Option<Arc<Lock>>,
         before: &Self,
     ) -> Result<Self, Vec<RegistryError>> {
-        let transforms = TransformRules::compile(&config.transform).map_err(|error| vec![error.into()])?;
+        let guards = GuardRules::of(&config.guards, &before.guards).map_err(|error| vec![error.into()])?;
+        let transforms =
+            TransformRules::compile(&config.transform, &guards.rules()).map_err(|error| vec![error.into()])?;
         let mut building = Building {
             config,
             transforms,
+            guards,
             metrics,
             lock,
             before,
@@ -55,6 +60,7 @@ impl Snapshot {
             operations: HashMap::new(),
             quarantined: BTreeMap::new(),
             overridden: BTreeSet::new(),
+            withheld: Vec::new(),
             is_discovering: false,
         };
         let errors: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
@@ -72,7 +78,9 @@ impl Snapshot {
                 unavailable.push(missing.for_roles(&roles).of_owner(&owner));
             }
         }
-        let Building { by_name, operations, quarantined, overridden, lock, transforms, .. } = building;
+        let Building { by_name, operations, quarantined, overridden, withheld, lock, transforms, guards, .. } =
+            building;
+        unavailable.extend(withheld);
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let embeddings = EmbeddingTable::of(config, &before.embeddings);
@@ -89,6 +97,7 @@ impl Snapshot {
             overridden,
             lock,
             changes_results,
+            guards,
         })
     }
 }
@@ -97,6 +106,7 @@ impl Snapshot {
 pub(super) struct Building<'a> {
     config: &'a ToolsConfig,
     transforms: TransformRules,
+    guards: Arc<GuardRules>,
     metrics: &'a Metrics,
     lock: Option<Arc<Lock>>,
     pub(super) before: &'a Snapshot,
@@ -104,6 +114,8 @@ pub(super) struct Building<'a> {
     pub(super) operations: HashMap<String, Vec<Arc<Tool>>>,
     quarantined: BTreeMap<String, Quarantined>,
     overridden: BTreeSet<String>,
+    /// Tools that guards block.
+    withheld: Vec<Unavailable>,
     /// Whether the definitions come from sources that were discovered at run time.
     is_discovering: bool,
 }
@@ -139,6 +151,12 @@ impl Building<'_> {
             self.quarantine(definition, violation, described);
             return Ok(());
         }
+        if let Some(problem) = self.blocked_by_guard(&definition) {
+            let Metadata { name, source, roles, owner, .. } = &definition.metadata;
+            let missing = Unavailable::new(source, name.clone(), problem);
+            self.withheld.push(missing.for_roles(roles).of_owner(owner));
+            return Ok(());
+        }
         let known = self.before.get(&definition.metadata.name);
         let known = known.filter(|tool| tool.approved == approved);
         let tool = self.known_or_compiled(known, definition, own_description, approved)?;
@@ -160,9 +178,26 @@ impl Building<'_> {
             None => {
                 let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
                 let transforms = self.transforms.for_tool(tool.name());
-                Arc::new(tool.with_transforms(transforms).with_own_description(own_description).with_approved(approved))
+                let guards = self.guards.for_tool(tool.name(), &tool.metadata.source);
+                Arc::new(tool.with_transforms(transforms).with_guards(guards).with_own_description(own_description))
             }
         })
+    }
+
+    /// Why a tool is not offered in whose texts a guard finds something that it blocks. One that is labelled is flagged all the same.
+    fn blocked_by_guard(&self, definition: &ToolDefinition) -> Option<String> {
+        let Metadata { name, source, description, mcp_annotations, .. } = &definition.metadata;
+        if !self.guards.look_at_descriptions() {
+            return None;
+        }
+        let mut texts = vec![description.as_str()];
+        texts.extend(texts_of_value(definition.parameters.described()));
+        texts.extend(definition.output_schema.iter().flat_map(texts_of_value));
+        texts.extend(mcp_annotations.values().flat_map(texts_of_value));
+        let findings = self.guards.of_description(name, source, &texts);
+        let GuardFinding { rule, found, .. } =
+            findings.into_iter().find(|finding| finding.action == GuardAction::Block)?;
+        Some(format!("the rule `{rule}` of tools.guards found {found} in its description"))
     }
 
     fn check_free(&self, metadata: &Metadata) -> Result<(), RegistryError> {

@@ -7,6 +7,7 @@ use super::rule::Rule;
 use sekisho_core::call::ToolOutput;
 use sekisho_core::error::CallError;
 use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
+use sekisho_guards::Choice;
 
 impl Transforms {
     pub fn change_output(&self, output: &mut ToolOutput) -> Vec<TransformFinding> {
@@ -28,6 +29,24 @@ impl Transforms {
         };
         error.change_answer(|answer| findings = self.change_output(answer), change_text);
         findings
+    }
+}
+
+/// Replaces what detectors find in an answer, for a rule of `tools.guards`.
+#[derive(Debug)]
+pub(crate) struct Striking(Rule);
+
+impl Striking {
+    pub(crate) fn new(name: &str, detectors: Choice) -> Self {
+        Self(Rule::striking(name, detectors))
+    }
+
+    pub(crate) fn strike(&self, output: &mut ToolOutput) {
+        change(&self.0, output);
+    }
+
+    pub(crate) fn strike_text(&self, text: &mut String) {
+        self.0.strike_text(text);
     }
 }
 

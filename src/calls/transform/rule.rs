@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
 
-use super::detectors;
-use sekisho_config::{Detector, TransformRule};
+use sekisho_config::TransformRule;
 use sekisho_core::json;
 use sekisho_core::tool_scope::matches;
 use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
+use sekisho_guards::{Choice, Direction, Rules};
 
 /// The replacement of a rule without one of its own.
 const REDACTED: &str = "[redacted]";
@@ -32,7 +32,8 @@ pub(super) struct Rule {
     name: Arc<str>,
     tools: Vec<String>,
     paths: Vec<Path>,
-    detectors: Vec<Detector>,
+    /// What it replaces in the texts of its selection; `None`: the selection.
+    detectors: Option<Choice>,
     replacement: Value,
     /// It replaces the findings of its detectors, wherever they are.
     anywhere: bool,
@@ -45,7 +46,12 @@ struct Path {
 }
 
 impl Rule {
-    pub(super) fn compile(config: &TransformRule) -> Result<Self, InvalidRule> {
+    /// `direction`: of the texts that it is for.
+    pub(super) fn compile(
+        config: &TransformRule,
+        rules: &Arc<Rules>,
+        direction: Direction,
+    ) -> Result<Self, InvalidRule> {
         let TransformRule { name, tools, paths, detect, replace } = config;
         let anywhere = paths.is_empty();
         let whole = [WHOLE.to_owned()];
@@ -58,10 +64,22 @@ impl Rule {
             name: name.as_str().into(),
             tools: tools.clone(),
             paths: paths.iter().map(compile).collect::<Result<_, _>>()?,
-            detectors: detect.clone(),
+            detectors: (!detect.is_empty()).then(|| Choice::new(rules, detect, &[], direction)),
             replacement: replace.clone().unwrap_or_else(|| REDACTED.into()),
             anywhere,
         })
+    }
+
+    /// Replaces the findings of these detectors, wherever they are.
+    pub(super) fn striking(name: &str, detectors: Choice) -> Self {
+        Self {
+            name: name.into(),
+            tools: Vec::new(),
+            paths: vec![Path { text: WHOLE.into(), selector: JsonPath::default() }],
+            detectors: Some(detectors),
+            replacement: REDACTED.into(),
+            anywhere: true,
+        }
     }
 
     pub(super) fn is_for(&self, tool: &str) -> bool {
@@ -157,7 +175,7 @@ impl Rule {
     /// As [`strike`](Self::strike), for an object's members and their names.
     pub(super) fn strike_members(&self, members: &mut Map<String, Value>) -> usize {
         let in_values: usize = members.values_mut().map(|member| self.strike(member)).sum();
-        let found_in = |name: &String| detectors::strike(name, &self.detectors, self.text()).is_some();
+        let found_in = |name: &String| self.struck(name).is_some();
         if !members.keys().any(found_in) {
             return in_values;
         }
@@ -172,13 +190,17 @@ impl Rule {
 
     /// Replaces the findings of its detectors in a text.
     pub(super) fn strike_text(&self, text: &mut String) -> usize {
-        match detectors::strike(text, &self.detectors, self.text()) {
+        match self.struck(text) {
             Some((struck, count)) => {
                 *text = struck;
                 count
             }
             None => 0,
         }
+    }
+
+    fn struck(&self, text: &str) -> Option<(String, usize)> {
+        self.detectors.as_ref()?.strike(text, self.text())
     }
 
     fn change_value(&self, value: &mut Value, counts: &mut [usize]) {
@@ -193,7 +215,7 @@ impl Rule {
     }
 
     fn change_selected(&self, selected: &mut Value) -> usize {
-        if !self.detectors.is_empty() {
+        if self.detectors.is_some() {
             return self.strike(selected);
         }
         let is_new = *selected != self.replacement;
@@ -205,7 +227,7 @@ impl Rule {
 
     /// Whether it replaces a value as a whole, with any content.
     fn replaces_whole(&self) -> bool {
-        self.detectors.is_empty() && self.selects_whole()
+        self.detectors.is_none() && self.selects_whole()
     }
 
     /// So does a rule without paths.

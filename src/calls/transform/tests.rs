@@ -20,7 +20,7 @@ fn emails() -> TransformRule {
 /// The rules for both parts of a call of the tool `crm__find`.
 fn transforms(rules: &[TransformRule]) -> Arc<Transforms> {
     let config = TransformConfig { arguments: rules.to_vec(), results: rules.to_vec() };
-    TransformRules::compile(&config).unwrap().for_tool("crm__find").unwrap()
+    TransformRules::compile(&config, &Rules::shipped()).unwrap().for_tool("crm__find").unwrap()
 }
 
 /// The value after the rules, and rule, path and count of their findings.
@@ -86,7 +86,7 @@ fn rules_are_for_the_tools_that_they_name_and_apply_in_order() {
         arguments: vec![TransformRule { tools: vec!["crm__*".into(), "mail".into()], ..emails() }],
         results: Vec::new(),
     };
-    let rules = TransformRules::compile(&config).unwrap();
+    let rules = TransformRules::compile(&config, &Rules::shipped()).unwrap();
     for (tool, is_for) in [("crm__find", true), ("mail", true), ("mails", false), ("crm", false)] {
         assert_eq!(rules.for_tool(tool).is_some(), is_for, "{tool}");
     }
@@ -211,6 +211,6 @@ fn what_a_failed_tool_says_is_changed_too() {
 #[test]
 fn a_wrong_path_is_named() {
     let config = TransformConfig { arguments: vec![by_path("iban")], results: Vec::new() };
-    let error = TransformRules::compile(&config).unwrap_err().to_string();
+    let error = TransformRules::compile(&config, &Rules::shipped()).unwrap_err().to_string();
     assert!(error.contains("\"path\"") && error.contains("JSONPath"), "{error}");
 }

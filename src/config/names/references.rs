@@ -26,6 +26,10 @@ impl Config {
                 found.list(&format!("tools.transform.{part}[{index}].tools"), Tool, "", &rule.tools);
             }
         }
+        for (index, rule) in self.tools.guards.rules.iter().enumerate() {
+            found.list(&format!("tools.guards.rules[{index}].tools"), Tool, "", &rule.tools);
+            found.list(&format!("tools.guards.rules[{index}].tenants"), NameKind::Tenant, "", &rule.tenants);
+        }
         found.of_limits(&self.limits);
         found.of_documents(&self.openapi);
         found.of_mcp(&self.mcp);

@@ -123,6 +123,11 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("tenants.*.mcp_servers", None),
     ("tenants.*.models", None),
     ("tenants.*.skills", None),
+    ("tools.guards.rules[].countries", TEXTS),
+    ("tools.guards.rules[].sources", TEXTS),
+    ("tools.guards.rules[].tenants", None),
+    ("tools.guards.rules[].tools", None),
+    ("tools.guards.services", DEFINES),
     ("tools.overrides", None),
     ("tools.overrides.*.labels", TEXTS),
     ("tools.overrides.*.labels.asserted", TEXTS),
@@ -182,6 +187,7 @@ python_tools: {directory: /k, settings: {nobody: {}}}
 tenants: {nobody: {models: [nobody], skills: [nobody], mcp_servers: [nobody], collections: [nobody]}}
 tools:
   overrides: {nobody: {roles: [nobody]}}
+  guards: {rules: [{name: k, on_match: block, detect: [secrets], tools: [nobody], tenants: [nobody]}]}
   transform:
     arguments: [{name: k, tools: [nobody], paths: ['$.k']}]
     results: [{name: k, tools: [nobody], paths: ['$.k']}]

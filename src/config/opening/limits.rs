@@ -65,11 +65,13 @@ pub(super) fn policy(at: &mut Comparison<'_>, was: &PolicyConfig, is: &PolicyCon
         FlowMode::Off => 2,
     });
     let Some(was) = external else { return };
-    let ExternalPolicyConfig { url, timeout_ms: _, send_arguments } = was;
+    let ExternalPolicyConfig { url, timeout_ms: _, send_arguments, send_answers } = was;
     match &is.external {
         Some(is) => {
             at.changed("external.url", url, &is.url);
             at.set("external.send_arguments", *send_arguments, is.send_arguments);
+            // Without them it stops no answer; with them they leave the gateway.
+            at.altered("external.send_answers", *send_answers != is.send_answers);
         }
         None => at.add_if(true, "external.url", &Some(url.clone()), &None),
     }

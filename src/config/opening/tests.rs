@@ -101,6 +101,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ("", "tools: {overrides: {t: {output_schema: off}}}", &["tools.overrides.t.output_schema"]),
     ("tools: {lock: a.lock}", "", &["tools.lock"]),
     ("tools: {transform: {results: [{name: a, detect: [emails]}]}}", "", &["tools.transform.results.a"]),
+    ("tools: {guards: {rules: [{name: a, on_match: block, detect: [emails]}]}}", "", &["tools.guards.rules.a"]),
     // How much.
     (
         "tools: {overrides: {t: {rate_limit: 5}}}",
@@ -270,6 +271,21 @@ const EITHER_WAY: &[(&str, &str, &str)] = &[
     ),
     ("tools: {web_search: {provider: brave}}", "tools: {web_search: {provider: tavily}}", "tools.web_search.provider"),
     ("python_tools: {directory: a}", "python_tools: {directory: b}", "python_tools.directory"),
+    (
+        "",
+        "tools: {guards: {services: {s: {kind: lakera, url: 'http://b'}}, rules: [{name: a, on_match: block, service: s}]}}",
+        "tools.guards.rules.a",
+    ),
+    (
+        "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails]}]}}",
+        "tools: {guards: {rules: [{name: a, on_match: label, detect: [emails]}]}}",
+        "tools.guards.rules.a",
+    ),
+    (
+        "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails]}]}}",
+        "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails]}], rules_file: b}}",
+        "tools.guards.rules_file",
+    ),
     (
         "tools: {transform: {results: [{name: a, detect: [emails]}, {name: b, detect: [secrets]}]}}",
         "tools: {transform: {results: [{name: b, detect: [secrets]}, {name: a, detect: [emails]}]}}",

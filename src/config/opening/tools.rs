@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Comparison, has_more};
 use crate::{
-    ApprovalRule, ComponentGrantsConfig, ComponentsConfig, Labels, OutputCheck, PythonToolsConfig, Secret,
-    SinkKindSetting, SinkSettings, ToolOverride, ToolsConfig, TransformConfig, TransformRule, WebFetchConfig,
-    WebSearchConfig,
+    ApprovalRule, ComponentGrantsConfig, ComponentsConfig, GuardRule, GuardsConfig, Labels, OutputCheck,
+    PythonToolsConfig, Secret, SinkKindSetting, SinkSettings, ToolOverride, ToolsConfig, TransformConfig,
+    TransformRule, WebFetchConfig, WebSearchConfig,
 };
 
 pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig) {
@@ -16,6 +16,7 @@ pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig
         embeddings: _,
         overrides,
         transform,
+        guards,
         web_fetch,
         web_search,
         workspace: _,
@@ -25,6 +26,7 @@ pub(super) fn tools(at: &mut Comparison<'_>, was: &ToolsConfig, is: &ToolsConfig
     let TransformConfig { arguments, results } = transform;
     rules(&mut at.below("transform.arguments"), arguments, &is.transform.arguments);
     rules(&mut at.below("transform.results"), results, &is.transform.results);
+    self::guards(&mut at.below("guards"), guards, &is.guards);
     fetch(&mut at.below("web_fetch"), web_fetch, &is.web_fetch);
     let WebSearchConfig { provider, api_key: _, base_url } = web_search;
     at.replaced("web_search.provider", provider, &is.web_search.provider);
@@ -125,6 +127,27 @@ fn rules(at: &mut Comparison<'_>, was: &[TransformRule], is: &[TransformRule]) {
         kept.map(|rule| rule.name.clone()).collect()
     };
     at.changed("", &names(was, is), &names(is, was));
+}
+
+/// Other rules of detectors, and another service, may find less; a new service gets texts. Each rule stays as it is; their order
+/// has no meaning.
+fn guards(at: &mut Comparison<'_>, was: &GuardsConfig, is: &GuardsConfig) {
+    let GuardsConfig { rules_file, services, rules } = was;
+    at.altered("rules_file", !rules.is_empty() && *rules_file != is.rules_file);
+    let is_used = |name: &str| rules.iter().any(|rule: &GuardRule| rule.service.as_deref() == Some(name));
+    for (name, service) in services.iter().filter(|(name, _)| is_used(name)) {
+        at.altered(&format!("services.{name}"), is.services.get(name).is_some_and(|is| is != service));
+    }
+    let is_new = |rule: &&GuardRule| rule.service.is_some() && rules.iter().all(|was| was.name != rule.name);
+    for rule in is.rules.iter().filter(is_new) {
+        at.add(&format!("rules.{}", rule.name), "absent", "sends texts to a service");
+    }
+    for rule in rules {
+        match is.rules.iter().find(|is| is.name == rule.name) {
+            Some(is) => at.altered(&format!("rules.{}", rule.name), is != rule),
+            None => at.add(&format!("rules.{}", rule.name), "as it is", "removed"),
+        }
+    }
 }
 
 fn fetch(at: &mut Comparison<'_>, was: &WebFetchConfig, is: &WebFetchConfig) {

@@ -172,6 +172,23 @@ fn every_rule_of_the_check_is_enforced() {
         ("tools: {overrides: {x: {max_text_tokens: 0}}}", "tools.overrides.x.max_text_tokens"),
         ("tools: {overrides: {x: {max_output_bytes: 0}}}", "tools.overrides.x.max_output_bytes"),
         ("tools: {overrides: {x: {roles: ['']}}}", "tools.overrides.x.roles[0]"),
+        ("tools: {guards: {rules: [{name: a b, on_match: block, detect: [emails]}]}}", "tools.guards.rules[0].name"),
+        ("tools: {guards: {rules: [{name: a, on_match: block}]}}", "tools.guards.rules[0]"),
+        ("tools: {guards: {rules: [{name: a, on_match: block, service: b}]}}", "tools.guards.rules[0].service"),
+        (
+            "tools: {guards: {rules: [{name: a, on_match: mask, detect: [emails], directions: [arguments]}]}}",
+            "tools.guards.rules[0].on_match",
+        ),
+        (
+            "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails], directions: [descriptions], tenants: [b]}]}}",
+            "tools.guards.rules[0].tenants",
+        ),
+        (
+            "tools: {guards: {rules: [{name: a, on_match: block, detect: [emails], sources: ['*b']}]}}",
+            "tools.guards.rules[0].sources",
+        ),
+        ("tools: {guards: {services: {a: {kind: generic, url: 'ftp://b'}}}}", "tools.guards.services.a.url"),
+        ("tools: {guards: {services: {a: {kind: llama_guard, url: 'http://b'}}}}", "tools.guards.services.a.model"),
         ("tools: {transform: {arguments: [{name: a b, detect: [emails]}]}}", "tools.transform.arguments[0].name"),
         ("tools: {transform: {results: [{name: a}]}}", "tools.transform.results[0]"),
         ("tools: {transform: {results: [{name: a, paths: [a.b]}]}}", "tools.transform.results[0].paths[0]"),

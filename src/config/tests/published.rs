@@ -43,6 +43,7 @@ fn the_settings_that_are_off_are_valid_too() {
     let of_secrets = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let set = [
         ("ALICE_KEY", "k"),
+        ("GUARD_KEY", "k"),
         ("SEKISHO_OIDC_SECRET", "s"),
         ("SEKISHO_INTROSPECTION_SECRET", "s"),
         ("SEKISHO_CLUSTER_SECRET", of_cluster),

@@ -181,6 +181,7 @@ history-until = Until (UTC)
 history-lacks = From the audit trail, which has neither the times of the stages nor the text of a refusal.
 call-stage = Ended at
 call-attempts = Attempts
+call-guards = Guards that found something
 call-policy = Policy set
 call-trace = Trace
 call-line = Line of the trail

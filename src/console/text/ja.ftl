@@ -172,6 +172,7 @@ history-until = 終了（UTC）
 history-lacks = 監査証跡の記録です。各段階の時間と拒否の本文はありません。
 call-stage = 終了した段階
 call-attempts = 試行回数
+call-guards = 検出したガード
 call-policy = ポリシーセット
 call-trace = トレース
 call-line = 証跡の行

@@ -69,6 +69,9 @@ families! {
     policy_shadow_differences: IntCounterVec = "policy_shadow_differences_total" { decision, shadow },
     /// What rules of tools.transform changed, by part (arguments or results) and rule. Dry runs are not included.
     transform_findings: IntCounterVec = "transform_findings_total" { part, rule },
+    /// What rules of tools.guards found, by direction (arguments or answers), rule and action (label, mask, block, or unanswered for a
+    /// service without an answer).
+    guard_findings: IntCounterVec = "guard_findings_total" { direction, rule, action },
     /// US dollars of today's budget of a caller, or of a tenant (without a caller): spent, held or limit. The 200 with the
     /// most.
     budget_cost: GaugeVec = "budget_cost_usd" { tenant, caller, amount },

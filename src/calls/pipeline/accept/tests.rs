@@ -11,6 +11,19 @@ use crate::tool::tests::tool_with;
 use crate::transform::TransformRules;
 use sekisho_config::{BudgetConfig, TransformConfig, TransformRule};
 use sekisho_core::call::{CallContext, CallOrigin, Caller, McpResult, ResultHandles, Via};
+use sekisho_guards::Rules;
+
+/// The output as it is changed and checked where no guard looks at it.
+fn check(
+    call: &CallContext,
+    tool: &Tool,
+    output: ToolOutput,
+    max_text_tokens: u64,
+    findings: &mut Vec<TransformFinding>,
+) -> Result<Checked, CallError> {
+    let output = change(call, tool, output, findings)?;
+    super::check(call, tool, output, max_text_tokens, findings)
+}
 
 fn bounded(text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
     bound_text(text, tokens, max, || "`output` has all".into())
@@ -249,7 +262,7 @@ fn an_output_that_does_not_fit_after_the_rules_is_refused_without_what_they_foun
     let config = TransformConfig { arguments: Vec::new(), results: vec![rule] };
     let metadata = Metadata { name: "t".into(), ..Metadata::default() };
     let tool = tool(metadata, Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}})));
-    let tool = tool.with_transforms(TransformRules::compile(&config).unwrap().for_tool("t"));
+    let tool = tool.with_transforms(TransformRules::compile(&config, &Rules::shipped()).unwrap().for_tool("t"));
     let mut findings = Vec::new();
     let error = check(&call(), &tool, json!({"n": 4711}).into(), 100, &mut findings).unwrap_err();
     assert_eq!((error.code(), findings.len()), (ErrorCode::InvalidOutput, 1));

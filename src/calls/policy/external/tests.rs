@@ -32,7 +32,12 @@ impl Service {
     }
 
     fn policy(&self, send_arguments: bool) -> Policy {
-        let external = ExternalPolicyConfig { url: self.url.parse().unwrap(), timeout_ms: 10_000, send_arguments };
+        let external = ExternalPolicyConfig {
+            url: self.url.parse().unwrap(),
+            timeout_ms: 10_000,
+            send_arguments,
+            send_answers: false,
+        };
         let policy = Policy::load(&PolicyConfig { external: Some(external), ..PolicyConfig::default() }).unwrap();
         policy.set_outbound(&Outbound::new(&OutboundConfig::default()).unwrap());
         policy

@@ -4,7 +4,6 @@
 //! The lock ([`crate::registry::lock`]) decides whether a tool is offered.
 
 mod encoded;
-mod hidden;
 mod phrases;
 mod tags;
 #[cfg(test)]
@@ -12,7 +11,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-pub use self::hidden::escape_hidden;
+pub use sekisho_guards::escape_hidden;
 
 use sekisho_core::error::Detail;
 
@@ -82,12 +81,12 @@ impl Search {
                 self.found.push(Detail { path: path.to_owned(), rule: rule.to_owned(), message });
             }
         };
-        report("hidden_characters", hidden::find(text));
+        report("hidden_characters", sekisho_guards::hidden_characters(text));
         if text.len() < MIN_LENGTH {
             return;
         }
         let plain = phrases::plain(text);
-        report("instructions", phrases::find(&plain));
+        report("instructions", phrases::find(text));
         report("embedded_tag", tags::find(&plain));
         report("encoded_block", encoded::find(text));
     }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use self::normalized::Normalized;
-use sekisho_config::Detector;
+use crate::Detector;
 
 /// Private keys, tokens of known forms, and passwords. Where a group is matched, only that is the secret.
 ///
@@ -61,26 +61,25 @@ static DIGIT_GROUPS: LazyLock<Regex> = LazyLock::new(|| compiled(r"[0-9]+(?:[ -]
 /// The digits of a card number (ISO/IEC 7812).
 const CARD_DIGITS: Range<usize> = 13..20;
 
-/// The text with the detectors' findings replaced, and their number; `None` for none.
-pub(super) fn strike(text: &str, detectors: &[Detector], replacement: &str) -> Option<(String, usize)> {
-    let (mut struck, mut count): (Option<String>, usize) = (None, 0);
-    for detector in detectors {
-        let text = struck.as_deref().unwrap_or(text);
-        let found = find(*detector, text);
-        count += found.len();
-        if !found.is_empty() {
-            struck = Some(replaced(text, &found, replacement));
-        }
+/// The places of findings in a text, in order.
+pub(crate) type Finder = fn(&str) -> Vec<Range<usize>>;
+
+/// The search of a detector whose forms are here.
+pub(crate) fn finder(detector: Detector) -> Option<Finder> {
+    match detector {
+        Detector::Secrets => Some(secrets),
+        Detector::Emails => Some(emails),
+        Detector::CardNumbers => Some(card_numbers),
+        Detector::PersonalNumbers | Detector::Injections | Detector::HiddenText | Detector::DataLinks => None,
     }
-    struck.map(|struck| (struck, count))
 }
 
-/// The places of a detector's findings in a text, or in the text as a person reads it, in order. Both are searched: an
+/// The places of findings in a text, or in the text as a person reads it, in order. Both are searched: an
 /// invisible character may be within a finding, or divide two of them.
-fn find(detector: Detector, text: &str) -> Vec<Range<usize>> {
-    let mut found = find_as_written(detector, text);
+pub(crate) fn find(finder: Finder, text: &str) -> Vec<Range<usize>> {
+    let mut found = finder(text);
     if let Some(normalized) = Normalized::of(text) {
-        let places = find_as_written(detector, &normalized.text);
+        let places = finder(&normalized.text);
         found.extend(places.iter().map(|place| normalized.original(place)));
         found.sort_unstable_by_key(|place| place.start);
         found = joined(found);
@@ -88,15 +87,11 @@ fn find(detector: Detector, text: &str) -> Vec<Range<usize>> {
     found
 }
 
-fn find_as_written(detector: Detector, text: &str) -> Vec<Range<usize>> {
-    match detector {
-        Detector::Secrets => secrets(text),
-        Detector::Emails => EMAILS.find_iter(text).map(|found| found.range()).collect(),
-        Detector::CardNumbers => card_numbers(text),
-    }
+fn emails(text: &str) -> Vec<Range<usize>> {
+    EMAILS.find_iter(text).map(|found| found.range()).collect()
 }
 
-fn replaced(text: &str, places: &[Range<usize>], replacement: &str) -> String {
+pub(crate) fn replaced(text: &str, places: &[Range<usize>], replacement: &str) -> String {
     let (mut struck, mut done) = (String::with_capacity(text.len()), 0);
     for place in places {
         struck.push_str(text.get(done..place.start).unwrap_or_default());
@@ -118,7 +113,7 @@ fn secrets(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Places that overlap become one.
-fn joined(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+pub(crate) fn joined(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut joined: Vec<Range<usize>> = Vec::with_capacity(places.len());
     for place in places {
         match joined.last_mut() {

@@ -19,7 +19,7 @@ pub fn escape_hidden(text: &str) -> String {
 }
 
 /// Describes the hidden characters of a text.
-pub(super) fn find(text: &str) -> Option<String> {
+pub fn hidden_characters(text: &str) -> Option<String> {
     // Nearly all texts are plain, and most of them ASCII.
     if !text.chars().any(is_hidden) {
         return None;

@@ -1,0 +1,207 @@
+//! Rules as data: `rules.yaml`, or a file in its place, read and compiled.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::numbers::Check;
+use crate::{Detector, Direction};
+
+/// Maximum bytes of a file of rules.
+pub const MAX_RULES_BYTES: u64 = 1 << 20;
+/// Maximum rules of a file: each that a text may fit is searched on its own.
+const MAX_RULES: usize = 1_000;
+/// Maximum memory of one compiled pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 4 << 20;
+/// Other words between two words of a phrase.
+const MAX_GAP: usize = 3;
+
+/// The rules of a file, and one automaton over the anchors of all.
+#[derive(Debug)]
+pub struct Rules {
+    version: String,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) anchors: AhoCorasick,
+    /// The rule of each anchor.
+    pub(crate) rule_of: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) id: Arc<str>,
+    pub(crate) detector: Detector,
+    /// Empty: all.
+    pub(crate) directions: Vec<Direction>,
+    pub(crate) country: Option<String>,
+    pub(crate) check: Option<Check>,
+    pub(crate) pattern: Regex,
+    pub(crate) has_anchors: bool,
+    #[cfg(test)]
+    pub(crate) examples: Vec<String>,
+}
+
+/// Why a file of rules cannot be used.
+#[derive(Debug, Error)]
+pub enum InvalidRules {
+    #[error("it is no file of rules: {0}")]
+    Form(String),
+    #[error("the rule {rule:?} {problem}")]
+    Rule { rule: String, problem: String },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesFile {
+    version: String,
+    rules: Vec<RuleEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleEntry {
+    id: String,
+    detector: Detector,
+    #[serde(default)]
+    words: Vec<Vec<String>>,
+    #[serde(default)]
+    texts: Vec<String>,
+    pattern: Option<String>,
+    #[serde(default)]
+    anchors: Vec<String>,
+    #[serde(default)]
+    directions: Vec<Direction>,
+    country: Option<String>,
+    check: Option<Check>,
+    examples: Vec<String>,
+}
+
+impl Rules {
+    /// The rules that come with the program.
+    pub fn shipped() -> Arc<Self> {
+        #[expect(clippy::expect_used, reason = "the file is part of the program, and a test reads it")]
+        static SHIPPED: LazyLock<Arc<Rules>> =
+            LazyLock::new(|| Arc::new(Rules::parse(include_str!("rules.yaml")).expect("rules.yaml")));
+        Arc::clone(&SHIPPED)
+    }
+
+    /// # Errors
+    /// [`InvalidRules`], also for a rule that does not find its own examples.
+    pub fn parse(text: &str) -> Result<Self, InvalidRules> {
+        let file: RulesFile = serde_saphyr::from_str(text).map_err(|error| InvalidRules::Form(error.to_string()))?;
+        if file.rules.is_empty() || file.rules.len() > MAX_RULES {
+            return Err(InvalidRules::Form(format!("it has {} rules; write 1 to {MAX_RULES}", file.rules.len())));
+        }
+        let (mut rules, mut anchors, mut rule_of) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ids = HashSet::new();
+        for entry in file.rules {
+            let invalid = |problem: String| InvalidRules::Rule { rule: entry.id.clone(), problem };
+            if !is_id(&entry.id) || !ids.insert(entry.id.clone()) {
+                return Err(invalid("has no id of its own; write letters, digits and `_`".to_owned()));
+            }
+            let own = entry.anchors().map_err(invalid)?;
+            rule_of.extend(own.iter().map(|_| rules.len()));
+            let rule = entry.compiled(!own.is_empty()).map_err(invalid)?;
+            entry.check_examples(&rule, &own).map_err(invalid)?;
+            anchors.extend(own);
+            rules.push(rule);
+        }
+        let anchors = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(&anchors)
+            .map_err(|error| InvalidRules::Form(error.to_string()))?;
+        Ok(Self { version: file.version, rules, anchors, rule_of })
+    }
+
+    /// The version that the file states.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+impl RuleEntry {
+    fn anchors(&self) -> Result<Vec<String>, String> {
+        let anchors = if self.anchors.is_empty() { &self.texts } else { &self.anchors };
+        match anchors.iter().find(|anchor| anchor.len() < 2 || anchor.contains(char::is_whitespace)) {
+            Some(anchor) if self.anchors.is_empty() => {
+                Err(format!("has the text {anchor:?}: add `anchors` without a space"))
+            }
+            Some(anchor) => Err(format!("has the anchor {anchor:?}; write two characters or more, without a space")),
+            None if anchors.is_empty() && self.detector != Detector::PersonalNumbers => {
+                Err("has no anchors; add texts of which each finding has one".to_owned())
+            }
+            None => Ok(anchors.iter().map(|anchor| anchor.to_lowercase()).collect()),
+        }
+    }
+
+    fn compiled(&self, has_anchors: bool) -> Result<Rule, String> {
+        let pattern = match (&self.pattern, self.words.is_empty(), self.texts.is_empty()) {
+            (Some(pattern), true, true) => pattern.clone(),
+            (None, false, true) => phrase(&self.words),
+            (None, true, false) => self.texts.iter().map(|text| regex::escape(text)).collect::<Vec<_>>().join("|"),
+            _ => return Err("needs one of `words`, `texts` and `pattern`".to_owned()),
+        };
+        let built = RegexBuilder::new(&pattern).case_insensitive(true).size_limit(MAX_PATTERN_BYTES).build();
+        let pattern = built.map_err(|error| format!("has a pattern that cannot be used: {error}"))?;
+        if pattern.is_match("") {
+            return Err("finds something in every text".to_owned());
+        }
+        Ok(Rule {
+            id: self.id.as_str().into(),
+            detector: self.detector,
+            directions: self.directions.clone(),
+            country: self.country.clone(),
+            check: self.check,
+            pattern,
+            has_anchors,
+            #[cfg(test)]
+            examples: self.examples.clone(),
+        })
+    }
+
+    /// A rule whose anchors are not in what it finds would find nothing.
+    fn check_examples(&self, rule: &Rule, anchors: &[String]) -> Result<(), String> {
+        if self.examples.is_empty() {
+            return Err("has no examples; add a text in which it finds something".to_owned());
+        }
+        let is_found = |example: &&String| {
+            let lower = example.to_lowercase();
+            rule.places(example).next().is_some()
+                && (anchors.is_empty() || anchors.iter().any(|anchor| lower.contains(anchor.as_str())))
+        };
+        match self.examples.iter().find(|example| !is_found(example)) {
+            Some(example) => Err(format!("does not find its example {example:?}, or has no anchor in it")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    /// The places of its findings in a text.
+    pub(crate) fn places<'t>(&self, text: &'t str) -> impl Iterator<Item = std::ops::Range<usize>> + use<'_, 't> {
+        let found = self.pattern.find_iter(text);
+        found.filter(|found| self.check.is_none_or(|check| check.passes(found.as_str()))).map(|found| found.range())
+    }
+}
+
+/// The pattern of one word of each list, with few other words between two of them.
+fn phrase(words: &[Vec<String>]) -> String {
+    let mut pattern = String::new();
+    for (index, list) in words.iter().enumerate() {
+        if index > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(pattern, r"(?:[^\w'’]+[\w'’]+){{0,{MAX_GAP}}}?[^\w'’]+");
+        }
+        let _ = write!(pattern, r"\b(?:{})\b", list.join("|"));
+    }
+    pattern
+}
+
+fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

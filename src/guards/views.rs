@@ -1,0 +1,142 @@
+//! What a text says: as it is written, normalized, and decoded.
+
+use std::borrow::Cow;
+
+use sekisho_core::visible_text::is_hidden;
+
+/// Characters of an encoded word, at least: shorter ones say no sentence.
+const MIN_RUN: usize = 24;
+/// Encoded words of a text that are decoded.
+const MAX_RUNS: usize = 16;
+/// Bytes of an encoded word that are decoded.
+const MAX_RUN: usize = 4 << 10;
+
+/// The text as the rules search it first. Borrowed: it is written so.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if is_plain(text) {
+        return Cow::Borrowed(text);
+    }
+    let stored = sekisho_flow::normalized(text);
+    Cow::Owned(sekisho_flow::without_look_alikes(&stored).unwrap_or(stored))
+}
+
+/// Whether nobody reads it otherwise than it is written.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'))
+}
+
+/// Texts that are hidden in it: in tag characters, HTML references and encoded words.
+pub(crate) fn decoded(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if !text.is_ascii() {
+        let tags: String = text.chars().filter_map(of_tag).collect();
+        found.extend((!tags.is_empty()).then_some(tags));
+    }
+    if text.contains("&#") {
+        found.push(html_escape::decode_html_entities(text).into_owned());
+    }
+    for run in runs(text).into_iter().take(MAX_RUNS) {
+        found.extend(sekisho_flow::decoded(&run[..run.len().min(MAX_RUN)]));
+    }
+    found
+}
+
+/// The ASCII character that a tag character (U+E0020 to U+E007E) encodes.
+fn of_tag(character: char) -> Option<char> {
+    u32::from(character).checked_sub(0xe0000).and_then(char::from_u32).filter(|letter| (' '..='~').contains(letter))
+}
+
+/// Long words of the letters of Base64 and of percent-encoding. Looks only at every [`MIN_RUN`]th byte, and around those that may
+/// be of one.
+fn runs(text: &str) -> Vec<&str> {
+    let is_of = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=' | b'%');
+    let bytes = text.as_bytes();
+    let (mut found, mut at) = (Vec::new(), MIN_RUN - 1);
+    while let Some(byte) = bytes.get(at) {
+        if !is_of(*byte) {
+            at += MIN_RUN;
+            continue;
+        }
+        let start = bytes[..at].iter().rposition(|byte| !is_of(*byte)).map_or(0, |before| before + 1);
+        let end = bytes[at..].iter().position(|byte| !is_of(*byte)).map_or(bytes.len(), |length| at + length);
+        if end - start >= MIN_RUN && is_mixed(&bytes[start..end]) {
+            found.extend(text.get(start..end));
+        }
+        at = end + MIN_RUN;
+    }
+    found
+}
+
+/// Words, paths and hexadecimal digests have one case, or no digits.
+fn is_mixed(run: &[u8]) -> bool {
+    let has = |kind: fn(&u8) -> bool| run.iter().any(kind);
+    has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) || run.contains(&b'%')
+}
+
+/// Escapes by which a terminal does more than colour a text, and characters that turn its direction, in a text without letters that
+/// are written from right to left: both hide what is there.
+pub(crate) fn hides_text(text: &str) -> Option<&'static str> {
+    if text.is_ascii() {
+        return (text.contains('\u{1b}') && has_escape(text)).then_some("terminal_escape");
+    }
+    if text.chars().any(|character| of_tag(character).is_some()) && !is_flag(text) {
+        return Some("tag_characters");
+    }
+    if has_escape(text) {
+        return Some("terminal_escape");
+    }
+    let is_turned = |character: char| matches!(character, '\u{202d}' | '\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_right_to_left = |character: char| matches!(character, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fefc}');
+    if text.contains(is_turned) && !text.contains(is_right_to_left) {
+        return Some("turned_text");
+    }
+    has_hidden_run(text).then_some("invisible_characters")
+}
+
+/// Flags of regions end with a tag, and begin with a black flag.
+fn is_flag(text: &str) -> bool {
+    let mut in_flag = false;
+    text.chars().all(|character| {
+        if matches!(character, '\u{1f3f4}') {
+            in_flag = true;
+        } else if of_tag(character).is_none() && character != '\u{e007f}' {
+            in_flag = false;
+        }
+        of_tag(character).is_none() || in_flag
+    })
+}
+
+/// Anything but a sequence that sets colours or weight. A terminal does not show text after parameter 8.
+fn has_escape(text: &str) -> bool {
+    text.split('\u{1b}').skip(1).any(|rest| {
+        let Some(rest) = rest.strip_prefix('[') else { return true };
+        let length = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+        rest.as_bytes().get(length) != Some(&b'm') || has_concealed(&rest[..length])
+    })
+}
+
+fn has_concealed(parameters: &str) -> bool {
+    let mut parameters = parameters.split(';');
+    while let Some(parameter) = parameters.next() {
+        match parameter {
+            "8" => return true,
+            // A colour follows, by its number or by three parts.
+            "38" | "48" | "58" => {
+                let parts = if parameters.next() == Some("2") { 3 } else { 1 };
+                parameters.by_ref().take(parts).for_each(drop);
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Four hidden characters in a row hide bits; scripts and emoji need fewer. Tags are looked at before.
+fn has_hidden_run(text: &str) -> bool {
+    let mut run = 0;
+    text.chars().any(|character| {
+        let is_tag = of_tag(character).is_some() || character == '\u{e007f}';
+        run = if is_hidden(character) && !is_tag { run + 1 } else { 0 };
+        run >= 4
+    })
+}
