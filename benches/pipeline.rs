@@ -12,6 +12,7 @@ use sekisho::{
     Arguments, Attempt, Blame, CallContext, CallError, Caller, Config, Environment, ErrorCode, Execution, Executor,
     Gateway, Metadata, Source, SourceTools, ToolDefinition, Upstream, Via,
 };
+use sekisho_guards::{Choice, Detector, Direction, Rules};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -181,5 +182,14 @@ fn share(criterion: &mut Criterion) {
     criterion.bench_function("share", |bencher| bencher.iter(|| share.try_acquire(black_box(&one), 1).unwrap()));
 }
 
-criterion_group!(benches, pipeline, sent_call, profile, share);
+/// An answer of 2 kB in which the detectors of a rule find nothing.
+fn guards(criterion: &mut Criterion) {
+    let detectors = [Detector::Injections, Detector::HiddenText, Detector::DataLinks];
+    let choice = Choice::new(&Rules::shipped(), &detectors, &[], Direction::Answers);
+    let part = "The invoice of March was paid on time; the next one is due in April, as the customer wrote. ";
+    let text: String = part.chars().cycle().take(2_048).collect();
+    criterion.bench_function("guards", |bencher| bencher.iter(|| choice.find(black_box(&text))));
+}
+
+criterion_group!(benches, pipeline, sent_call, profile, share, guards);
 criterion_main!(benches);
