@@ -207,8 +207,8 @@ impl Flow {
     }
 
     /// Adds the end of a call to its session, and learns its destinations, unless they are in question. `made_by`: the tool
-    /// whose labels the result has, which is another one for a stored result, and
-    /// whether a guard has found something in it, so that it is text of strangers.
+    /// whose labels the result has, which is another one for a stored result, and whether a guard has found something in
+    /// it, so that it is text of strangers.
     pub fn ended(
         &self,
         call: &CallContext,

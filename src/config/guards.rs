@@ -61,9 +61,8 @@ pub struct GuardService {
 }
 
 /// The form of a service's requests and answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
 pub enum GuardServiceKind {
     /// `{"text", "direction", "tool", "tenant"}` → `{"flagged": true, "categories": ["NAME"]}`.
     Generic,
@@ -112,9 +111,8 @@ pub struct GuardRule {
 }
 
 /// What follows from a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
 pub enum OnMatch {
     /// It is recorded, and with `policy.flow` an answer counts as text of strangers.
     Label,
@@ -125,7 +123,7 @@ pub enum OnMatch {
 }
 
 /// What follows where a service does not answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardFailure {
     /// The call is refused, or its answer withheld.
@@ -153,12 +151,6 @@ fn default_max_bytes() -> usize {
 
 fn default_directions() -> Vec<Direction> {
     vec![Direction::Answers]
-}
-
-impl OnMatch {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl GuardsConfig {

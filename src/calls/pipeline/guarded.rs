@@ -28,10 +28,14 @@ impl Pipeline {
         arguments: &ValidArguments,
         scope: &mut CallScope<'_>,
     ) -> Result<(), CallError> {
-        let Some(guards) = &tool.guards else { return Ok(()) };
+        let guards = tool.guards.iter().flat_map(|guards| guards.for_arguments(&call.caller.tenant));
+        let guards: Vec<_> = guards.collect();
+        if guards.is_empty() {
+            return Ok(());
+        }
         let sent = Value::Object(arguments.sent().clone());
         let texts = texts_of_value(&sent);
-        for guard in guards.for_arguments(&call.caller.tenant) {
+        for guard in guards {
             // Boxed, because few calls have a guard.
             let findings = Box::pin(self.look(call, tool, guard, &texts)).await;
             if record(scope, findings) {
