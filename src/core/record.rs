@@ -175,11 +175,13 @@ pub struct CallSummary {
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub flags: Box<[Box<str>]>,
     /// The rules of `tools.guards` that found something.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub guards: Box<[Arc<str>]>,
     /// The version of the registrations that replicas share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_version: Option<i64>,
     /// The hash of the tool's pin in `tools.lock`, if the lock holds it to its approved form.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_hash: Option<Arc<str>>,
     /// Hash of the policy set that decided, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
