@@ -40,11 +40,12 @@ impl ApiKeys {
         self.callers.is_empty()
     }
 
-    /// The caller with this key of its data. Where several keys are its own, the one with these roles.
-    pub(super) fn with_caller_key(&self, key: &str, roles: &[String]) -> Option<Arc<Caller>> {
-        let of_key = || self.callers.values().map(|(_, caller)| caller).filter(|caller| *caller.key == *key);
-        let only = of_key().next().filter(|_| of_key().count() == 1);
-        only.or_else(|| of_key().find(|caller| caller.roles == roles)).cloned()
+    /// The caller with this key of its data, of this person, with the most of these roles and no others.
+    pub(super) fn with_caller_key(&self, key: &str, person: Option<&str>, roles: &[String]) -> Option<Arc<Caller>> {
+        let callers = self.callers.values().map(|(_, caller)| caller);
+        let own = callers.filter(|caller| *caller.key == *key && caller.person.as_deref() == person);
+        let found = own.filter(|caller| caller.roles.iter().all(|role| roles.contains(role)));
+        found.max_by_key(|caller| caller.roles.len()).cloned()
     }
 
     fn add(&mut self, configured: &ApiKeyConfig) -> Result<(), &'static str> {

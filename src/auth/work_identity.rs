@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Authenticator, Credential, Refusal, named_caller};
+use super::{Authenticator, Credential, Refusal, SecretDigest, named_caller};
 use sekisho_config::AnonymousAccess;
 use sekisho_core::call::Caller;
 use sekisho_core::caller::Owner;
@@ -21,9 +21,10 @@ const GONE: Refusal = Refusal(
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkIdentity {
-    /// A key of the configuration, and the caller's roles.
+    /// A key of the configuration: the caller's roles, and who used it.
     Key {
         roles: Vec<String>,
+        person: Option<String>,
     },
     ManagedKey {
         id: String,
@@ -49,26 +50,29 @@ impl WorkIdentity {
             _ if over_socket => Self::LocalUser { id: caller.id.to_string(), roles: caller.roles.clone() },
             (Some(token), _) => Self::Token { text: token.text.clone() },
             (None, Some(id)) => Self::ManagedKey { id: id.to_string() },
-            (None, None) => Self::Key { roles: caller.roles.clone() },
+            (None, None) => {
+                Self::Key { roles: caller.roles.clone(), person: caller.person.as_deref().map(str::to_owned) }
+            }
         }
     }
 }
 
 impl Authenticator {
-    /// The caller with this key whose work goes on, with the roles of now.
+    /// The caller with this key whose work goes on, with the roles of now. A key of the configuration may have lost roles, and has no
+    /// new ones: which of the keys of a caller was used is not known.
     ///
     /// # Errors
-    /// `unauthenticated`: its key was revoked or removed, its token has expired, or callers without credentials are no longer
-    /// accepted. `overloaded`: that is not known.
+    /// `unauthenticated`: its key was revoked or removed or has other roles, its token has expired, or callers without credentials
+    /// are no longer accepted. `overloaded`: that is not known.
     pub async fn caller_of_work(&self, key: &str, identity: &WorkIdentity) -> Result<Arc<Caller>, CallError> {
         let found = match identity {
-            WorkIdentity::Key { roles } => self.keys.with_caller_key(key, roles),
+            WorkIdentity::Key { roles, person } => self.keys.with_caller_key(key, person.as_deref(), roles),
             WorkIdentity::ManagedKey { id } => {
                 self.managed.get(id).filter(|_| self.managed.is_active(id)).map(|known| Arc::clone(&known.caller))
             }
             WorkIdentity::Token { text } => {
                 let credential = Credential { secret: text, bearer: true };
-                let digest = Sha256::digest(text).into();
+                let digest: SecretDigest = Sha256::digest(text).into();
                 Some(self.recognize(&credential, &digest, Some(Owner::gateway())).await?)
             }
             WorkIdentity::Anonymous { owner } => {
@@ -105,15 +109,16 @@ mod tests {
 
     #[tokio::test]
     async fn work_goes_on_with_the_rights_of_now_and_not_without_credentials_that_are_accepted() {
-        let before = Caller::new("ann", "default", vec!["admin".into()]);
+        let before = Caller::new("ann", "default", vec!["admin".into(), "viewer".into()]);
         let identity = WorkIdentity::of(&before, false);
         let now = with(vec![key("ann", "k-1", "viewer"), key("bob", "k-2", "admin")], AnonymousAccess::Never).await;
         let found = now.caller_of_work(&before.key, &identity).await.unwrap();
         assert_eq!((&*found.id, &*found.roles), ("ann", &["viewer".to_owned()][..]));
-        // Which of the two began it is not known.
-        let two = with(vec![key("ann", "k-1", "viewer"), key("ann", "k-2", "operator")], AnonymousAccess::Never).await;
+        let other_role = with(vec![key("ann", "k-1", "operator")], AnonymousAccess::Never).await;
+        let of_person = ApiKeyConfig { person: Some("Ann".into()), ..key("ann", "k-1", "viewer") };
+        let other_person = with(vec![of_person], AnonymousAccess::Never).await;
         let none = with(Vec::new(), AnonymousAccess::Never).await;
-        for authenticator in [&two, &none] {
+        for authenticator in [&other_role, &other_person, &none] {
             let refused = authenticator.caller_of_work(&before.key, &identity).await.unwrap_err();
             assert_eq!(refused.code(), ErrorCode::Unauthenticated);
         }
