@@ -136,9 +136,8 @@ impl BackgroundRunStore {
         let is_added =
             self.insert(&mut transaction, new, waiting, (condition, i64::from(max))).await.map_err(failed)?;
         let sql = "DELETE FROM background_runs WHERE caller_key = $1 AND state = 'ended' AND due IS NULL AND id IN
-             (SELECT id FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY changed DESC, id) AS place FROM background_runs
-                              WHERE caller_key = $1 AND state = 'ended') AS ended WHERE place > $2)";
-        let forgotten = sqlx::query(sql).bind(new.caller_key).bind(MAX_ENDED_OF_CALLER);
+             (SELECT id FROM background_runs WHERE caller_key = $1 AND state = 'ended' ORDER BY changed DESC, id LIMIT $3 OFFSET $2)";
+        let forgotten = sqlx::query(sql).bind(new.caller_key).bind(MAX_ENDED_OF_CALLER).bind(i64::MAX);
         forgotten.execute(&mut *transaction).await.map_err(failed)?;
         self.0.work().end(transaction, is_added).await?;
         Ok(is_added)
@@ -193,7 +192,8 @@ impl BackgroundRunStore {
     }
 
     /// Takes the run that has been due for longest and that nobody works on, for `replica` or a process that is none: also one
-    /// whose process ended. Of a tenant at most `max_running` are taken at once, beside those that have ended or are cancelled.
+    /// whose process ended. Of a tenant at most `max_running` are taken at once, and as many that have ended, for their webhooks; those
+    /// that are cancelled in any case.
     pub async fn take(
         &self,
         max_running: u32,
@@ -211,14 +211,22 @@ impl BackgroundRunStore {
         let (engine, now) = (self.0.engine, self.0.engine.now_expression());
         let sql = format!(
             "SELECT id FROM background_runs AS b WHERE due <= {now} AND {}
-               AND (state = 'ended' OR stopped = 1 OR $1 > (SELECT COUNT(*) FROM background_runs AS o JOIN work AS w ON w.id = o.id
-                    WHERE o.tenant = b.tenant AND o.state <> 'ended' AND o.kind <> 'covered' AND w.kind = $2
-                      AND w.holder IS NOT NULL AND w.held_until > {now}))
+               AND ((stopped = 1 AND state <> 'ended')
+                    OR $1 > (SELECT COUNT(*) FROM background_runs AS o JOIN work AS w ON w.id = o.id
+                             WHERE o.tenant = b.tenant AND (o.state = 'ended') = (b.state = 'ended') AND o.kind <> 'covered'
+                               AND w.kind = $2 AND w.holder IS NOT NULL AND w.held_until > {now}))
              ORDER BY due, id LIMIT $3",
             BACKGROUND_RUN.is_free(engine, "b")
         );
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(i64::from(max_running)).bind(BACKGROUND_RUN.name());
         found.bind(CANDIDATES).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
+    }
+
+    /// Whether nothing is left to do for any run.
+    pub async fn is_idle(&self) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar("SELECT due FROM background_runs WHERE due IS NOT NULL LIMIT 1");
+        let due: Option<i64> = found.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        Ok(due.is_none())
     }
 
     async fn try_take(
@@ -259,15 +267,15 @@ impl BackgroundRunStore {
         let mut transaction = work.begin().await?;
         let is_held = work.renew_within(&mut transaction, &held.lease).await? != LockState::Lost;
         let last = runs[runs.len().saturating_sub(MAX_RUN_IDS)..].join(" ");
-        let set = sqlx::query("UPDATE background_runs SET runs = $2, state = 'running' WHERE id = $1")
-            .bind(held.lease.id())
-            .bind(last);
-        set.execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        let set = sqlx::query("UPDATE background_runs SET runs = $2, state = 'running' WHERE id = $1");
+        let set = set.bind(held.lease.id()).bind(last).execute(&mut *transaction).await;
+        set.map_err(|error| self.0.failed(error))?;
         work.end(transaction, is_held).await?;
         Ok(is_held)
     }
 
-    /// Gives a run back after a step. False, and nothing is stored: another process has it.
+    /// Gives a run back after a step. False, and nothing is stored: another process has it. Where nothing is left to do, the request
+    /// is forgotten; a response repeats its own.
     ///
     /// # Errors
     /// [`StoreError`]; the lease ends by itself then, and another process takes the run.
@@ -282,6 +290,7 @@ impl BackgroundRunStore {
         let sql = format!(
             "UPDATE background_runs SET state = $2, status = $3, error_code = $4, error = $5, attempts = $6,
                 notice_error = $7, due = CASE WHEN $8 < 0 THEN NULL ELSE {now} + $8 END,
+                request = CASE WHEN kind = 'run' AND $8 < 0 THEN '' ELSE request END,
                 changed = CASE WHEN state = 'ended' THEN changed ELSE {now} END WHERE id = $1"
         );
         let changed = sqlx::query(AssertSqlSafe(sql))

@@ -19,12 +19,14 @@ async fn taken(store: &Store) -> Option<String> {
 #[tokio::test]
 async fn of_a_tenant_so_many_wait_and_so_many_are_taken_at_once() {
     let store = test_store().await;
+    assert!(store.background_runs().is_idle().await.unwrap());
     let add = async |id, tenant| store.background_runs().add(new(id, tenant), 3).await.unwrap();
     for (id, tenant, expected) in
         [("1", "a", true), ("2", "a", true), ("3", "a", true), ("4", "a", false), ("5", "b", true)]
     {
         assert_eq!(add(id, tenant).await, expected, "{id}");
     }
+    assert!(!store.background_runs().is_idle().await.unwrap());
     let (first, held) = store.background_runs().take(2, None).await.unwrap().unwrap();
     assert_eq!((&*first.id, first.state, first.attempts), ("1", BackgroundState::Queued, 1));
     assert_eq!(taken(&store).await.as_deref(), Some("2"));
@@ -32,7 +34,30 @@ async fn of_a_tenant_so_many_wait_and_so_many_are_taken_at_once() {
     assert_eq!(taken(&store).await, None);
     let ended = step(BackgroundState::Ended, None);
     assert!(store.background_runs().give_back(&held, &ended).await.unwrap());
+    let ended = store.background_runs().get("a", "1").await.unwrap().unwrap();
+    assert_eq!((ended.state, &*ended.request), (BackgroundState::Ended, ""), "its request is forgotten");
     assert_eq!(taken(&store).await.as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn webhooks_of_a_tenant_wait_for_none_of_its_runs_and_for_each_other() {
+    let store = test_store().await;
+    for id in ["1", "2", "3"] {
+        store.background_runs().add(new(id, "a"), 3).await.unwrap();
+    }
+    let first = store.background_runs().take(2, None).await.unwrap().unwrap();
+    let second = store.background_runs().take(2, None).await.unwrap().unwrap();
+    for (_, held) in [first, second] {
+        let ended = step(BackgroundState::Ended, Some(Duration::ZERO));
+        assert!(store.background_runs().give_back(&held, &ended).await.unwrap());
+    }
+    let mut found = Vec::new();
+    while let Some((run, _)) = store.background_runs().take(1, None).await.unwrap() {
+        found.push((run.id, run.state, run.request));
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    let expected = [("1", BackgroundState::Ended), ("3", BackgroundState::Queued)];
+    assert_eq!(found, expected.map(|(id, state)| (id.to_owned(), state, "sealed".to_owned())));
 }
 
 #[tokio::test]
