@@ -27,8 +27,10 @@ use sekisho_gateway::Gateway;
 use sekisho_store::sealing::Sealer;
 use sekisho_store::{BackgroundKind, BackgroundRun, BackgroundRunStore, Conversation, NewBackgroundRun, RunStatus};
 
-/// Interval of looks for runs that are due, beside those that this process knows of.
+/// Interval of looks for runs that are due, beside those that this process knows of: while there are any, and while there are none.
+/// The longer one is shorter than a lease, so that runs of a process that has died meanwhile are not taken later.
 const POLL: Duration = Duration::from_secs(2);
+const IDLE_POLL: Duration = Duration::from_secs(10);
 
 /// Runs of all tenants on which this process works at once, and webhooks that it sends.
 const MAX_AT_ONCE: usize = 64;
@@ -187,32 +189,35 @@ impl BackgroundRuns {
         }
     }
 
-    /// Takes runs that are due, as far as there are slots.
-    async fn work(self: &Arc<Self>) -> Result<(), CallError> {
+    /// Takes runs that are due, as far as there are slots; how long to wait until the next look.
+    async fn work(self: &Arc<Self>) -> Result<Duration, CallError> {
         let gateway = self.gateway();
         while let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
             let max = gateway.configuration().current().agent.background.max_running_per_tenant;
-            let asked = Instant::now();
-            let Some((run, lease)) = self.store().take(max, self.replica()).await? else { return Ok(()) };
+            let Some((run, lease)) = self.store().take(max, self.replica()).await? else {
+                return Ok(if self.store().is_idle().await? { IDLE_POLL } else { POLL });
+            };
             let background = Arc::clone(self);
             gateway.background().spawn(async move {
-                Box::pin(background.work_on(&run, &lease, asked)).await;
+                Box::pin(background.work_on(&run, &lease)).await;
                 drop(slot);
                 background.due.notify_one();
             });
         }
-        Ok(())
+        Ok(POLL)
     }
 }
 
 async fn keep_working(background: Weak<BackgroundRuns>, due: Arc<Notify>) {
+    let mut pause = POLL;
     loop {
         // Servers of tools connect meanwhile, after a start.
-        let _notified = timeout(POLL, due.notified()).await;
+        let _notified = timeout(pause, due.notified()).await;
         let Some(background) = background.upgrade() else { return };
-        if let Err(error) = background.work().await {
+        pause = background.work().await.unwrap_or_else(|error| {
             tracing::warn!(cause = error.cause(), "runs that go on without a client could not be read");
-        }
+            POLL
+        });
     }
 }
 

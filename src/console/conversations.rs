@@ -147,7 +147,7 @@ fn show(
 fn in_background(texts: &Texts, runs: &[BackgroundRunBody]) -> Markup {
     let table = Table {
         link: Some(|run: &BackgroundRunBody| path_of(&run.conversation_id)),
-        cell: |texts, run, column| {
+        cell: |texts, run: &BackgroundRunBody, column| {
             let error = run.error.as_ref().map(|error| (&*error.code, &*error.message));
             (column.name == "status").then(|| conversation::outcome(texts, &run.status, error))
         },

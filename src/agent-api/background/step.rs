@@ -1,7 +1,7 @@
 //! One step of a run that goes on without its client: a run of its conversation, or its webhook. How far it is, the rows of
 //! its runs say; nothing of it is only in memory.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,10 +40,9 @@ enum Next {
 
 impl BackgroundRuns {
     /// Does the next step of a run, and gives the run back.
-    pub(super) async fn work_on(&self, run: &BackgroundRun, lease: &BackgroundLease, asked: Instant) {
+    pub(super) async fn work_on(&self, run: &BackgroundRun, lease: &BackgroundLease) {
         let store = self.store();
-        let renewal = pin!(store.keep_renewing(lease, asked));
-        let step = match self.step(run, lease, renewal).await {
+        let step = match self.step(run, lease).await {
             Ok(step) => step,
             Err(error) => {
                 tracing::warn!(
@@ -66,15 +65,15 @@ impl BackgroundRuns {
         }
     }
 
-    async fn step(
-        &self,
-        run: &BackgroundRun,
-        lease: &BackgroundLease,
-        renewal: Pin<&mut (impl Future<Output = LockState> + Send)>,
-    ) -> Result<BackgroundStep, CallError> {
-        let request = match self.opened(run) {
-            Ok(request) => request,
-            Err(error) => return Ok(ended(RunStatus::Failed, Some(stored_error(&error)), false)),
+    async fn step(&self, run: &BackgroundRun, lease: &BackgroundLease) -> Result<BackgroundStep, CallError> {
+        let request = match (self.opened(run), run.status) {
+            (Ok(request), _) => request,
+            (Err(error), None) => return Ok(ended(RunStatus::Failed, Some(stored_error(&error)), false)),
+            // It has ended, and the receiver of its webhook is not known.
+            (Err(error), Some(status)) => {
+                let notice_error = Some(error.message().to_owned());
+                return Ok(BackgroundStep { notice_error, ..ended(status, run.error.clone(), false) });
+            }
         };
         if run.state == BackgroundState::Ended {
             return Ok(webhook::notify(self.gateway(), run, &request).await);
@@ -82,18 +81,24 @@ impl BackgroundRuns {
         let has_webhook = request.webhook.is_some();
         let mut runs = run.runs.clone();
         let next = self.next_of(&run.caller_key, &mut runs).await?;
-        match &next {
-            Next::Nothing(status, error) => return Ok(ended(*status, error.clone(), has_webhook)),
-            _ if run.is_stopped => return Ok(ended(RunStatus::Cancelled, None, has_webhook)),
-            Next::Resume if self.waits_for_approver(&runs).await? => return Ok(paused()),
-            _ if run.attempts > MAX_ATTEMPTS => {
-                let (code, message) = (RunStatus::Interrupted.as_str().to_owned(), GIVEN_UP.to_owned());
-                return Ok(ended(RunStatus::Interrupted, Some(StoredError { code, message }), has_webhook));
-            }
-            Next::Begin | Next::GoOn | Next::Resume => {}
+        if let Next::Nothing(status, error) = next {
+            return Ok(ended(status, error, has_webhook));
         }
+        if run.is_stopped {
+            return Ok(ended(RunStatus::Cancelled, None, has_webhook));
+        }
+        if run.attempts > MAX_ATTEMPTS {
+            let (code, message) = (RunStatus::Interrupted.as_str().to_owned(), GIVEN_UP.to_owned());
+            return Ok(ended(RunStatus::Interrupted, Some(StoredError { code, message }), has_webhook));
+        }
+        if next == Next::Resume && self.waits_for_approver(&runs).await? {
+            return Ok(paused());
+        }
+        let store = self.store();
         let (id, failure) = match self.begin((run, lease), request, &next, &mut runs).await {
-            Ok(started) => (Some(started.id()), follow(started, renewal).await.err()),
+            Ok((started, renewed)) => {
+                (Some(started.id()), follow(started, store.keep_renewing(lease, renewed)).await.err())
+            }
             Err(error) => (None, Some(error)),
         };
         let after = self.next_of(&run.caller_key, &mut runs).await?;
@@ -144,7 +149,7 @@ impl BackgroundRuns {
         Ok(waits)
     }
 
-    /// Begins a run of the conversation, whose id is stored before.
+    /// Begins a run of the conversation, whose id is stored before: with the moment from which on its lease counts.
     ///
     /// # Errors
     /// Why it does not begin.
@@ -154,7 +159,7 @@ impl BackgroundRuns {
         request: StoredRequest,
         next: &Next,
         runs: &mut Vec<String>,
-    ) -> Result<StartedRun, CallError> {
+    ) -> Result<(StartedRun, Instant), CallError> {
         let agents = self.runs.agents();
         let sender = request.sender(agents, &run.caller_key).await?;
         let found = self.gateway().store().conversations().get(&run.caller_key, &run.conversation).await?;
@@ -169,19 +174,17 @@ impl BackgroundRuns {
         }
         let id = new_run_id();
         runs.push(id.to_string());
+        let renewed = Instant::now();
         if !self.store().set_runs(lease, runs).await? {
             return Err(CallError::new(ErrorCode::ConversationLocked, "another process goes on with the run"));
         }
         failpoint::reach("background.begins");
-        self.runs.start(RunRequest { id: Some(id), ..wanted })
+        Ok((self.runs.start(RunRequest { id: Some(id), ..wanted })?, renewed))
     }
 }
 
 /// Waits for the end of a run, which is stopped when its caller cancels it or another process has it.
-async fn follow(
-    started: StartedRun,
-    renewal: Pin<&mut (impl Future<Output = LockState> + Send)>,
-) -> Result<(), CallError> {
+async fn follow(started: StartedRun, renewal: impl Future<Output = LockState>) -> Result<(), CallError> {
     let live = Arc::clone(&started.run);
     let mut reply = pin!(started.reply());
     tokio::select! {
@@ -193,16 +196,17 @@ async fn follow(
     }
 }
 
-const GIVEN_UP: &str = "the run was begun again too often: its process ended each time, or its conversation was in use";
+const GIVEN_UP: &str = "the run was begun again too often: its process ended each time";
 
 const NO_PLAN: &str = "the process of a run that plans ended, and the run does not go on; send the goal again";
 
 fn refused(run: &BackgroundRun, next: &Next, error: &CallError, has_webhook: bool) -> BackgroundStep {
     match error.code() {
         ErrorCode::ApprovalRequired => paused(),
-        // Cancelled: its process is closed.
+        // Cancelled: its process is closed. A run that waits for its conversation has not been attempted.
         ErrorCode::ConversationLocked | ErrorCode::Overloaded | ErrorCode::Cancelled => {
-            again(run, if *next == Next::Begin { BackgroundState::Queued } else { run.state })
+            let state = if *next == Next::Begin { BackgroundState::Queued } else { run.state };
+            BackgroundStep { attempts: run.attempts.saturating_sub(1), ..again(run, state) }
         }
         _ => ended(RunStatus::Failed, Some(stored_error(error)), has_webhook),
     }

@@ -41,7 +41,7 @@ pub(crate) struct NewRun {
     /// As of `POST /api/conversations/{id}/execute`.
     #[schema(value_type = Option<Object>)]
     executor: Option<Value>,
-    /// As of `POST /api/conversations/{id}/execute`. They are stored sealed until the run has ended and is forgotten.
+    /// As of `POST /api/conversations/{id}/execute`. They are stored sealed until the run has ended and its webhook was sent.
     #[serde(default)]
     #[schema(value_type = std::collections::HashMap<String, String>)]
     tokens: BTreeMap<String, Secret>,

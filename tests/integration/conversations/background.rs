@@ -102,10 +102,13 @@ async fn a_tenant_has_so_many_runs_at_once_and_so_many_that_wait() {
     assert_eq!(get(&app, &format!("/api/runs/{second}")).await["run_id"], Value::Null, "it has not begun");
 }
 
+/// The headers and the bodies of webhooks.
+type Received = Arc<parking_lot::Mutex<Vec<(HeaderMap, String)>>>;
+
 /// The receiver of webhooks: it refuses the first one.
-async fn receiver() -> (String, Arc<parking_lot::Mutex<Vec<(HeaderMap, String)>>>) {
-    let (received, count) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
-    let kept: Arc<parking_lot::Mutex<Vec<(HeaderMap, String)>>> = Arc::clone(&received);
+async fn receiver() -> (String, Received) {
+    let (received, count) = (Received::default(), Arc::new(AtomicUsize::new(0)));
+    let kept = Arc::clone(&received);
     let take = move |headers: HeaderMap, body: String| {
         kept.lock().push((headers, body));
         let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
