@@ -76,7 +76,9 @@ impl BackgroundRuns {
             }
         };
         if run.state == BackgroundState::Ended {
-            return Ok(webhook::notify(self.gateway(), run, &request).await);
+            let notified = webhook::notify(self.gateway(), run, &request);
+            let notified = self.gateway().background().closing().run_until_cancelled(notified).await;
+            return Ok(notified.unwrap_or_else(|| again(run, run.state)));
         }
         let has_webhook = request.webhook.is_some();
         let mut runs = run.runs.clone();
@@ -214,9 +216,9 @@ fn refused(run: &BackgroundRun, next: &Next, error: &CallError, has_webhook: boo
 
 /// A process takes it again, later each time.
 fn again(run: &BackgroundRun, state: BackgroundState) -> BackgroundStep {
-    let (attempts, error) = (run.attempts, run.error.clone());
+    let (attempts, error, notice_error) = (run.attempts, run.error.clone(), run.notice_error.clone());
     let due = Some(RETRY * u32::try_from(attempts).unwrap_or(1).clamp(1, 10));
-    BackgroundStep { state, status: run.status, error, attempts, notice_error: None, due }
+    BackgroundStep { state, status: run.status, error, attempts, notice_error, due }
 }
 
 fn paused() -> BackgroundStep {
