@@ -11,7 +11,7 @@ mod rule;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use self::rule::Rule;
 use sekisho_config::{Detector, TransformConfig, TransformRule};
 use sekisho_core::call::Arguments;
 use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
-use sekisho_guards::{Direction, Rules};
+use sekisho_guards::{Choice, Direction, Rules};
 
 pub(crate) use self::answer::Striking;
 pub use self::messages::TransformedPeer;
@@ -28,10 +28,14 @@ pub use self::rule::InvalidRule;
 /// In place of what [`masked`] finds.
 const MASK: &str = "[masked]";
 
+static MASKED: LazyLock<Choice> = LazyLock::new(|| {
+    let all = [Detector::Secrets, Detector::Emails, Detector::CardNumbers];
+    Choice::new(&Rules::shipped(), &all, &[], Direction::Answers)
+});
+
 /// The text with the secrets, e-mail addresses and card numbers that the detectors find masked.
 pub fn masked(text: &str) -> Cow<'_, str> {
-    let all = [Detector::Secrets, Detector::Emails, Detector::CardNumbers];
-    detectors::strike(text, &all, MASK).map_or(Cow::Borrowed(text), |(struck, _)| Cow::Owned(struck))
+    MASKED.strike(text, MASK).map_or(Cow::Borrowed(text), |(struck, _)| Cow::Owned(struck))
 }
 
 /// The rules of a configuration.
