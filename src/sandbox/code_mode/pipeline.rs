@@ -47,9 +47,6 @@ pub trait ToolPipeline: Send + Sync {
         caller: Arc<Caller>,
     ) -> BoxFuture<'static, Result<(Proposal, Option<Proposal>), CallError>>;
 
-    /// The version of the policies in force.
-    fn policy_version(&self) -> Arc<str>;
-
     /// Where runs are kept that can be resumed; none where they cannot be sealed.
     fn journals(&self) -> Option<Arc<Journals>>;
 
@@ -112,10 +109,6 @@ impl ToolPipeline for Pipeline {
 
     fn journals(&self) -> Option<Arc<Journals>> {
         self.journals.can_keep().then(|| Arc::clone(&self.journals))
-    }
-
-    fn policy_version(&self) -> Arc<str> {
-        self.policy.version()
     }
 
     fn resumed(&self, call: &CallContext, begun_by: &RunContext) {

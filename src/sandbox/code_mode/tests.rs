@@ -119,10 +119,6 @@ impl ToolPipeline for Refusing {
     fn journals(&self) -> Option<Arc<Journals>> {
         None
     }
-
-    fn policy_version(&self) -> Arc<str> {
-        self.policy.version()
-    }
 }
 
 /// The approval that `c-d` needs.
