@@ -1,4 +1,4 @@
-//! What the trail takes, for the index of calls and events: a bounded queue, from which one writer takes batches. The trail is the
+//! The lines of the trail, for the index of calls and events: a bounded queue, from which one writer takes batches. The trail is the
 //! proof: entries that find the queue full are dropped and counted, and the index is rebuilt from the trail.
 
 use std::mem;
@@ -81,8 +81,10 @@ impl IndexQueue {
 
     /// The entries that wait, and the number of entries that were dropped since the last time.
     pub fn take(&self) -> (Vec<Indexed>, u64) {
+        // Whoever puts an entry allocates nothing until this many wait.
+        let room = Vec::with_capacity(MANY);
         let mut waiting = self.waiting.lock();
-        (mem::take(&mut waiting.entries), mem::take(&mut waiting.dropped))
+        (mem::replace(&mut waiting.entries, room), mem::take(&mut waiting.dropped))
     }
 }
 

@@ -96,7 +96,7 @@ struct Trail {
     new_segment: AtomicBool,
     /// Closed segments up to this line may be removed: the storage has them, or none is to have them.
     removable_through: AtomicU64,
-    /// What it takes, for the index.
+    /// Its lines, for the index.
     index: Arc<IndexQueue>,
     stopped: watch::Sender<bool>,
 }
@@ -202,7 +202,7 @@ impl Audit {
         let _ = AuditSlot { trail, written: false, policy_input: None }.write_event(event);
     }
 
-    /// What the trail takes from now on, for the index.
+    /// The lines that the trail takes from now on, for the index.
     pub fn index_queue(&self) -> &Arc<IndexQueue> {
         &self.handle.0.index
     }

@@ -41,7 +41,7 @@ pub(super) enum AuditCommand {
         #[command(flatten)]
         trails: Trails,
     },
-    /// Add the lines of all segments to the index of calls and events, each once: what it has lost is in it again.
+    /// Add the lines of all segments to the index of calls and events, each once: lost entries are in it again.
     ///
     /// A gateway may use the index. An entry that is made of a line lacks the times of stages and the reason.
     Index {

@@ -18,7 +18,7 @@ pub struct AuditConfig {
     pub on_damage: OnDamage,
     /// Closed segments are removed this many days after they were closed; without it they are kept.
     pub retention_days: Option<u32>,
-    /// The index of calls and events has those of so many days.
+    /// The index has the calls and events of so many days.
     pub index_days: u32,
     /// Beyond so many megabytes the oldest calls leave the index.
     pub index_max_megabytes: u32,

@@ -55,7 +55,7 @@ pub(super) struct Wanted {
     format: Format,
 }
 
-/// What the page shows.
+/// The content of the page.
 struct Shown {
     found: FoundCalls,
     facets: Vec<Facet>,

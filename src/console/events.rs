@@ -40,23 +40,19 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    let found = match wanted.format {
-        Format::Html => list::fetch(&console, &visit, Act::SearchHistory, &wanted.fields(&wanted.after)).await,
-        // All events that fit, not only the page's.
-        Format::Csv | Format::Json => list::fetch_all(&console, &visit, Act::SearchHistory, &wanted.filters())
-            .await
-            .map(|items| Page { items, next: None }),
-    };
+    let found = list::fetch(&console, &visit, Act::SearchHistory, &wanted.fields(&wanted.after)).await;
     list::respond(&visit, wanted.format, found, |found| &found.items, |found| show(&visit, &wanted, found))
 }
 
 impl Wanted {
-    fn filters(&self) -> [(&'static str, &str); 4] {
-        [("event", &*self.event), ("caller", &*self.caller), ("since", &*self.since), ("until", &*self.until)]
-    }
-
-    fn fields<'a>(&'a self, after: &'a str) -> Vec<(&'static str, &'a str)> {
-        self.filters().into_iter().chain([("after", after)]).collect()
+    fn fields<'a>(&'a self, after: &'a str) -> [(&'static str, &'a str); 5] {
+        [
+            ("event", &*self.event),
+            ("caller", &*self.caller),
+            ("since", &*self.since),
+            ("until", &*self.until),
+            ("after", after),
+        ]
     }
 }
 

@@ -103,7 +103,7 @@ pub struct CallSummary {
     pub caller: Arc<str>,
     pub tenant: Arc<str>,
     pub owner: Owner,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anonymous: bool,
     /// The managed key that the caller sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct CallSummary {
     /// How many calls its own tool made.
     #[serde(default)]
     pub nested: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<str>>,
@@ -190,7 +190,7 @@ pub struct CallSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<(Arc<str>, BreakerState)>,
     /// The output did not match its schema, and this tool only reports that.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub output_schema_violation: bool,
 }
 
@@ -271,12 +271,6 @@ fn violations(error: &CallError) -> Box<[Violation]> {
     named
         .map(|detail| Violation { path: shortened(&detail.path).into(), rule: shortened(&detail.rule).into() })
         .collect()
-}
-
-/// For serde, which passes a reference.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it by reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// Why a run ended.

@@ -1,5 +1,5 @@
-//! Writes the index of calls and events, from what the audit trail takes. A call does not wait for it: what finds the queue full,
-//! or a database that fails, is dropped and counted, and the index is rebuilt from the trail. Whoever reads the index has it written
+//! Writes the index of calls and events, from the lines of the audit trail. A call does not wait for it: an entry that finds the queue
+//! full, or a database that fails, is dropped and counted, and the index is rebuilt from the trail. Whoever reads the index has it written
 //! first, so that it has all that ended before.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;
@@ -67,25 +67,22 @@ impl CallIndex {
         })
     }
 
-    /// Writes what comes, until the gateway closes.
+    /// Writes new entries and removes old ones, until the gateway closes. Entries are written while millions are removed: the queue
+    /// would be full within seconds.
     pub(super) async fn run(self: Arc<Self>, closing: CancellationToken) {
-        let mut next_removal = Instant::now();
-        loop {
-            if Instant::now() >= next_removal {
-                self.remove_old().await;
-                next_removal = Instant::now() + RETAIN;
-            }
-            let due = async {
-                tokio::select! {
-                    () = self.queue.filled() => _ = timeout(GATHER, self.queue.many()).await,
-                    () = tokio::time::sleep_until(next_removal) => {}
-                }
-            };
-            if closing.run_until_cancelled(due).await.is_none() {
-                return;
-            }
+        tokio::join!(self.write_as_they_come(&closing), closing.run_until_cancelled(self.remove_old()));
+    }
+
+    async fn write_as_they_come(&self, closing: &CancellationToken) {
+        // Not cancelled while it writes: entries that were taken are nowhere else.
+        while closing.run_until_cancelled(self.gather()).await.is_some() {
             self.write_waiting().await;
         }
+    }
+
+    async fn gather(&self) {
+        self.queue.filled().await;
+        _ = timeout(GATHER, self.queue.many()).await;
     }
 
     /// Writes the entries that wait, before somebody reads. It is done to its end, even if the reader goes: entries that were taken
@@ -148,11 +145,14 @@ impl CallIndex {
     async fn remove_old(&self) {
         let AuditConfig { index_days, index_max_megabytes, .. } = self.settings;
         let kept = SignedDuration::from_hours(24 * i64::from(index_days));
-        let since = Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN);
-        match self.store.retain(since, u64::from(index_max_megabytes) << 20).await {
-            Ok(0) => {}
-            Ok(calls) => tracing::info!(calls, "old calls were removed from the index"),
-            Err(error) => tracing::warn!(%error, "old calls cannot be removed from the index"),
+        loop {
+            let since = Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN);
+            match self.store.retain(since, u64::from(index_max_megabytes) << 20).await {
+                Ok(0) => {}
+                Ok(calls) => tracing::info!(calls, "old calls were removed from the index"),
+                Err(error) => tracing::warn!(%error, "old calls cannot be removed from the index"),
+            }
+            tokio::time::sleep(RETAIN).await;
         }
     }
 

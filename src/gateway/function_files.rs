@@ -104,7 +104,7 @@ impl PythonFunctions {
 
     /// The latest failures of each tool, the latest of all first.
     async fn failures_of(&self, caller: &Caller, tools: &[String]) -> Result<Vec<Arc<CallSummary>>, CallError> {
-        let mut failures = Vec::new();
+        let mut failures: Vec<Arc<CallSummary>> = Vec::new();
         for tool in tools {
             let status = Some(Status::Error.as_str().to_owned());
             let failed = IndexFilter { tool: Some(tool.clone()), status, ..IndexFilter::default() };

@@ -1,5 +1,5 @@
-//! The calls and events of the index, as far as a caller may see them: their own; those of their tenant with a role of the
-//! console; those of all tenants for administrators without a tenant of their own.
+//! The calls and events of the index, as far as a caller may see them: their own; all of their tenant with a role of the
+//! console; all of all tenants for administrators without a tenant of their own.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,8 +36,6 @@ impl History {
         }
         if reach == Reach::Own {
             filter.owner = Some(caller.owner.caller.to_string());
-            // Has an index.
-            filter.caller.get_or_insert_with(|| caller.id.to_string());
         }
         Some(filter)
     }
@@ -85,7 +83,7 @@ impl History {
     /// One call.
     ///
     /// # Errors
-    /// `not_found`: the index has none, or none that the caller may see; and those of [`calls`](Self::calls).
+    /// `not_found`: the index has none, or none that the caller may see; and the errors of [`calls`](Self::calls).
     pub async fn call(&self, caller: &Caller, id: &str) -> Result<IndexedCall, CallError> {
         let filter =
             IndexFilter { call_id: Some(id.to_ascii_lowercase()), since: arrival(id), ..IndexFilter::default() };
@@ -139,9 +137,11 @@ impl History {
         caller: &Caller,
         root: CallId,
     ) -> Result<HashMap<CallId, VecDeque<Arc<CallSummary>>>, CallError> {
-        let (mut below, mut parents, mut left) = (HashMap::<_, VecDeque<_>>::new(), vec![root.to_string()], MAX_NESTED);
+        let root = root.to_string();
+        let since = arrival(&root);
+        let (mut below, mut parents, mut left) = (HashMap::<_, VecDeque<_>>::new(), vec![root], MAX_NESTED);
         while !parents.is_empty() && left > 0 {
-            let filter = IndexFilter { parents, ..IndexFilter::default() };
+            let filter = IndexFilter { parents, since, ..IndexFilter::default() };
             let found = self.latest_calls(caller, filter, left).await?;
             left -= found.len().min(left);
             parents =
@@ -155,7 +155,7 @@ impl History {
         Ok(below)
     }
 
-    /// Events after a place, the latest first, and where to go on: those of the tenant; for administrators of all tenants, all.
+    /// Events after a place, the latest first, and where to go on: all of the tenant; for administrators of all tenants, all.
     ///
     /// # Errors
     /// `denied` without a role of the console; the database fails.

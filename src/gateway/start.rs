@@ -131,8 +131,8 @@ impl Gateway {
             // Before the usage of today is read.
             pipeline.budget.set_database_time(*replica.database_time());
         }
-        let call_index =
-            CallIndex::open(&config, &store, pipeline.settlement.audit.index_queue(), &readiness).await?.into();
+        let queue = pipeline.settlement.audit.index_queue();
+        let call_index = Box::pin(CallIndex::open(&config, &store, queue, &readiness)).await?.into();
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;

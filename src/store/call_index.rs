@@ -23,12 +23,12 @@ pub use self::events::EventFilter;
 pub use self::query::{Facet, FoundCalls, IndexedCall};
 use super::rule_usage::units_of;
 use super::text::storable;
-use super::{Engine, Store, StoreError, StoreLocation, parameters_of_rows, sqlite};
+use super::{Engine, Store, StoreError, StoreLocation, parameters_of_rows, sqlite, stays_prepared};
 use sekisho_core::call::Stage;
 use sekisho_core::error::ErrorCode;
 use sekisho_core::record::CallSummary;
 
-/// Rows of a statement, which stays prepared.
+/// Rows of a statement; one with all of them stays prepared.
 const ROWS: usize = 64;
 
 /// Rows of a transaction.
@@ -94,7 +94,8 @@ impl CallIndexStore {
     async fn add_rows(&self, connection: &mut AnyConnection, rows: &[NewIndexedCall]) -> Result<(), StoreError> {
         static FULL: LazyLock<Arc<str>> = LazyLock::new(|| insertion(ROWS).into());
         let sql = if rows.len() == ROWS { Arc::clone(&FULL) } else { insertion(rows.len()).into() };
-        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(rows.len() == ROWS);
+        let mut statement =
+            sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(rows.len()) || rows.len() == ROWS);
         for row in rows {
             statement = bound(statement, row);
         }

@@ -34,8 +34,8 @@ const DURABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRA
 /// As [`ON_DISK`], for the index of calls: a search looks at thousands of rows.
 const INDEX: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -8192";
 
-/// Connections to the index: one that writes, and one for the pages that are read.
-const INDEX_CONNECTIONS: u32 = 2;
+/// Connections to the index: for new entries, for the removal of old ones, and for the pages that are read.
+const INDEX_CONNECTIONS: u32 = 3;
 
 /// Connects to the file of the index, which is created if it is missing.
 pub(super) async fn connect_to_index(path: &Path) -> sqlx::Result<AnyPool> {

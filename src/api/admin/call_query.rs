@@ -8,6 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::MAX_TEXT;
 use sekisho_store::{CallOrder, IndexFilter};
 
 /// Empty texts are as none: a form sends them.
@@ -90,7 +91,7 @@ impl CallQuery {
             min_cost: read("min_cost", &self.min_cost, |text| text.parse::<Decimal>().ok(), "an amount such as 0.01")?,
             since: moment("since", &self.since, now)?,
             until: moment("until", &self.until, now)?,
-            text: set(&self.q),
+            text: read("q", &self.q, |text| (text.len() <= MAX_TEXT).then(|| text.to_owned()), "at most 256 bytes")?,
         })
     }
 
@@ -172,9 +173,8 @@ fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
         'd' => 24 * 60,
         _ => return None,
     };
-    let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
-    let ago = SignedDuration::from_mins(count.checked_mul(minutes).filter(|minutes| *minutes <= 1 << 40)?);
-    now.checked_sub(ago).ok()
+    let count: u32 = text.strip_suffix(unit)?.parse().ok()?;
+    now.checked_sub(SignedDuration::from_mins(i64::from(count) * minutes)).ok()
 }
 
 #[cfg(test)]
@@ -192,6 +192,8 @@ mod tests {
             ("x", None),
             ("12w", None),
             ("99999999999999d", None),
+            ("4294967295d", None),
+            ("-9223372036854775808m", None),
         ] {
             let read = moment("since", &Some(text.to_owned()), now);
             assert_eq!(read.ok().flatten(), expected.map(|moment| moment.parse().unwrap()), "{text}");
@@ -207,6 +209,7 @@ mod tests {
             (CallQuery { min_seconds: text("-1"), ..CallQuery::default() }, "min_seconds"),
             (CallQuery { min_cost: text("a"), ..CallQuery::default() }, "min_cost"),
             (CallQuery { until: text("soon"), ..CallQuery::default() }, "until"),
+            (CallQuery { q: Some("x".repeat(MAX_TEXT + 1)), ..CallQuery::default() }, "q"),
         ] {
             assert!(query.filter().unwrap_err().message().contains(name), "{name}");
         }

@@ -79,7 +79,7 @@ impl Listed for EventBody {
     ];
 }
 
-/// Lists sign-ins, registrations, approvals, changes of keys and reloads, the latest first: those of the tenant; for administrators of
+/// Lists sign-ins, registrations, approvals, changes of keys and reloads, the latest first: all of the tenant; for administrators of
 /// the tenant `default`, all. Needs a role of `console`.
 #[utoipa::path(get, path = "/admin/events", operation_id = "listEvents", tag = "operation", params(EventQuery, PageQuery),
     responses((status = 200, body = Page<EventBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]

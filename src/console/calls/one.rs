@@ -1,4 +1,4 @@
-//! The page of one call: its path, why it failed, what it violated, and what leads further.
+//! The page of one call: its path, why it failed, the violated rules, and links to related calls.
 
 use std::sync::Arc;
 

@@ -95,6 +95,8 @@ pub(super) struct Conditions {
     pub(super) wanted: Vec<Vec<Wanted>>,
     /// The first time, and the time after the last one.
     pub(super) times: (i64, i64),
+    /// Whether they name calls by ids, which few chunks seem to have.
+    pub(super) has_ids: bool,
 }
 
 impl CallOrder {
@@ -132,7 +134,13 @@ impl Conditions {
     pub(super) fn new(filter: &IndexFilter, text_as: TextAs) -> Self {
         let moment = |moment: Option<Timestamp>, open: i64| moment.map_or(open, Timestamp::as_microsecond);
         let times = (moment(filter.since, i64::MIN), moment(filter.until, i64::MAX));
-        let mut conditions = Self { values: Vec::new(), all: vec!["1 = 1".to_owned()], wanted: Vec::new(), times };
+        let has_ids = filter.call_id.is_some()
+            || filter.request_id.is_some()
+            || !filter.agent_calls.is_empty()
+            || !filter.parents.is_empty()
+            || (filter.text.is_some() && text_as == TextAs::Id);
+        let mut conditions =
+            Self { values: Vec::new(), all: vec!["1 = 1".to_owned()], wanted: Vec::new(), times, has_ids };
         let (server, beginning) = filter.server_and_beginning();
         for (column, value) in filter.equal().chain(server.map(|server| ("server", server))) {
             conditions.one_of(&[column], &[value]);

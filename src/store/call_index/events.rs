@@ -77,25 +77,26 @@ impl CallIndexStore {
     ) -> Result<(Vec<EventRecord>, Option<CallCursor>), StoreError> {
         let moment = |moment: Option<Timestamp>, open: i64| moment.map_or(open, Timestamp::as_microsecond);
         let (time, id) = after.map_or((i64::MAX, ""), |after| (after.value, &*after.call_id));
+        let equal = [("tenant", &filter.tenant), ("caller", &filter.caller), ("event", &filter.event)];
+        let equal: Vec<_> =
+            equal.into_iter().filter_map(|(column, value)| Some((column, storable(value.as_deref()?)))).collect();
+        let wanted: String =
+            equal.iter().zip(5..).map(|((column, _), parameter)| format!(" AND {column} = ${parameter}")).collect();
         let sql = format!(
             "SELECT {COLUMNS} FROM indexed_events
-             WHERE time >= $1 AND time < $2 AND (time, event_id) < ($3, $4)
-               AND ($5 = '' OR tenant = $5) AND ($6 = '' OR caller = $6) AND ($7 = '' OR event = $7)
-             ORDER BY time DESC, event_id DESC LIMIT $8"
+             WHERE time >= $1 AND time < $2 AND (time, event_id) < ($3, $4){wanted}
+             ORDER BY time DESC, event_id DESC LIMIT {}",
+            limit + 1
         );
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql))
             .bind(moment(filter.since, i64::MIN))
             .bind(moment(filter.until, i64::MAX))
             .bind(time)
-            .bind(id)
-            .bind(text(&filter.tenant))
-            .bind(text(&filter.caller))
-            .bind(text(&filter.event))
-            .bind(i64::try_from(limit + 1).unwrap_or(i64::MAX))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+            .bind(storable(id));
+        for (_, value) in equal {
+            statement = statement.bind(value);
+        }
+        let rows: Vec<Row> = statement.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
         let has_more = rows.len() > limit;
         let last = rows.get(limit.saturating_sub(1)).filter(|_| has_more);
         let next = last.map(|(value, id, ..)| CallCursor { value: *value, call_id: id.clone() });

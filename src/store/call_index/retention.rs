@@ -8,6 +8,9 @@ use super::{CallIndexStore, StoreError};
 /// Entries that one statement removes: it holds up writers for some ten milliseconds.
 const REMOVED_AT_ONCE: usize = 2_000;
 
+/// Maximum events: beyond it the oldest go.
+const MAX_EVENTS: i64 = 500_000;
+
 /// Calls whose records are measured.
 const MEASURED: usize = 1_000;
 
@@ -21,8 +24,10 @@ impl CallIndexStore {
     /// [`StoreError`]; some may be removed.
     pub async fn retain(&self, since: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
         let since = since.as_microsecond();
-        self.remove_before("DELETE FROM indexed_events WHERE time < $1", since).await?;
-        let since = self.first_within(max_bytes).await?.map_or(since, |first| first.max(since));
+        let first = self.first_of_latest("indexed_events", MAX_EVENTS).await?.max(since);
+        self.remove_before("DELETE FROM indexed_events WHERE time < $1", first).await?;
+        let calls = self.calls_within(max_bytes).await?;
+        let since = self.first_of_latest("indexed_calls", calls).await?.max(since);
         self.remove_before("DELETE FROM indexed_chunks WHERE last_time < $1", since).await?;
         let mut removed = 0;
         loop {
@@ -47,8 +52,8 @@ impl CallIndexStore {
         removed.map(|removed| removed.rows_affected()).map_err(|error| self.0.failed(error))
     }
 
-    /// When the first call ended that is within so many bytes; `None` where all are.
-    async fn first_within(&self, max_bytes: u64) -> Result<Option<i64>, StoreError> {
+    /// The number of calls that have so many bytes.
+    async fn calls_within(&self, max_bytes: u64) -> Result<i64, StoreError> {
         let sql = format!(
             "SELECT CAST(COALESCE(AVG(LENGTH(record)), 0) AS DOUBLE PRECISION)
              FROM (SELECT record FROM indexed_calls ORDER BY time DESC LIMIT {MEASURED}) AS latest"
@@ -56,13 +61,16 @@ impl CallIndexStore {
         let failed = |error| self.0.failed(error);
         let record: f64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.map_err(failed)?;
         #[expect(clippy::cast_possible_truncation, reason = "an estimate")]
-        let calls = (max_bytes as f64 / (record + BYTES_OF_ROW)) as i64;
-        let oldest: Option<(i64,)> =
-            sqlx::query_as("SELECT time FROM indexed_calls ORDER BY time DESC LIMIT 1 OFFSET $1")
-                .bind(calls)
-                .fetch_optional(&self.0.pool)
-                .await
-                .map_err(failed)?;
-        Ok(oldest.map(|(time,)| time.saturating_add(1)))
+        Ok((max_bytes as f64 / (record + BYTES_OF_ROW)) as i64)
+    }
+
+    /// The first time of the latest `rows` entries; the smallest number where there are no more.
+    async fn first_of_latest(&self, table: &str, rows: i64) -> Result<i64, StoreError> {
+        let sql = format!("SELECT time FROM {table} ORDER BY time DESC LIMIT 1 OFFSET {rows}");
+        let before: Option<(i64,)> = sqlx::query_as(AssertSqlSafe(sql))
+            .fetch_optional(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        Ok(before.map_or(i64::MIN, |(time,)| time.saturating_add(1)))
     }
 }

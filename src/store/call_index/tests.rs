@@ -1,4 +1,4 @@
-//! The index on both engines: what is added is found by each field, in each order, page by page.
+//! The index on both engines: entries are found by each field, in each order, page by page.
 
 use std::time::Duration;
 
@@ -99,6 +99,28 @@ async fn pages_follow_each_other_in_each_order() {
     }
 }
 
+/// Otherwise the page of an old call would not find it.
+#[tokio::test]
+async fn a_call_is_found_by_its_id_behind_chunks_that_seem_to_have_it() {
+    let index = index().await;
+    let old = call("t", "acme", 1, None);
+    for second in 10..40 {
+        let mut chunk = OpenChunk::default();
+        let later = CallSummary { time: SystemTime::UNIX_EPOCH + Duration::from_secs(second), ..(*old.call).clone() };
+        chunk.add(&NewIndexedCall { call: Arc::new(later), calls: 1, words: None });
+        let mut connection = index.0.pool.acquire().await.unwrap();
+        chunk.write(&index, &mut connection).await.unwrap();
+    }
+    let id = Some(old.call.id.to_string());
+    index.add_calls(&mut OpenChunk::default(), &[old]).await.unwrap();
+    for filter in [
+        IndexFilter { call_id: id.clone(), ..IndexFilter::default() },
+        IndexFilter { text: id, ..IndexFilter::default() },
+    ] {
+        assert_eq!(tools(&index, &filter).await, ["t"], "{filter:?}");
+    }
+}
+
 #[tokio::test]
 async fn old_calls_and_calls_beyond_the_size_leave_with_their_chunks() {
     let (index, mut chunk) = (index().await, OpenChunk::default());
@@ -135,6 +157,8 @@ async fn events_are_kept_once_and_found_by_tenant() {
     let events = [event(1, "acme"), event(2, "globex"), event(3, "acme")];
     index.add_events(&events).await.unwrap();
     index.add_events(&events).await.unwrap();
+    let none = EventFilter { tenant: Some(String::new()), ..EventFilter::default() };
+    assert_eq!(index.events(&none, None, 1).await.unwrap(), (Vec::new(), None));
     let acme = EventFilter { tenant: Some("acme".to_owned()), ..EventFilter::default() };
     let (first, next) = index.events(&acme, None, 1).await.unwrap();
     assert_eq!(first, [events[2].clone()]);
