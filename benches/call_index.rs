@@ -25,7 +25,7 @@ fn call(number: u64) -> NewIndexedCall {
     let call = CallSummary {
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_micros(number * 250),
         duration: Duration::from_micros(500 + number % 10_000),
-        ..CallSummary::new(&context, None, (number % 10 == 0).then_some(&failed), format!("request {number}"))
+        ..CallSummary::new(&context, None, number.is_multiple_of(10).then_some(&failed), format!("request {number}"))
     };
     NewIndexedCall { call: Arc::new(call), calls: 1, words: None }
 }

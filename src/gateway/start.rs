@@ -132,7 +132,7 @@ impl Gateway {
             pipeline.budget.set_database_time(*replica.database_time());
         }
         let queue = pipeline.settlement.audit.index_queue();
-        let call_index = Box::pin(CallIndex::open(&config, &store, queue, &readiness)).await?.into();
+        let call_index = Arc::new(Box::pin(CallIndex::open(&config, &store, queue, &readiness)).await?);
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;

@@ -9,7 +9,7 @@ use crate::app::{TestApp, answer};
 use crate::console::{Browser, KEYS};
 
 /// The page that links to a file, the rest of the file's address, and its columns.
-const TABLES: [(&str, &str, &str); 14] = [
+const TABLES: [(&str, &str, &str); 15] = [
     ("/console", "?table=minutes", "minutes_ago,success,error,refused,cancelled,p95_seconds,cost_usd"),
     ("/console", "?table=tools", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
     ("/console", "?table=codes", "code,calls"),

@@ -20,6 +20,9 @@ const VALUES: usize = 12;
 /// The columns whose values are counted.
 const FACETS: [&str; 7] = ["status", "code", "stage", "tool", "server", "caller", "tenant"];
 
+/// A call as stored: the calls that are one entry, its record, its value in the order, its id.
+type Row = (i64, String, i64, String);
+
 /// A call of the index.
 #[derive(Debug, Clone)]
 pub struct IndexedCall {
@@ -91,13 +94,12 @@ impl CallIndexStore {
         {
             if looked_at == maximum {
                 let next = CallCursor { value: range.last.saturating_add(1), call_id: String::new() };
-                return Ok(FoundCalls { calls: found, next: Some(next) });
+                return Ok(FoundCalls { calls: read_all(found), next: Some(next) });
             }
             looked_at += 1;
-            let rows = self.rows(conditions, &[range], CallOrder::Time, limit + 1 - found.len()).await?;
-            found.extend(rows.into_iter().filter_map(read));
+            found.extend(self.rows(conditions, &[range], CallOrder::Time, limit + 1 - found.len()).await?);
         }
-        Ok(FoundCalls::of(found, CallOrder::Time, limit))
+        Ok(FoundCalls::of(found, limit))
     }
 
     async fn largest(&self, conditions: &Conditions, order: CallOrder, limit: usize) -> Result<FoundCalls, StoreError> {
@@ -105,8 +107,7 @@ impl CallIndexStore {
         if ranges.is_empty() {
             return Ok(FoundCalls::default());
         }
-        let rows = self.rows(conditions, &ranges, order, limit + 1).await?;
-        Ok(FoundCalls::of(rows.into_iter().filter_map(read).collect(), order, limit))
+        Ok(FoundCalls::of(self.rows(conditions, &ranges, order, limit + 1).await?, limit))
     }
 
     async fn rows(
@@ -115,10 +116,11 @@ impl CallIndexStore {
         ranges: &[Range],
         order: CallOrder,
         limit: usize,
-    ) -> Result<Vec<(i64, String)>, StoreError> {
+    ) -> Result<Vec<Row>, StoreError> {
         let (wanted, column) = (conditions.within(ranges), order.column());
         let sql = format!(
-            "SELECT calls, record FROM indexed_calls WHERE {wanted} ORDER BY {column} DESC, call_id DESC LIMIT {limit}"
+            "SELECT calls, record, {column}, call_id FROM indexed_calls WHERE {wanted}
+             ORDER BY {column} DESC, call_id DESC LIMIT {limit}"
         );
         conditions.query(sql).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
     }
@@ -196,17 +198,22 @@ impl CallIndexStore {
 }
 
 impl FoundCalls {
-    /// The first `limit` of calls of which more were read if there are more.
-    fn of(mut calls: Vec<IndexedCall>, order: CallOrder, limit: usize) -> Self {
-        let has_more = calls.len() > limit;
-        calls.truncate(limit);
-        let next = calls.last().filter(|_| has_more).map(|call| call.place(order));
-        Self { calls, next }
+    /// The first `limit` of rows of which more were read if there are more.
+    fn of(mut rows: Vec<Row>, limit: usize) -> Self {
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let last = rows.last().filter(|_| has_more);
+        let next = last.map(|(_, _, value, call_id)| CallCursor { value: *value, call_id: call_id.clone() });
+        Self { calls: read_all(rows), next }
     }
 }
 
+fn read_all(rows: Vec<Row>) -> Vec<IndexedCall> {
+    rows.into_iter().filter_map(read).collect()
+}
+
 /// A record that a newer program wrote, with a name that this one does not know, is left out.
-fn read((calls, record): (i64, String)) -> Option<IndexedCall> {
+fn read((calls, record, ..): Row) -> Option<IndexedCall> {
     match serde_json::from_str::<CallSummary>(&record) {
         Ok(call) => Some(IndexedCall { call: Arc::new(call), calls: calls.try_into().unwrap_or(1) }),
         Err(problem) => {
