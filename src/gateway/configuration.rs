@@ -62,7 +62,7 @@ impl Configuration {
     }
 
     /// The one of the start.
-    pub(super) fn started_with(&self) -> &Config {
+    pub fn started_with(&self) -> &Config {
         &self.started_with
     }
 

@@ -108,5 +108,5 @@ pub(super) fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &Budg
     let budgets = Arc::clone(&gateway.pipeline.budget);
     let metrics = Arc::clone(&gateway.pipeline.settlement.metrics);
     let account = Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone(), metrics };
-    Meter::paid_by(account).tracing_content(gateway.configuration().current().telemetry.model_content)
+    Meter::paid_by(account).tracing_content(gateway.configuration().started_with().telemetry.model_content)
 }
