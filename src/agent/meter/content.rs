@@ -10,8 +10,8 @@ use crate::prompts::beginning;
 use sekisho_calls::transform::masked;
 use sekisho_observe::telemetry;
 
-/// Bytes of the messages in an event: the latest ones that fit.
-const MAX_MESSAGES: usize = 65_536;
+/// Bytes of the prompts, of the latest messages, and of the parts of one: those that fit.
+const MAX_BYTES: usize = 65_536;
 
 /// Characters of a text in an event.
 const MAX_TEXT: usize = 16_384;
@@ -26,17 +26,10 @@ pub(super) struct TracedContent {
 
 impl TracedContent {
     pub(super) fn of(request: &ModelRequest) -> Self {
-        let (mut input, mut bytes) = (Vec::new(), 0);
-        for message in request.messages.iter().rev().filter_map(described) {
-            bytes += message.to_string().len();
-            if bytes > MAX_MESSAGES && !input.is_empty() {
-                break;
-            }
-            input.push(message);
-        }
-        input.reverse();
         let prompts = request.messages.iter().filter_map(Message::as_system);
-        Self { instructions: prompts.map(text).collect(), input, output: AssistantTurn::default() }
+        let mut input = fitting(request.messages.iter().rev().filter_map(described));
+        input.reverse();
+        Self { instructions: fitting(prompts.map(text)), input, output: AssistantTurn::default() }
     }
 
     /// Adds a piece of the answer; its end writes the event.
@@ -55,6 +48,16 @@ impl TracedContent {
     }
 }
 
+/// The first ones that fit, and at least one.
+fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut bytes = 0;
+    let fits = |(place, value): &(usize, Value)| {
+        bytes += value.to_string().len();
+        *place == 0 || bytes <= MAX_BYTES
+    };
+    values.enumerate().take_while(fits).map(|(_, value)| value).collect()
+}
+
 fn described(message: &Message) -> Option<Value> {
     let (role, parts) = match message {
         Message::System(_) => return None,
@@ -63,7 +66,7 @@ fn described(message: &Message) -> Option<Value> {
                 UserPart::Text(said) => Some(text(said)),
                 UserPart::Image(_) | UserPart::File(_) => None,
             });
-            ("user", texts.collect())
+            ("user", fitting(texts))
         }
         Message::Assistant(turn) => ("assistant", parts(turn)),
         Message::Tool(result) => {
@@ -75,13 +78,16 @@ fn described(message: &Message) -> Option<Value> {
 }
 
 fn parts(turn: &AssistantTurn) -> Vec<Value> {
-    let call = |RequestedCall { id, tool, arguments, .. }: &RequestedCall| json!({"type": "tool_call", "id": id, "name": tool, "arguments": cut(arguments)});
+    let call = |call: &RequestedCall| {
+        let (name, arguments) = (cut(&call.tool), cut(&call.arguments));
+        json!({"type": "tool_call", "id": call.id, "name": name, "arguments": arguments})
+    };
     let part = |part: &TurnPart| match part {
         TurnPart::Text(said) => Some(text(said)),
         TurnPart::Call(requested) => Some(call(requested)),
         TurnPart::Thought(_) => None,
     };
-    turn.parts.iter().filter_map(part).collect()
+    fitting(turn.parts.iter().filter_map(part))
 }
 
 fn text(said: &str) -> Value {
@@ -106,5 +112,15 @@ mod tests {
         assert_eq!(content.input.len(), 3, "as many as fit");
         let last = content.input[2]["parts"][0]["content"].as_str().unwrap();
         assert!(last.starts_with("9 ") && last.len() == MAX_TEXT, "{}", last.len());
+    }
+
+    #[test]
+    fn names_and_arguments_of_calls_are_masked_and_as_many_as_fit_are_kept() {
+        let arguments = r#"{"password": "correct-horse"}"#;
+        let call = |number: usize| RequestedCall::new(number.to_string(), "ann@example.com".into(), arguments.into());
+        let calls = parts(&AssistantTurn::new("", (0..2_000).map(call)));
+        let masked = r#"{"password": "[masked]"}"#;
+        assert_eq!(calls[0], json!({"type": "tool_call", "id": "0", "name": "[masked]", "arguments": masked}));
+        assert!((100..2_000).contains(&calls.len()), "{}", calls.len());
     }
 }
