@@ -51,6 +51,8 @@ fn each_check_says_why_it_failed() {
             assert!(problem.as_ref().is_some_and(|problem| problem.contains(part)), "{expect}: {problem:?}");
         }
     }
+    let large = json!(9_007_199_254_740_993_i64);
+    assert!(!checks::same(&large, &json!(9_007_199_254_740_992_i64)) && checks::same(&large, &large));
     let no_json: Expectation = serde_json::from_value(json!({"json": 1})).unwrap();
     assert!(!checks::of(&no_json, &[], "one")[0].passed);
 }
