@@ -130,7 +130,7 @@ pub enum OutboundError {
     InvalidConnectTimeout(f64),
     #[error("outbound.ca_files: {0}")]
     CaFile(#[from] PemFileError),
-    #[error(transparent)]
+    #[error("outbound.proxy: {0}")]
     InvalidProxy(#[from] InvalidProxy),
     #[error("{0}")]
     ClientCertificate(PemFileError),
