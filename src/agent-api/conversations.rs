@@ -301,7 +301,7 @@ async fn copied_runs(
         Until::EndOf(run) => (Some(run), None),
         Until::Message(id) => {
             let (run, position) = id.split_once(':').ok_or_else(unknown)?;
-            (Some(run), Some(position.parse().map_err(|_| unknown())?))
+            (Some(run), Some(position.parse::<i64>().map_err(|_| unknown())?))
         }
     };
     if let Some(run) = run {

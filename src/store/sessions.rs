@@ -305,12 +305,12 @@ pub(super) async fn continue_session(
     earlier: &str,
     run: &str,
 ) -> sqlx::Result<()> {
-    for table in [
+    for statement in [
         "UPDATE message_logs SET session_id = $1 WHERE session_id = $2
             AND run IN (SELECT id FROM conversation_runs WHERE conversation = $3)",
         "UPDATE conversation_runs SET session_id = $1 WHERE session_id = $2 AND conversation = $3",
     ] {
-        sqlx::query(table).bind(session).bind(earlier).bind(branch).execute(&mut *connection).await?;
+        sqlx::query(statement).bind(session).bind(earlier).bind(branch).execute(&mut *connection).await?;
     }
     let begun: Option<(String, String)> = sqlx::query_as(
         "SELECT summary, kept FROM session_summaries WHERE session_id = $1 AND earlier IS NOT NULL AND kept IS NOT NULL
