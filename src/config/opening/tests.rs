@@ -269,6 +269,11 @@ const EITHER_WAY: &[(&str, &str, &str)] = &[
         "agent: {profiles: {openai: {}}}",
         "agent.profiles.openai.base_url",
     ),
+    (
+        "agent: {profiles: {openai: {proxy: {url: 'http://a.example'}}}}",
+        "agent: {profiles: {openai: {}}}",
+        "agent.profiles.openai.proxy",
+    ),
     ("tools: {web_search: {provider: brave}}", "tools: {web_search: {provider: tavily}}", "tools.web_search.provider"),
     ("python_tools: {directory: a}", "python_tools: {directory: b}", "python_tools.directory"),
     (
