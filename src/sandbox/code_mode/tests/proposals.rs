@@ -17,6 +17,9 @@ struct Asked {
     times: usize,
 }
 
+/// A call: its tool, its arguments, and the reasons that its approver was shown.
+type MadeCall = (String, Value, Option<Arc<[String]>>);
+
 /// Has prices, and takes orders and payments. `get` changes nothing.
 struct Shop {
     policy: Policy,
@@ -25,7 +28,7 @@ struct Shop {
     /// By the tool that fails.
     failing: Mutex<&'static str>,
     asked: Mutex<Asked>,
-    made: Mutex<Vec<(String, Value, Option<Arc<[String]>>)>>,
+    made: Mutex<Vec<MadeCall>>,
 }
 
 impl Shop {
