@@ -25,14 +25,15 @@ const MAX_READS: usize = 3;
 struct Rules {
     /// First words of names of tools that read.
     reading_verbs: HashSet<String>,
-    /// Arguments by which a client names what it makes.
+    /// Arguments by which a client names what it makes, each once. Ids that may be of another thing are none.
     keys: HashSet<String>,
     /// Members that say when something was made.
     moments: HashSet<String>,
-    /// Members that say that a list goes on.
+    /// Members that say that a list goes on, or is not whole.
     more: HashSet<String>,
 }
 
+#[expect(clippy::expect_used, reason = "the file is part of the program, and a test reads it")]
 static RULES: LazyLock<Rules> =
     LazyLock::new(|| serde_json::from_str(include_str!("effects/rules.json")).expect("a test reads the rules"));
 
@@ -56,8 +57,10 @@ pub fn paired_reads(snapshot: &Snapshot, call: &CallContext, tool: &Tool, argume
 /// The tools by which effects of a tool may be found, the surest first.
 pub fn readers(snapshot: &Snapshot, call: &CallContext, tool: &Tool) -> Vec<Arc<Tool>> {
     if let Some(name) = &tool.metadata.found_by {
+        // One that is looked for itself would be called to find its own effects.
+        let finds = |reader: &&Arc<Tool>| reader.id != tool.id && reader.metadata.found_by.is_none();
         let named = snapshot.get(name).filter(|reader| reader.metadata.source == tool.metadata.source);
-        return named.cloned().into_iter().collect();
+        return named.filter(finds).cloned().into_iter().collect();
     }
     let of_source = snapshot.tools().iter().filter(|other| {
         other.metadata.source == tool.metadata.source && other.id != tool.id && other.metadata.only_reads()

@@ -56,16 +56,19 @@ fn found_in_value(result: &Value, arguments: &Arguments, began: Timestamp, shows
     }
     let mut is_in_doubt = false;
     for entry in &entries.entries {
-        let is_equal = has_all(entry, &wanted);
-        match moment_of(entry, arguments) {
-            _ if has_key && !is_equal => {}
-            made if is_equal && (has_key || made.is_some_and(|made| made >= began)) => {
-                return Found::Made(Value::Object((*entry).clone()));
-            }
-            Some(made) if made.saturating_add(CLOCK_MARGIN).is_ok_and(|latest| latest < began) => {}
-            // An upstream may write a value in another way.
-            _ => is_in_doubt |= is_equal || has_one(entry, &wanted),
+        let (is_equal, made) = (has_all(entry, &wanted), moment_of(entry, arguments));
+        let is_old = made.is_some_and(|made| made.saturating_add(CLOCK_MARGIN).is_ok_and(|latest| latest < began));
+        if is_equal && !is_old && (has_key || made.is_some_and(|made| made >= began)) {
+            return Found::Made(Value::Object((*entry).clone()));
         }
+        is_in_doubt |= match (has_key, is_old) {
+            // An entry that does not show its key may have this one.
+            (true, false) => !shows(entry, &wanted),
+            (true, true) => is_equal,
+            // An upstream may write a value in another way, or not at all.
+            (false, false) => is_equal || has_one(entry, &wanted) || !shows(entry, &wanted),
+            (false, true) => false,
+        };
     }
     if shows_all && entries.has_list && !entries.goes_on && !is_in_doubt { Found::NotMade } else { Found::Undecided }
 }
@@ -109,6 +112,7 @@ fn says_more(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
         _ => true,
     }
 }
@@ -121,6 +125,12 @@ fn has_all(entry: &Map<String, Value>, wanted: &[(&String, &Value)]) -> bool {
         Some(member) => texts(value).is_subset(&texts(member)),
         None => texts(value).is_subset(&everywhere),
     })
+}
+
+/// Whether an entry has a member of the name of one of these arguments.
+fn shows(members: &Map<String, Value>, wanted: &[(&String, &Value)]) -> bool {
+    let has_name = wanted.iter().any(|(name, _)| members.contains_key(*name));
+    has_name || members.values().filter_map(Value::as_object).any(|inner| shows(inner, wanted))
 }
 
 /// Whether an entry has one of these values.
@@ -227,7 +237,9 @@ mod tests {
             json!([{"to": "BOB", "amount": 12}]),
             json!([{"to": "bob", "amount": 12, "timestamp": "2026-03-04T09:59:30Z"}]),
             json!([{"to": "bob", "amount": 12, "timestamp": "yesterday"}]),
+            json!([{"id": 7, "timestamp": "2026-03-04T10:00:01Z"}]),
             json!({"items": [], "next_cursor": "x"}),
+            json!({"items": [], "errors": [{"message": "one part is out of reach"}]}),
             json!({"to": "eve", "amount": 12}),
             json!(["bob"]),
             json!("no list"),
@@ -249,11 +261,22 @@ mod tests {
 
     #[test]
     fn a_key_of_the_client_decides_alone() {
-        let sent = json!({"requestId": "r-1", "amount": 12});
-        let entry = json!({"requestId": "r-1", "amount": "12 EUR"});
+        let sent = json!({"clientRequestId": "r-1", "amount": 12});
+        let entry = json!({"clientRequestId": "r-1", "amount": "12 EUR"});
         assert_eq!(found(&json!([entry]), &sent), Found::Made(entry.clone()));
         assert_eq!(found(&entry, &sent), Found::Made(entry));
-        assert_eq!(found(&json!([{"requestId": "r-2", "amount": 12}]), &sent), Found::NotMade);
+        assert_eq!(found(&json!([{"clientRequestId": "r-2", "amount": 12}]), &sent), Found::NotMade);
+        let earlier = json!([{"clientRequestId": "r-1", "created_at": "2026-03-04T09:58:00Z"}]);
+        for undecided in [json!([{"amount": 13}]), earlier] {
+            assert_eq!(found(&undecided, &sent), Found::Undecided, "{undecided}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_another_thing_is_no_key() {
+        let sent = json!({"client_id": 42, "amount": 12});
+        let before = json!([{"client_id": 42, "amount": 5, "created_at": "2026-03-01T10:00:00Z"}]);
+        assert_eq!(found(&before, &sent), Found::NotMade);
     }
 
     #[test]

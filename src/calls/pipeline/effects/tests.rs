@@ -37,6 +37,8 @@ enum Lists {
     /// Found by its name.
     Named,
     Declared,
+    /// The tool that pays names itself.
+    Itself,
 }
 
 struct Bank {
@@ -61,7 +63,7 @@ impl Executor for Pay {
             if cut == Cut::BeforeCommit {
                 return Err(failure(Blame::Network));
             }
-            let payment = json!({"id": bank.payments.lock().len(), "n": arguments["n"], "created_at": Timestamp::now().to_string()});
+            let payment = json!({"id": bank.payments.lock().len(), "n": arguments.get("n"), "created_at": Timestamp::now().to_string()});
             bank.payments.lock().push(payment.clone());
             match cut {
                 Cut::AfterCommit => return Err(failure(Blame::Network)),
@@ -83,7 +85,7 @@ impl Executor for Pay {
 
 impl Executor for List {
     fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(async { Ok(ToolOutput::from(json!({"items": *self.0.payments.lock()}))) })
+        Box::pin(async move { Ok(ToolOutput::from(json!({"items": *self.0.payments.lock()}))) })
     }
 }
 
@@ -120,7 +122,11 @@ impl Bank {
         };
         let effects = Some(Effects { read_only: true, destructive: None, open_world: true });
         let parameters = || json!({"type": "object", "properties": {"n": {"type": "integer"}}}).into();
-        let found_by = (lists == Lists::Declared).then(|| "bank__list_payments".to_owned());
+        let found_by = match lists {
+            Lists::Declared => Some("bank__list_payments".to_owned()),
+            Lists::Itself => Some("bank__send_payment".to_owned()),
+            Lists::None | Lists::Named => None,
+        };
         let mut tools = vec![ToolDefinition {
             metadata: Metadata { found_by, ..of_bank("bank__send_payment") },
             parameters: parameters(),
@@ -210,6 +216,17 @@ async fn only_a_declared_list_shows_that_an_effect_was_not_made() {
 }
 
 #[tokio::test]
+async fn a_tool_is_not_called_to_find_its_own_effect() {
+    let (bank, store) = (Bank::new(), test_store().await);
+    let pipeline = bank.gateway(&store, Lists::Itself).await;
+    bank.cut(Cut::AfterCommit);
+    pay(&pipeline, None).await;
+    bank.cut(Cut::None);
+    assert_eq!(outcome(&pay(&pipeline, None).await).0, Err(ErrorCode::UnknownOutcome));
+    assert_eq!(bank.count(), 1);
+}
+
+#[tokio::test]
 async fn a_client_that_left_gets_the_reply_of_its_call_while_it_runs_and_later() {
     for ends_before in [false, true] {
         let (bank, store) = (Bank::new(), test_store().await);
@@ -266,7 +283,9 @@ async fn a_person_says_what_became_of_a_call_that_no_tool_finds() {
         let of_another = pipeline.replies.resolve((&caller.tenant, Some("eve")), &effect.id, Resolution::NotMade).await;
         assert_eq!(of_another.unwrap_err().code(), ErrorCode::NotFound);
         pipeline.replies.resolve((&caller.tenant, None), &effect.id, resolution).await.unwrap();
-        assert_eq!(outcome(&pay(&pipeline, None).await), (Ok(made), by));
+        let again = pay(&pipeline, None).await;
+        assert_eq!(outcome(&again), (Ok(made), by));
+        assert_eq!(again.replayed, again.reply.receipt.call_id.to_string() == effect.id);
         assert_eq!(pipeline.replies.effects(&caller.tenant, None).await.unwrap(), []);
     }
 }
