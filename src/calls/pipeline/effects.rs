@@ -63,7 +63,9 @@ impl Pipeline {
             return guard.not_made(started).await;
         }
         match self.look_for(call, tool, valid.as_map(), started).await {
-            Found::Made(output) => guard.made(started, Arc::new(Reply::resolved(output, AnsweredBy::Read))).await,
+            Found::Made(output) => {
+                guard.made(started, Arc::new(Reply::resolved(call.id, output, AnsweredBy::Read))).await
+            }
             Found::NotMade if may_begin_again => {
                 // Until then its upstream may still work on it.
                 let wait = SignedDuration::try_from(tool.timeout()).unwrap_or(SignedDuration::MAX);

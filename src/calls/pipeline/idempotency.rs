@@ -384,16 +384,23 @@ impl Replies {
 
     /// `started`: when the call was recorded.
     async fn keep(&self, guard: &InFlightGuard, started: DatabaseTime, reply: &Reply) -> Result<(), StoreError> {
-        let kept = self.kept(&guard.owner.tenant, reply).await;
-        let mut counts = self.counts.lock().await;
         let call = RecordFence { id: &guard.id.hash, started };
-        if self.store.idempotency().end(call, kept.in_store(), self.store.now()).await? {
-            counts.add_bytes(&guard.owner, kept.bytes_in_store());
-        } else {
+        if !self.end(call, &guard.owner, reply).await? {
             tracing::warn!("a call with an Idempotency-Key ended after it counted as lost: its reply is not kept");
-            self.remove_object(kept.into_object());
         }
-        let tenant = &guard.owner.tenant;
+        Ok(())
+    }
+
+    /// Keeps the reply of a recorded call. False if the record is gone, or has an answer.
+    async fn end(&self, call: RecordFence<'_>, owner: &RecordOwner, reply: &Reply) -> Result<bool, StoreError> {
+        let kept = self.kept(&owner.tenant, reply).await;
+        let mut counts = self.counts.lock().await;
+        if !self.store.idempotency().end(call, kept.in_store(), self.store.now()).await? {
+            self.remove_object(kept.into_object());
+            return Ok(false);
+        }
+        counts.add_bytes(owner, kept.bytes_in_store());
+        let tenant = &owner.tenant;
         while counts.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
             let largest = counts.largest_first(tenant, |count: &Count| count.bytes);
             let Some(owner) = largest.first() else { break };
@@ -402,7 +409,7 @@ impl Replies {
                 None => *counts = self.count().await?,
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn forget(&self, guard: &InFlightGuard, started: DatabaseTime) -> Result<(), StoreError> {

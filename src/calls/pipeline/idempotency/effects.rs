@@ -4,7 +4,7 @@
 //! Each call has a record of its own, which is removed once its client has the reply. So an equal call of the same caller in the
 //! same session is the same call, sent again, where there is a record for which nobody waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -142,8 +142,13 @@ impl Replies {
     pub async fn effects(&self, tenant: &str, caller_key: Option<&str>) -> Result<Vec<Effect>, CallError> {
         let open = self.store.idempotency().open_effects(tenant, caller_key).await;
         let (mut effects, mut live) = (Vec::new(), HashMap::new());
-        for effect in open.map_err(|error| unavailable(&error))? {
-            let is_running = self.is_running(&effect.id) || self.is_live(&mut live, effect.runner.as_deref()).await?;
+        let open = open.map_err(|error| unavailable(&error))?;
+        let here: HashSet<String> = {
+            let running = self.running.lock();
+            running.iter().filter(|(_, call)| call.request.is_some()).map(|(id, _)| id.hash.clone()).collect()
+        };
+        for effect in open {
+            let is_running = here.contains(&effect.id) || self.is_live(&mut live, effect.runner.as_deref()).await?;
             effects.push(Effect::of(effect, is_running));
         }
         Ok(effects)
@@ -179,24 +184,13 @@ impl Replies {
         let fence = RecordFence { id: &effect.id, started: effect.started };
         let resolved = match resolution {
             Resolution::Made(output) => {
-                let reply = Reply::resolved(output, AnsweredBy::Person);
-                self.end(fence, &effect.owner, &reply).await?
+                let call_id = serde_json::from_value(effect.call_id.into()).map_err(CallError::internal)?;
+                let reply = Reply::resolved(call_id, output, AnsweredBy::Person);
+                self.end(fence, &effect.owner, &reply).await.map_err(|error| unavailable(&error))?
             }
             Resolution::NotMade => self.forget_open(fence, &effect.owner).await?,
         };
         if resolved { Ok(()) } else { Err(no_such_effect()) }
-    }
-
-    /// Keeps the reply of a call that ran before. False if somebody else has resolved it.
-    async fn end(&self, fence: RecordFence<'_>, owner: &RecordOwner, reply: &Reply) -> Result<bool, CallError> {
-        let kept = self.kept(&owner.tenant, reply).await;
-        let mut counts = self.counts.lock().await;
-        let ended = self.store.idempotency().end(fence, kept.in_store(), self.store.now()).await;
-        let ended = ended.map_err(|error| unavailable(&error))?;
-        if ended {
-            counts.add_bytes(owner, kept.bytes_in_store());
-        }
-        Ok(ended)
     }
 
     /// Removes the record of a call without an answer. False if somebody else has resolved it.
@@ -227,7 +221,8 @@ impl InFlightGuard {
         reply: Arc<Reply>,
     ) -> Result<IdempotentOutcome, CallError> {
         let fence = RecordFence { id: &self.id.hash, started };
-        if !self.replies.end(fence, &self.owner, &reply).await? {
+        let ended = self.replies.end(fence, &self.owner, &reply).await;
+        if !ended.map_err(|error| unavailable(&error))? {
             return Err(outcome_unknown(self.id.kind));
         }
         self.publish(&reply);
@@ -256,15 +251,15 @@ impl InFlightGuard {
 }
 
 impl Reply {
-    /// The reply of a call that ran before, whose outcome was found out.
-    pub(in crate::pipeline) fn resolved(output: Value, by: AnsweredBy) -> Self {
+    /// The reply of a call that ran before, whose outcome was found out by that call, or for it.
+    pub(in crate::pipeline) fn resolved(call_id: CallId, output: Value, by: AnsweredBy) -> Self {
         let answer = Answer { text: output.to_string(), output, ..Answer::default() };
         Self {
             outcome: Ok(answer),
             duration: Duration::ZERO,
             tokens: 0,
             cost_usd: Decimal::ZERO,
-            receipt: Receipt { answered_by: Some(by), ..Receipt::of(CallId::new()) },
+            receipt: Receipt { answered_by: Some(by), ..Receipt::of(call_id) },
             stored: None,
         }
     }

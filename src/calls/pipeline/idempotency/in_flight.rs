@@ -24,7 +24,7 @@ pub(in crate::pipeline) struct InFlightGuard {
     /// Taken by whoever waits for the reply.
     pub(super) client: Option<Arc<()>>,
     /// The tool and the id of the call; `None` for a turn of an agent.
-    pub(super) named: Option<(String, String)>,
+    pub(super) named: Option<Box<(String, String)>>,
     /// When the call was recorded.
     pub(super) recorded: Option<DatabaseTime>,
     /// The reply of another replica, which ran a call with this key at the same time.
@@ -41,7 +41,7 @@ impl InFlightGuard {
 
     /// Has the record name its call, so that the effect of the call can be looked for.
     pub(in crate::pipeline) fn name(&mut self, call: &CallContext) {
-        self.named = Some((call.tool.clone(), call.id.to_string()));
+        self.named = Some(Box::new((call.tool.clone(), call.id.to_string())));
     }
 
     /// The key for an upstream that knows a request that it has had already: the same one when the call is sent again.
@@ -64,7 +64,7 @@ impl InFlightGuard {
         let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| too_late())?;
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
-        let named = self.named.as_ref().map(|(tool, call_id)| NamedCall { tool, call_id });
+        let named = self.named.as_deref().map(|(tool, call_id)| NamedCall { tool, call_id });
         let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner, named };
         let now = replies.store.now();
         let added = replies.store.idempotency().start(call, now).await;

@@ -107,7 +107,7 @@ impl RecordKind {
         match self {
             Self::IdempotencyKey => "Idempotency-Key",
             Self::Approval => "X-Approval-Id",
-            Self::Effect => "call",
+            Self::Effect => "request",
         }
     }
 
