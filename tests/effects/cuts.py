@@ -28,6 +28,8 @@ class Pair:
     def __init__(self, program, folder, store, tools):
         self.program, self.folder, self.tools = program, folder, tools
         self.journal, self.cut = folder / "journal", folder / "cut"
+        # The same after each start: a tool at another address is another tool.
+        self.port = 0
         self.settings = {
             "store": {"url": store} if store else {},
             "secrets": {"key": "0a" * 32},
@@ -38,9 +40,10 @@ class Pair:
         self.start()
 
     def start(self):
-        command = [sys.executable, pathlib.Path(__file__).with_name("upstream.py"), self.journal, self.cut, *self.tools]
+        command = [sys.executable, pathlib.Path(__file__).with_name("upstream.py"), self.journal, self.cut, str(self.port), *self.tools]
         self.upstream = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        url = f"http://127.0.0.1:{int(self.upstream.stdout.readline())}/{NAME}"
+        self.port = int(self.upstream.stdout.readline())
+        url = f"http://127.0.0.1:{self.port}/{NAME}"
         settings = {**self.settings, "mcp": {"servers": {NAME: {"url": url, "share": "all"}}}}
         # Each line is YAML, a superset of JSON.
         yaml = "".join(f"{topic}: {json.dumps(value)}\n" for topic, value in settings.items())

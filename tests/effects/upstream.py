@@ -1,8 +1,8 @@
 """An MCP server in a process of its own, whose tools have effects: each call adds a line to a journal. Beside each tool is one that lists its
 lines. It prints its port.
 
-upstream.py JOURNAL CUT TOOL...: where the file CUT is there, it says `before` or `after` and the id of the gateway's process: the next call kills
-that process and this one before its effect, or after it and before the answer
+upstream.py JOURNAL CUT PORT TOOL...: PORT is 0 for a free one. Where the file CUT is there, it says `before` or `after` and the id of the
+gateway's process: the next call kills that process and this one before its effect, or after it and before the answer
 """
 import datetime
 import json
@@ -69,7 +69,7 @@ def kill(gateway):
 
 
 if __name__ == "__main__":
-    journal, cut, *tools = sys.argv[1:]
-    server = McpServer({NAME: [one for tool in tools for one in listed(tool)]}, Upstream(journal, cut).answer)
+    journal, cut, port, *tools = sys.argv[1:]
+    server = McpServer({NAME: [one for tool in tools for one in listed(tool)]}, Upstream(journal, cut).answer, int(port))
     print(server.server_port, flush=True)
     threading.Event().wait()

@@ -19,8 +19,8 @@ class McpServer(http.server.ThreadingHTTPServer):
     # As many as the gateway opens at once.
     request_queue_size = 256
 
-    def __init__(self, tools, answer):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, tools, answer, port=0):
+        super().__init__(("127.0.0.1", port), Handler)
         self.tools, self.answer = tools, answer
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
