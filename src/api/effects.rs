@@ -83,7 +83,7 @@ enum ResolvedOutcome {
     NotMade,
 }
 
-/// Lists the caller's calls without an answer, the latest first; for an administrator, those of the tenant. Calls with an
+/// Lists the caller's calls without an answer, the latest first; for an administrator, all of the tenant. Calls with an
 /// `Idempotency-Key` or an approval are recorded, and with `session.record_effects` others, too.
 #[utoipa::path(get, path = "/effects", operation_id = "listEffects", tag = "tools", params(EffectQuery, PageQuery),
     responses((status = 200, body = Page<EffectBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -125,7 +125,7 @@ pub(super) async fn resolve(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whose calls a caller sees: its own, or as an administrator those of its tenant.
+/// Whose calls a caller sees: its own, or as an administrator all of its tenant.
 fn scope(meta: &RequestMeta) -> (Arc<str>, Option<Arc<str>>) {
     let caller = &meta.caller;
     let is_own = !caller.administers(&caller.tenant);

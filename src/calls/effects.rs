@@ -25,7 +25,7 @@ const MAX_READS: usize = 3;
 struct Rules {
     /// First words of names of tools that read.
     reading_verbs: HashSet<String>,
-    /// Arguments by which a client names what it makes, each once. Ids that may be of another thing are none.
+    /// Arguments by which a client names the new thing, each once. Ids that may be of another thing are none.
     keys: HashSet<String>,
     /// Members that say when something was made.
     moments: HashSet<String>,
@@ -88,7 +88,7 @@ fn rank(call: &CallContext, tool: &Tool, reader: &Tool) -> Option<usize> {
     rank_by_name(tool.name(), reader.name())
 }
 
-/// By the things that both names have: all of those of the effect, or its last one.
+/// By the things that both names have: all of the effect's, or its last one.
 fn rank_by_name(effect: &str, reader: &str) -> Option<usize> {
     let (effect, reader) = (words_of(effect), words_of(reader));
     let (_, things) = effect.split_first()?;
@@ -131,7 +131,7 @@ fn singular(word: String) -> String {
     }
 }
 
-/// What the reader must be given, of the arguments of the effect; `None` where one is missing.
+/// The required arguments of the reader, as the effect has them; `None` where one is missing.
 fn arguments_of(reader: &Tool, given: &Arguments) -> Option<Arguments> {
     let required = reader.input.document().get("required").and_then(Value::as_array);
     let names = required.into_iter().flatten().filter_map(Value::as_str);

@@ -19,7 +19,7 @@ pub(super) struct EffectsCommand {
 
 #[derive(Debug, Default, Subcommand)]
 enum Action {
-    /// List your calls without an answer; with the key of an administrator, those of the tenant.
+    /// List your calls without an answer; with the key of an administrator, all of the tenant.
     #[default]
     List,
     /// Say what became of one: `sekisho effects resolve CALL --made '{"id": 7}'`, or `--not-made`.

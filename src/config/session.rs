@@ -15,7 +15,7 @@ pub struct SessionConfig {
     pub idempotency_seconds: u64,
     /// Maximum number of such replies for each tenant. The caller with the most loses its least recently used one.
     pub max_idempotency_keys: usize,
-    /// Record calls without an `Idempotency-Key`, too, before they are sent: those of OpenAPI and MCP tools that neither only read nor
+    /// Record calls without an `Idempotency-Key`, too, before they are sent: calls of OpenAPI and MCP tools that neither only read nor
     /// are idempotent. One that is sent again before its client has the reply is not made twice.
     pub record_effects: bool,
 }

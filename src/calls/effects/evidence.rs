@@ -1,4 +1,4 @@
-//! What a result says about an effect: an entry of a list is the effect if it has all values of the call, and was made after the
+//! The evidence of a result about an effect: an entry of a list is the effect if it has all values of the call, and was made after the
 //! call began or has the key that the client gave.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ const CLOCK_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 /// How deep lists are looked for.
 const MAX_DEPTH: usize = 4;
 
-/// What is known of a call.
+/// The outcome of a call, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     /// This is its effect.
@@ -33,8 +33,8 @@ struct Entries<'v> {
     goes_on: bool,
 }
 
-/// What the result of a tool that reads says about a call with these arguments, which began then. `shows_all`: the tool shows the
-/// effects of the called tool alone, and all of them.
+/// The evidence of a reading tool's result about a call with these arguments, which began then. `shows_all`: the tool shows the
+/// effects of the called tool only, and all of them.
 pub fn found_in(result: &Value, arguments: &Arguments, began: Timestamp, shows_all: bool) -> Found {
     if let Some(text) = result.as_str() {
         let parsed = sekisho_core::json::parse(text.as_bytes());

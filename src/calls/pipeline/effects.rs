@@ -1,6 +1,6 @@
 //! Finds out what became of a call whose outcome is not known, when it is sent again: by the upstream's own key, or by another tool
 //! of the same source that reads. It is never made again because nobody knows: only a tool that the configuration names is trusted to show
-//! all effects, so that what it lacks was not made.
+//! all effects, so that one that it lacks was not made.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sekisho_core::call::{Arguments, CallClient, CallContext, CallResumption, Sen
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 
-/// What a call with a record is to do, once it is known.
+/// The next step of a call with a record, once it is known.
 #[derive(Debug)]
 pub(super) enum KnownOutcome {
     /// It must be made.
@@ -78,7 +78,7 @@ impl Pipeline {
         }
     }
 
-    /// What the tools show that may find the effect of a call, asked as its caller.
+    /// The evidence of the tools that may find the effect of a call, asked as its caller.
     async fn look_for(
         self: &Arc<Self>,
         call: &CallContext,

@@ -105,7 +105,7 @@ impl Pipeline {
             // tool.
             (Some(_), _) if tool.metadata.reads_results() => None,
             (Some(key), _) => Some(self.replies.enter(call, key, request(), deadline).await?),
-            // What is refused is not recorded.
+            // A refused call is not recorded.
             (None, RecordKind::Effect) if valid.is_ok() => {
                 Some(self.replies.enter_effect(call, request(), deadline).await?)
             }

@@ -90,7 +90,7 @@ impl Recorded {
 
     /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. A call whose program
     /// waits for an approval may be sent again with its key, which its program's calls have too; its own approval is
-    /// used. The record of a call whose outcome `is_lost` stays open. Returns that of a call without a key, which is removed once its
+    /// used. The record of a call whose outcome `is_lost` stays open. Returns the guard of a call without a key, whose record is removed once its
     /// client has the reply.
     pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState, is_lost: bool) -> Option<InFlightGuard> {
         if let Some((approved, guard)) = self.approved {

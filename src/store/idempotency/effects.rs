@@ -31,7 +31,7 @@ pub struct EqualEffect {
 type OpenRow = (String, String, String, String, String, i64, Option<String>);
 
 impl IdempotencyStore {
-    /// The calls of a tenant without an answer; those of one caller, or of all.
+    /// The calls of a tenant without an answer; of one caller, or of all.
     pub async fn open_effects(&self, tenant: &str, caller_key: Option<&str>) -> Result<Vec<OpenEffect>, StoreError> {
         let rows: Vec<OpenRow> = sqlx::query_as(
             "SELECT id, tenant, caller_key, tool, call_id, kept_since, runner FROM idempotency_records

@@ -50,7 +50,7 @@ impl EffectState {
     }
 }
 
-/// What a person says about a call whose outcome is not known.
+/// A person's statement about a call whose outcome is not known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Resolution {
     /// It was made: sent again, it gets this output.
@@ -135,7 +135,7 @@ impl Replies {
         }
     }
 
-    /// The calls of a tenant without an answer; those of one caller, or of all.
+    /// The calls of a tenant without an answer; of one caller, or of all.
     ///
     /// # Errors
     /// `overloaded` when they cannot be read now.
@@ -165,7 +165,7 @@ impl Replies {
         Ok(lives)
     }
 
-    /// Takes over what a person says about a call. `caller_key`: as for [`effects`](Self::effects).
+    /// Takes over a person's statement about a call. `caller_key`: as for [`effects`](Self::effects).
     ///
     /// # Errors
     /// `not_found` if there is no such call; `idempotency_conflict` while it runs; `overloaded`.
