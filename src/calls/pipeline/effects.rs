@@ -62,6 +62,8 @@ impl Pipeline {
         if may_begin_again && tool.declares_idempotency_key() {
             return guard.not_made(started).await;
         }
+        // Before the list is read: the effect may come after that.
+        let age = guard.age(started);
         match self.look_for(call, tool, valid.as_map(), started).await {
             Found::Made(output) => {
                 guard.made(started, Arc::new(Reply::resolved(call.id, output, AnsweredBy::Read))).await
@@ -69,7 +71,7 @@ impl Pipeline {
             Found::NotMade if may_begin_again => {
                 // Until then its upstream may still work on it.
                 let wait = SignedDuration::try_from(tool.timeout()).unwrap_or(SignedDuration::MAX);
-                match wait.saturating_sub(guard.age(started)) {
+                match wait.saturating_sub(age) {
                     left if left.is_positive() => Err(no_answer_yet(left.unsigned_abs())),
                     _ => guard.not_made(started).await,
                 }
