@@ -95,6 +95,7 @@ async fn approve(checkpoint: &Checkpoint, id: &str) {
         scope: ApprovalScope::Once,
         minutes: None,
         arguments: None,
+        strike: Vec::new(),
         sent: None,
         arguments_sha256: None,
     };
