@@ -1,7 +1,7 @@
 //! The effects that a program proposes, which one person approves as a list.
 //!
-//! The list is the arguments of a call of the kind `effects`, so that its approval is bound to all of it: the program, each effect in
-//! its order, what each read answered, and the version of the policies.
+//! The list is the arguments of a call of the kind `effects`, so that its approval is bound to all of it: the run, the program, each
+//! effect in its order, what each read answered, and the version of the policies.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +14,8 @@ use sekisho_core::error::{CallError, ErrorCode};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
+    /// The run that makes them: that of an equal program needs an approval of its own.
+    pub run: String,
     /// SHA-256 of the program.
     pub program: String,
     pub policy_version: String,
@@ -194,7 +196,7 @@ mod tests {
         let read =
             ProposedRead { call: 1, tool: "get".into(), arguments_sha256: "a".into(), answer_sha256: "b".into() };
         let effects = vec![effect(2, &[]), effect(4, &[2]), effect(5, &[])];
-        Proposal { program: "p".into(), policy_version: "v".into(), reads: vec![read], effects }
+        Proposal { run: "r".into(), program: "p".into(), policy_version: "v".into(), reads: vec![read], effects }
     }
 
     #[test]

@@ -76,15 +76,18 @@ impl Proposing {
         }
     }
 
-    /// The earlier effects whose values are in these arguments.
-    fn references(&self, arguments: &Arguments) -> Result<Vec<u32>, CallError> {
+    /// The effects before this position whose values are in these arguments.
+    fn references(&self, position: u32, arguments: &Arguments) -> Result<Vec<u32>, CallError> {
         let (calls, mut found) = (self.calls.lock(), Vec::new());
-        let mut find = |call: u32, _: &str| match calls.effects.contains_key(&call) {
+        let mut find = |call: u32, _: &str| match call < position && calls.effects.contains_key(&call) {
             true => {
                 found.push(call);
                 Ok(Value::Null)
             }
-            false => Err(CallError::new(ErrorCode::InvalidArguments, format!("the program has no effect {call}"))),
+            false => {
+                let message = format!("the program has no effect {call} before this one");
+                Err(CallError::new(ErrorCode::InvalidArguments, message))
+            }
         };
         self.tokens.replaced(Value::Object(arguments.clone()), &mut find)?;
         found.sort_unstable();
@@ -118,7 +121,7 @@ impl ProposedCalls {
     }
 
     /// The list for an approver.
-    pub(super) fn proposal(&self, program: &[u8; 32], policy_version: &Arc<str>) -> Proposal {
+    pub(super) fn proposal(&self, run: &Arc<str>, program: &[u8; 32], policy_version: &Arc<str>) -> Proposal {
         let read = |(call, read): (&u32, &MadeRead)| ProposedRead {
             call: *call,
             tool: read.tool.clone(),
@@ -126,6 +129,7 @@ impl ProposedCalls {
             answer_sha256: read.answer_sha256.clone(),
         };
         Proposal {
+            run: run.to_string(),
             program: hex::encode(program),
             policy_version: policy_version.to_string(),
             reads: self.reads.iter().map(read).collect(),
@@ -182,7 +186,7 @@ impl ProgramTools<'_> {
         tool: &str,
         arguments: Arguments,
     ) -> Result<(), CallError> {
-        let refers_to = proposing.references(&arguments)?;
+        let refers_to = proposing.references(position, &arguments)?;
         let context = self.context(position - 1, tool.to_owned(), &arguments, StartReason::default());
         let mut proposed = Arc::clone(&self.pipeline).proposed(context, arguments.clone()).await;
         let is_invalid = |error: &CallError| error.code() == ErrorCode::InvalidArguments;

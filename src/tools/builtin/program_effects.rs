@@ -12,6 +12,7 @@ pub(super) fn definition() -> ToolDefinition {
     let list = |description: &str| json!({"type": "array", "items": {"type": "object"}, "description": description});
     let text = |description: &str| json!({"type": "string", "description": description});
     let properties = json!({
+        "run": text("The id of the run that makes them."),
         "program": text("The SHA-256 of the program."),
         "policy_version": text("The version of the policies in force."),
         "reads": list("What the program has read, with the SHA-256 of each answer."),
@@ -30,7 +31,7 @@ pub(super) fn definition() -> ToolDefinition {
         parameters: json!({
             "type": "object",
             "properties": properties,
-            "required": ["program", "policy_version", "reads", "effects"],
+            "required": ["run", "program", "policy_version", "reads", "effects"],
             "additionalProperties": false
         })
         .into(),

@@ -11,7 +11,7 @@ use sekisho_core::call::{CallKind, Target};
 const MUTATIONS: usize = 1_000;
 
 /// What differs from the approved list, or who sends it.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "argument",
     "order",
     "extra call",
@@ -20,6 +20,7 @@ const KINDS: [&str; 12] = [
     "changed read",
     "removed read",
     "program",
+    "run",
     "policy version",
     "struck out",
     "other caller",
@@ -47,6 +48,7 @@ fn list() -> Proposal {
         answer_sha256: format!("{call:064}"),
     };
     Proposal {
+        run: "r".into(),
         program: "p".into(),
         policy_version: "v1".into(),
         reads: (1..3).map(read).collect(),
@@ -67,6 +69,7 @@ fn mutated(kind: &str, round: usize) -> Proposal {
         "changed read" => list.reads[round % 2].answer_sha256 = text,
         "removed read" => _ = list.reads.remove(round % 2),
         "program" => list.program = text,
+        "run" => list.run = text,
         "policy version" => list.policy_version = text,
         "struck out" => list.effects[at].struck = true,
         _ => {}
