@@ -193,13 +193,13 @@ impl Metadata {
         self.approval != ApprovalRule::Never || self.kind == CallKind::Effects
     }
 
-    /// Whether a call changes nothing, as its source says; an MCP server, where its annotations are trusted.
+    /// Whether a call changes nothing, as its source says; an MCP server, where its annotations are trusted. Nobody says it of a
+    /// dangerous tool.
     pub fn changes_nothing(&self) -> bool {
         let annotations = self.mcp_annotations.get("annotations").filter(|_| self.flow.trusts_annotations);
         let hint = annotations.and_then(|all| all.get("readOnlyHint")).and_then(Value::as_bool);
-        self.effects.is_some_and(|effects| effects.read_only)
-            || hint == Some(true)
-            || self.source == BUILTIN && self.idempotent
+        let is_said = self.effects.is_some_and(|effects| effects.read_only) || hint == Some(true);
+        (is_said || self.source == BUILTIN && self.idempotent) && !self.dangerous
     }
 
     /// Whether a client may ask for a call to run as a task. For a tool of an MCP server, its server decides; a server
@@ -234,5 +234,33 @@ impl Metadata {
     pub fn is_for_models(&self) -> bool {
         let visibility = self.mcp_annotations.get("_meta").and_then(|meta| meta.pointer("/ui/visibility"));
         visibility.and_then(Value::as_array).is_none_or(|visible| visible.iter().any(|to| to == "model"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_call_changes_nothing_only_where_a_trusted_source_says_so() {
+        let hinted = |trusts_annotations: bool| Metadata {
+            source: "mcp:m".into(),
+            flow: FlowMetadata { trusts_annotations, ..FlowMetadata::default() },
+            mcp_annotations: Map::from_iter([("annotations".to_owned(), json!({"readOnlyHint": true}))]),
+            ..Metadata::default()
+        };
+        let repeated = |source: &str| Metadata { source: source.into(), idempotent: true, ..Metadata::default() };
+        for (metadata, expected) in [
+            (hinted(true), true),
+            (hinted(false), false),
+            (Metadata { dangerous: true, ..hinted(true) }, false),
+            (repeated(BUILTIN), true),
+            (repeated("mcp:m"), false),
+            (Metadata::default(), false),
+        ] {
+            assert_eq!(metadata.changes_nothing(), expected, "{metadata:?}");
+        }
     }
 }
