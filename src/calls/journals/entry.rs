@@ -53,7 +53,7 @@ pub enum Entry {
     Made { number: u32 },
     /// The charge of a call, as the bytes of the decimal number.
     Charged { cost_usd: [u8; 16] },
-    /// The outcome of a call was not known, and somebody said this about it.
+    /// The outcome of a call was not known, and somebody said this about it. An answer behind it is what somebody said, too.
     Settled { number: u32, settled: Settled },
 }
 

@@ -188,6 +188,11 @@ impl RunJournal {
         }
     }
 
+    /// Whether somebody has said what became of an earlier request: its answer, if there is one, is not its tool's. Before it is found.
+    pub fn is_settled(&self, number: u32) -> bool {
+        self.0.unwritten.lock().past.get(&number).is_some_and(|past| past.settled.is_some())
+    }
+
     /// Adds the answer that the program is about to get.
     pub fn answer(&self, number: u32, is_ok: bool, json: &str) {
         let mut unwritten = self.0.unwritten.lock();

@@ -67,7 +67,7 @@ impl Journals {
         let owner = self.owner_for(asking, id).await?;
         self.check_stopped(id).await?;
         // Refused before the run is taken, which adds a part to its journal.
-        settlement_entry(&self.read(id, &owner).await?.1, call, &settlement)?;
+        settlement_entries(&self.read(id, &owner).await?.1, call, &settlement)?;
         let (journals, id) = (Arc::clone(self), Arc::from(id));
         // In a task: for a client that has left, too, a run that was taken is stopped again.
         let settled = tokio::spawn(async move { journals.settle_taken(&owner, &id, call, &settlement).await });
@@ -96,8 +96,8 @@ impl Journals {
         settlement: &Settlement,
     ) -> Result<UnknownCall, CallError> {
         let (parts, past) = self.taken_journal(id, owner, held.lease()).await?;
-        let (entry, found) = settlement_entry(&past, call, settlement)?;
-        let sealed = self.sealed(owner, id, parts, &Part { start: None, entries: vec![entry] })?;
+        let (entries, found) = settlement_entries(&past, call, settlement)?;
+        let sealed = self.sealed(owner, id, parts, &Part { start: None, entries })?;
         let added = self.store.add_part(held.lease(), parts, &sealed).await;
         match added.map_err(|error| unavailable(&error))? {
             true => Ok(found),
@@ -132,32 +132,31 @@ impl Journals {
     }
 }
 
-/// The entry that settles a call, and the call.
+/// The entries that settle a call, and the call.
 ///
 /// # Errors
-/// `invalid_request` if there is no such call, or several; `too_large` if the entry does not fit into the journal.
-fn settlement_entry(
+/// `invalid_request` if there is no such call, or several; `too_large` if they do not fit into the journal.
+fn settlement_entries(
     past: &Past,
     call: Option<u32>,
     settlement: &Settlement,
-) -> Result<(Entry, UnknownCall), CallError> {
+) -> Result<(Vec<Entry>, UnknownCall), CallError> {
     let mut unknown = unknown_calls(past);
     unknown.retain(|(_, found)| call.is_none_or(|call| found.number == call));
     let (number, found) = match unknown.pop() {
         Some(only) if unknown.is_empty() => only,
         _ => return Err(no_such_call(unknown_calls(past).into_iter().map(|(_, call)| call))),
     };
-    let entry = match settlement {
-        Settlement::Made(value) => {
-            Entry::Answered { number, answer: JournalAnswer { is_ok: true, json: value.to_string() } }
-        }
-        Settlement::NotMade => Entry::Settled { number, settled: Settled::NotMade },
-        Settlement::Unknown => Entry::Settled { number, settled: Settled::Unknown },
-    };
-    if past.bytes.saturating_add(entry.bytes()) > MAX_JOURNAL_BYTES {
+    let settled = if *settlement == Settlement::NotMade { Settled::NotMade } else { Settled::Unknown };
+    let mut entries = vec![Entry::Settled { number, settled }];
+    // Behind the other one: it is no answer of the tool.
+    if let Settlement::Made(value) = settlement {
+        entries.push(Entry::Answered { number, answer: JournalAnswer { is_ok: true, json: value.to_string() } });
+    }
+    if past.bytes.saturating_add(entries.iter().map(Entry::bytes).sum()) > MAX_JOURNAL_BYTES {
         return Err(too_large_answer());
     }
-    Ok((entry, found))
+    Ok((entries, found))
 }
 
 /// With the numbers of their requests.
