@@ -177,7 +177,8 @@ impl<'a> ProgramTools<'a> {
         may_repeat: bool,
         reason: StartReason,
     ) -> Option<Result<String, String>> {
-        if !may_repeat {
+        // Before each effect: who has lost the run to another process makes none.
+        if !may_repeat || reason.shown_reasons.is_some() {
             self.record_start(number, reason.approval.as_ref()).await?;
         }
         let answer = match wanted {
@@ -308,6 +309,7 @@ impl ToolHost for ProgramTools<'_> {
 
 impl ProgramTools<'_> {
     /// The answer to a request of which the journal says this. `None`: the run is to end. `shown_reasons`: of an effect that is approved.
+    /// They hold for one attempt: for a second one, and where the effect needed an approval of its own, that of the list does not count.
     async fn answer_found(
         &self,
         number: u32,
@@ -315,7 +317,7 @@ impl ProgramTools<'_> {
         (may_repeat, found): (bool, Found),
         shown_reasons: Option<Arc<[String]>>,
     ) -> Option<Result<String, String>> {
-        let reason = StartReason { shown_reasons, ..StartReason::default() };
+        let none_shown = || shown_reasons.as_ref().map(|_| Arc::<[String]>::default());
         let reason = match found {
             Found::Answered(answer) => {
                 self.check_replayed(&wanted, &answer)?;
@@ -329,8 +331,9 @@ impl ProgramTools<'_> {
                 self.record_answer(number, &answer, false).await?;
                 return Some(answer);
             }
-            Found::New { approval } => StartReason { approval, ..reason },
-            Found::NotMade => StartReason { was_not_made: true, ..reason },
+            Found::New { approval: None } => StartReason { shown_reasons, ..StartReason::default() },
+            Found::New { approval } => StartReason { approval, shown_reasons: none_shown(), was_not_made: false },
+            Found::NotMade => StartReason { approval: None, shown_reasons: none_shown(), was_not_made: true },
             Found::Diverged => return None,
         };
         self.answer_new(number, wanted, may_repeat, reason).await
@@ -345,7 +348,7 @@ impl ProgramTools<'_> {
         (may_repeat, found): (bool, Found),
     ) -> Option<Result<String, String>> {
         let (was_answered, call) = (matches!(found, Found::Answered(_)), wanted.as_call());
-        if let (Found::New { .. }, Some(call), true) = (&found, &call, is_captured) {
+        if let (Found::New { .. } | Found::NotMade, Some(call), true) = (&found, &call, is_captured) {
             let answer = self.capture(proposing, call).await;
             self.record_answer(number, &answer, true).await?;
             return Some(answer);

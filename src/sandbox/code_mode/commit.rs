@@ -19,11 +19,14 @@ use sekisho_calls::journals::{Found, JournalQuestion, RunJournal};
 use sekisho_calls::tool::{BUILTIN, PROGRAM_EFFECTS};
 use sekisho_core::call::{CallContext, CallKind, CallResumption, Target};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
-use sekisho_guest_protocol::{End, Outcome, ReadSoFar};
+use sekisho_guest_protocol::{End, MAX_VALUE_BYTES, Outcome, ReadSoFar};
 
 /// Maximum effects that an error lists, and characters of each.
 const MAX_LISTED: usize = 50;
 const MAX_SHOWN: usize = 300;
+
+/// Maximum bytes of the values that are put into the arguments of one effect, or into what the program gives: as of one value.
+const MAX_FILLED: usize = MAX_VALUE_BYTES;
 
 /// The values of the effects that are made, by the positions of their calls.
 type Made = BTreeMap<u32, Value>;
@@ -45,7 +48,7 @@ impl ProgramTools<'_> {
             return Some(());
         }
         let approved = self.approved(journal, &calls).await?;
-        let (mut made, count) = (Made::new(), approved.effects_to_make().count());
+        let (mut made, mut told, count) = (Made::new(), Vec::new(), approved.effects_to_make().count());
         for (at, effect) in approved.effects_to_make().enumerate() {
             let number = calls.next.saturating_add(1).saturating_add(u32::try_from(at).ok()?);
             let is_as_approved =
@@ -54,7 +57,13 @@ impl ProgramTools<'_> {
                 let why = "it is another call than the one that was approved, such as of a tool that has changed";
                 return self.stop_refused(failed(effect, (at, count), why), true);
             }
-            match self.make_effect(proposing, number, effect, &made).await? {
+            // A value that somebody has told is not the tool's: the approver of the list has not approved it.
+            if journal.is_settled(number) {
+                told.push(effect.call);
+            }
+            let is_shown = !effect.refers_to.iter().any(|call| told.contains(call));
+            let shown: Arc<[String]> = if is_shown { Arc::from(&effect.reasons[..]) } else { Arc::default() };
+            match self.make_effect(proposing, number, (effect, shown), &made).await? {
                 Ok(value) => made.insert(effect.call, value),
                 Err(why) => return self.stop_refused(failed(effect, (at, count), &why), true),
             };
@@ -76,11 +85,11 @@ impl ProgramTools<'_> {
         };
         let version = self.pipeline.policy_version();
         let Some(id) = asked else {
-            let proposal = calls.proposal(&self.parent.program, &version);
+            let proposal = calls.proposal(journal.id(), &self.parent.program, &version);
             return self.ask(journal, calls.next, proposal, None).await;
         };
-        let calls = calls.with_reads(self.read_again(&calls.reads).await);
-        let proposal = calls.proposal(&self.parent.program, &version);
+        let calls = calls.with_reads(self.read_again(&calls.reads).await?);
+        let proposal = calls.proposal(journal.id(), &self.parent.program, &version);
         match Arc::clone(&self.pipeline).effects_of(Arc::clone(&id), Arc::clone(&self.call.caller)).await {
             Ok((was, left)) if was == proposal => {
                 self.ask(journal, calls.next, left.unwrap_or(proposal), Some(id)).await
@@ -135,10 +144,17 @@ impl ProgramTools<'_> {
         self.stop_run(Stop::Approval(NeededByCall { tool: None, message, details, approval }))
     }
 
-    /// The reads with what they answer now.
-    async fn read_again(&self, reads: &BTreeMap<u32, MadeRead>) -> BTreeMap<u32, MadeRead> {
+    /// The reads with what they answer now. `None`: the run is to end.
+    async fn read_again(&self, reads: &BTreeMap<u32, MadeRead>) -> Option<BTreeMap<u32, MadeRead>> {
         let mut again = BTreeMap::new();
         for (call, read) in reads {
+            if !self.pipeline.changes_nothing(&read.tool, &self.call.caller) {
+                let message = format!(
+                    "the program has read from {}, whose calls may change something by now: run it anew",
+                    read.tool
+                );
+                return self.stop_refused(CallError::new(ErrorCode::ReplayDiverged, message), true);
+            }
             let context = self.context(call - 1, read.tool.clone(), &read.arguments, StartReason::default());
             // No reply that is on record.
             let context = CallContext { resumption: CallResumption::default(), ..context };
@@ -150,20 +166,18 @@ impl ProgramTools<'_> {
             };
             again.insert(*call, MadeRead { answer_sha256: answer_sha256(&answer), ..read.clone() });
         }
-        again
+        Some(again)
     }
 
-    /// Makes one effect, or gives why it has failed. `None`: the run is to end.
+    /// Makes one effect, or gives why it has failed. `shown`: the reasons that its approver has seen. `None`: the run is to end.
     async fn make_effect(
         &self,
         proposing: &Proposing,
         number: u32,
-        effect: &ProposedEffect,
+        (effect, shown): (&ProposedEffect, Arc<[String]>),
         made: &Made,
     ) -> Option<Result<Value, String>> {
-        let arguments = proposing
-            .tokens
-            .replaced(Value::Object(effect.arguments.clone()), &mut |call, pointer| value_of(made, call, pointer));
+        let arguments = proposing.tokens.replaced(Value::Object(effect.arguments.clone()), &mut values_of(made));
         let wanted = match arguments {
             Ok(Value::Object(arguments)) => Wanted::call(effect.call - 1, effect.tool.clone(), arguments),
             Ok(_) => return Some(Err("its arguments are no object".to_owned())),
@@ -171,7 +185,6 @@ impl ProgramTools<'_> {
         };
         let may_repeat = self.may_repeat(&wanted);
         let found = self.find(number, &wanted, may_repeat, ReadSoFar::default())?;
-        let shown = Arc::from(&effect.reasons[..]);
         Some(match self.answer_found(number, wanted, (may_repeat, found), Some(shown)).await? {
             Ok(json) => serde_json::from_str(&json).map_err(|error| error.to_string()),
             Err(json) => {
@@ -187,16 +200,22 @@ impl ProgramTools<'_> {
     }
 }
 
-/// The part of an effect's value that a token names.
-fn value_of(made: &Made, call: u32, pointer: &str) -> Result<Value, CallError> {
-    let value = made.get(&call).and_then(|value| value.pointer(pointer)).cloned();
-    value.ok_or_else(|| {
-        let what = if pointer.is_empty() { String::new() } else { format!(" at {pointer:?}") };
-        CallError::new(
-            ErrorCode::InvalidArguments,
-            format!("it needs the value of effect {call}{what}, and there is none"),
-        )
-    })
+/// The parts of effects' values that tokens name, one after the other.
+fn values_of(made: &Made) -> impl FnMut(u32, &str) -> Result<Value, CallError> {
+    let mut left = MAX_FILLED;
+    move |call, pointer| {
+        let Some(value) = made.get(&call).and_then(|value| value.pointer(pointer)) else {
+            let what = if pointer.is_empty() { String::new() } else { format!(" at {pointer:?}") };
+            let message = format!("it needs the value of effect {call}{what}, and there is none");
+            return Err(CallError::new(ErrorCode::InvalidArguments, message));
+        };
+        let Some(rest) = left.checked_sub(value.to_string().len()) else {
+            let message = format!("the values of effects in it have more than {MAX_FILLED} bytes: use smaller parts");
+            return Err(CallError::new(ErrorCode::TooLarge, message));
+        };
+        left = rest;
+        Ok(value.clone())
+    }
 }
 
 /// The first effect that is not made as it was approved. Those before it are made, those behind it are not.
@@ -220,10 +239,15 @@ fn listed(proposal: &Proposal) -> impl Iterator<Item = Detail> {
     })
 }
 
-/// Puts the values of effects into what the program gives. Of one that is struck out there is none: null.
+/// Puts the values of effects into what the program gives. Of one that is struck out there is none: null. Where they are too large
+/// together, their tokens stay.
 fn fill_in(proposing: &Proposing, outcome: &mut Outcome, made: &Made) {
     let filled = |value: Value| {
-        let mut of = |call: u32, pointer: &str| Ok(value_of(made, call, pointer).unwrap_or_default());
+        let mut values = values_of(made);
+        let mut of = |call: u32, pointer: &str| match values(call, pointer) {
+            Err(error) if error.code() != ErrorCode::TooLarge => Ok(Value::Null),
+            value => value,
+        };
         proposing.tokens.are_in(&value).then(|| proposing.tokens.replaced(value, &mut of).ok()).flatten()
     };
     let result = outcome.result.as_deref().and_then(|result| serde_json::from_str::<Value>(result).ok());
@@ -235,5 +259,19 @@ fn fill_in(proposing: &Proposing, outcome: &mut Outcome, made: &Made) {
         let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
         stdout.total = stdout.total - stdout.bytes.len() as u64 + text.len() as u64;
         stdout.bytes = text.into_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_in_one_place_have_a_limit() {
+        let made = Made::from([(1, Value::from("x".repeat(MAX_FILLED / 2)))]);
+        let mut values = values_of(&made);
+        assert!(values(1, "").is_ok());
+        assert_eq!(values(1, "").unwrap_err().code(), ErrorCode::TooLarge);
+        assert_eq!(values(2, "").unwrap_err().code(), ErrorCode::InvalidArguments);
     }
 }

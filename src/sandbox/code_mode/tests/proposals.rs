@@ -1,9 +1,11 @@
 //! Programs that propose their effects, against a shop that asks for approvals.
 
 use super::*;
+use sekisho_calls::journals::Settlement;
 use sekisho_calls::pipeline::{Answer, Reply};
 use sekisho_calls::tool::PROGRAM_EFFECTS;
 use sekisho_config::Config;
+use sekisho_core::until::until;
 use sekisho_guest_protocol::{Captured, End};
 use sekisho_store::test_support::test_store;
 
@@ -17,16 +19,16 @@ struct Asked {
     times: usize,
 }
 
-/// A call: its tool, its arguments, and the reasons that its approver was shown.
-type MadeCall = (String, Value, Option<Arc<[String]>>);
-
-/// Has prices, and takes orders and payments. `get` changes nothing.
+/// Has prices, and takes orders and payments. `get` changes nothing, unless that is no longer said of it.
 struct Shop {
     policy: Policy,
     price: Mutex<u32>,
     version: Mutex<Arc<str>>,
     /// By the tool that fails.
     failing: Mutex<&'static str>,
+    /// By the tool that does not answer.
+    hanging: Mutex<&'static str>,
+    reading: Mutex<&'static str>,
     asked: Mutex<Asked>,
     made: Mutex<Vec<MadeCall>>,
 }
@@ -38,6 +40,8 @@ impl Shop {
             price: Mutex::new(3),
             version: Mutex::new("v1".into()),
             failing: Mutex::new(""),
+            hanging: Mutex::new(""),
+            reading: Mutex::new("get"),
             asked: Mutex::default(),
             made: Mutex::default(),
         })
@@ -81,6 +85,9 @@ impl Shop {
 impl ToolPipeline for Shop {
     fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered> {
         let outcome = self.answer(&call, &arguments);
+        if call.tool == *self.hanging.lock() {
+            return std::future::pending().boxed();
+        }
         let mut reply = Reply::without_a_run(&call, CallError::new(ErrorCode::Internal, "no answer yet"));
         reply.outcome = outcome.map(|output| Answer { output, ..Answer::default() });
         std::future::ready(Answered { reply: Arc::new(reply), replayed: false }).boxed()
@@ -103,7 +110,7 @@ impl ToolPipeline for Shop {
     }
 
     fn changes_nothing(&self, tool: &str, _: &Arc<Caller>) -> bool {
-        tool == "get"
+        tool == *self.reading.lock()
     }
 
     fn proposed(
@@ -206,6 +213,7 @@ async fn one_approval_is_for_all_effects_and_each_is_made_once_with_the_values_o
     let expected = [(2, "order".to_owned(), vec![]), (3, "order".to_owned(), vec![]), (4, "pay".to_owned(), vec![2])];
     assert_eq!(list.effects.iter().map(of).collect::<Vec<_>>(), expected);
     assert_eq!((list.reads.len(), list.reads[0].call, list.program.len()), (1, 1, 64));
+    assert_eq!(list.run, id, "another run of the program needs an approval of its own");
     shop.approve();
     let outcome = run(&shop, &journals, Some(&id)).await.unwrap();
     let order = |price: Value| ("order".to_owned(), price);
@@ -283,5 +291,46 @@ async fn a_program_without_effects_or_that_fails_asks_nobody() {
         }
         assert!(tools.end(Ok(Outcome::without_output(end))).await.is_ok());
         assert_eq!((shop.effects(), shop.asked.lock().times), (Vec::new(), 0));
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_may_change_something_by_now_is_not_made_again() {
+    let (shop, (_state, journals)) = (Shop::open(), journals().await);
+    let id = waiting(&shop, &journals, None).await;
+    shop.approve();
+    *shop.reading.lock() = "";
+    let error = run(&shop, &journals, Some(&id)).await.unwrap_err();
+    assert_eq!((error.code(), shop.made.lock().len()), (ErrorCode::ReplayDiverged, 1), "{error}");
+}
+
+/// Who runs the program could leave while an effect is made, and then tell any value, or have it made twice.
+#[tokio::test]
+async fn what_somebody_says_about_an_effect_is_in_no_approved_list() {
+    let first = json!({"price": 3});
+    let pay = |id: u32| ("pay", json!({"order": id, "note": format!("for {id}")}), 0);
+    let second = ("order", json!({}), 1);
+    // With how many of the reasons that its approver was shown each effect is made.
+    for (settlement, expected) in [
+        (Settlement::Made(json!({"id": 9})), vec![second.clone(), pay(9)]),
+        (Settlement::NotMade, vec![("order", first.clone(), 0), second, pay(7)]),
+    ] {
+        let (shop, (_state, journals)) = (Shop::open(), journals().await);
+        let id = waiting(&shop, &journals, None).await;
+        shop.approve();
+        *shop.hanging.lock() = "order";
+        let left = tokio::time::timeout(Duration::from_secs(1), run(&shop, &journals, Some(&id))).await;
+        assert!(left.is_err() && shop.effects() == [("order".to_owned(), first.clone())]);
+        *shop.hanging.lock() = "";
+        until("the run has stopped", async || journals.unknown_calls(&outer(), &id).await.is_ok()).await;
+        journals.settle(&outer(), &id, (Some(2), settlement)).await.unwrap();
+        run(&shop, &journals, Some(&id)).await.unwrap();
+        let made = shop.made.lock();
+        let of = |(tool, with, shown): &(String, Value, Option<Arc<[String]>>)| {
+            shown.as_ref().map(|shown| (tool.clone(), with.clone(), shown.len()))
+        };
+        let made: Vec<_> = made.iter().filter_map(of).skip(1).collect();
+        let expected: Vec<_> = expected.into_iter().map(|(tool, with, shown)| (tool.to_owned(), with, shown)).collect();
+        assert_eq!(made, expected);
     }
 }
