@@ -5,14 +5,13 @@ cannot decide by it: what needs the value raises `TypeError`.
 """
 
 # Also in `tokens.rs`.
-MEMBER = "$effect"
+MEMBER, BEGIN = "$effect", "{{effect:"
 
 
 def given(value):
     """The value of a call, as the program gets it."""
-    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get(MEMBER), str):
-        return EffectValue(value[MEMBER])
-    return value
+    token = value.get(MEMBER) if isinstance(value, dict) and len(value) == 1 else None
+    return EffectValue(token) if isinstance(token, str) and token.startswith(BEGIN) else value
 
 
 def _unknown(self, *_):
