@@ -140,3 +140,15 @@ async fn a_program_that_decides_by_a_value_that_is_not_known_ends_and_one_in_a_s
     assert_eq!(code(&answer(request).await.1), "invalid_arguments");
     assert_eq!(echoes(&app).await, 0.0);
 }
+
+#[tokio::test]
+async fn another_run_of_an_equal_program_needs_an_approval_of_its_own() {
+    let app = app().await;
+    let (first, approval) = waiting(&answer(propose(&app, "key-of-ann", PROPOSES)).await.1);
+    let (second, other) = waiting(&answer(propose(&app, "key-of-ann", PROPOSES)).await.1);
+    assert_ne!(approval, other);
+    decide(&app, &approval, "approve", json!({})).await;
+    assert_eq!(answer(resume(&app, "key-of-ann", &first)).await.0, StatusCode::OK);
+    assert_eq!(waiting(&answer(resume(&app, "key-of-ann", &second)).await.1), (second, other));
+    assert_eq!(echoes(&app).await, 2.0);
+}
