@@ -18,7 +18,7 @@ use super::reply;
 use super::request::RequestMeta;
 use super::runs::check_still_runs_code;
 use crate::reply::ErrorReply;
-use sekisho_calls::journals::{Journals, RecordedCall};
+use sekisho_calls::journals::{Journals, RecordedCall, RunContext};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::run_file::{RunFile, SealedRun};
 use sekisho_gateway::Gateway;
@@ -132,6 +132,8 @@ pub(super) async fn replay(
     let file = RunFile::parse(&body.file)
         .map_err(|problem| CallError::new(ErrorCode::InvalidRequest, format!("`file`: {problem}")))?;
     let RecordedCall { arguments, context } = Journals::call_of_file(&file)?;
+    // Values of a session have labels, which the file cannot give them.
+    let context = RunContext { session: None, values_of: None, ..context };
     let mut incoming = meta.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;
     check_still_runs_code(&gateway, &incoming.call)?;
     incoming.call.resumption.idempotency_key = None;

@@ -155,7 +155,7 @@ impl<'a> ProgramTools<'a> {
     /// Errors of the outcome, and why the run has ended.
     pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         let Some(journal) = self.journal else { return outcome };
-        let (stop, policy_version) = (self.stop.into_inner(), self.pipeline.policy_version());
+        let stop = self.stop.into_inner();
         if journal.replay().is_some() {
             return end_replay(&journal, stop, outcome);
         }
@@ -164,7 +164,7 @@ impl<'a> ProgramTools<'a> {
             && journal.is_caught_up()
         {
             // Boxed, because few runs are recorded.
-            Box::pin(record(&journal, self.call, &policy_version, outcome)).await;
+            Box::pin(record(&journal, self.call, &self.pipeline.policy_version(), outcome)).await;
         }
         end_run(journal, stop, outcome).await
     }

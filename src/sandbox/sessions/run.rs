@@ -14,7 +14,7 @@ use crate::Sandbox;
 use crate::admission::Ticket;
 use crate::capacity::memory_of_run;
 use crate::code_mode::ProgramRun;
-use crate::run::queue_deadline;
+use crate::run::{check_no_replay, queue_deadline};
 use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, InterpreterSession, NotStored, SessionEnd};
 use sekisho_core::caller::Owner;
@@ -34,6 +34,7 @@ impl Sandbox {
         mut job: Job,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
+        check_no_replay(call)?;
         self.check_depth(call, &job)?;
         let sessions = self.offered_sessions()?;
         self.check_checkpoints(every_call)?;

@@ -64,5 +64,10 @@ async fn a_program_is_played_again_to_the_same_result_and_calls_nothing() {
     assert_ne!(missing.lines().count(), file.lines().count());
     let (status, refused) = post(&app, "/recorded-runs/replay", json!({"file": missing})).await;
     assert_eq!((status, code(&refused)), (StatusCode::CONFLICT, "replay_diverged"), "{refused}");
+    // In a session, nothing would have the answers of the file.
+    let in_session = file.replacen("\"arguments\":{", "\"arguments\":{\"session\":\"s\",", 1);
+    assert_ne!(in_session, file);
+    let (status, refused) = post(&app, "/recorded-runs/replay", json!({"file": in_session})).await;
+    assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "{refused}");
     assert!((calls(&app).await - made).abs() < f64::EPSILON, "nothing was called again");
 }
