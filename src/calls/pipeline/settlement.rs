@@ -344,7 +344,11 @@ impl CallScope<'_> {
         }
         let mut slot = self.refusals.count(slot, &call.caller, &summary, &mut self.arguments)?;
         let input = call.progress.policy_input.lock().take();
-        if let Some(input) = input.filter(|input| input.get().len() <= MAX_ARGUMENTS) {
+        let arguments_bytes = match &self.arguments {
+            Some(KeptArguments::Whole(text)) => text.get().len(),
+            Some(KeptArguments::TooLarge { .. }) | None => 0,
+        };
+        if let Some(input) = input.filter(|input| input.get().len() + arguments_bytes <= MAX_ARGUMENTS) {
             slot.set_policy_input(input);
         }
         telemetry::log_call(&summary, error.and_then(CallError::cause));
@@ -374,7 +378,7 @@ fn keeps_arguments(tool: &Tool) -> bool {
     tool.metadata.audit_arguments == AuditArguments::Full
 }
 
-/// Maximum length of arguments in the audit trail, in bytes: a line stays bounded.
+/// Maximum length of arguments in the audit trail, with the input of the policies, in bytes: a line stays bounded.
 const MAX_ARGUMENTS: usize = 16 << 10;
 
 fn kept(arguments: &Arguments) -> Option<KeptArguments> {
