@@ -225,7 +225,7 @@ impl RunFile {
         let mut numbered = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
         let (line, first) = numbered.next().ok_or(RunFileError::NoHeader)?;
         // Before the rest, which may have another form.
-        let version = serde_json::from_str::<Value>(first).ok().and_then(|first| first["version"].as_u64());
+        let version = json::parse(first.as_bytes()).ok().and_then(|first| first["version"].as_u64());
         match version.map(u32::try_from) {
             Some(Ok(VERSION)) => {}
             Some(other) => return Err(RunFileError::Version(other.unwrap_or(u32::MAX))),
@@ -273,7 +273,7 @@ impl RunLine {
 }
 
 fn parse_line(line: usize, text: &str) -> Result<RunLine, RunFileError> {
-    serde_json::from_str(text).map_err(|problem| RunFileError::Line { line, problem: problem.to_string() })
+    json::parse_as(text.as_bytes()).map_err(|problem| RunFileError::Line { line, problem: problem.to_string() })
 }
 
 /// The digest of a value in a file: SHA-256 of canonical JSON, in hex.
