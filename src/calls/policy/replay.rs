@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use sha2::{Digest, Sha256};
 
 use super::load::{self, PolicyError};
 use super::set::PolicySet;
@@ -25,8 +26,8 @@ pub struct PolicyReplay {
     after: PolicySet,
     /// The paths of the input that rules of the two sets read.
     reads: BTreeSet<Vec<String>>,
-    /// By the parts of the input that are read, as JSON.
-    judged: BoundedCache<String, Judged>,
+    /// By the SHA-256 of the parts of the input that are read.
+    judged: BoundedCache<[u8; 32], Judged>,
 }
 
 /// The known part of the input about a call.
@@ -76,7 +77,7 @@ impl PolicyReplay {
             Ok(input) => input,
             Err(reads) => return Judged::Unknown { reads },
         };
-        let key = self.read_parts(input).to_string();
+        let key = Sha256::digest(self.read_parts(input).to_string()).into();
         if let Some(judged) = self.judged.get(&key, |judged| Some(judged.clone())) {
             return judged;
         }
