@@ -120,6 +120,14 @@ fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Resu
     let changes = options.change.chunks(2).map(ChangedCall::read).collect::<Result<Vec<_>, _>>()?;
     match file.header.kind {
         RunKind::Program => {
+            #[cfg(feature = "agent")]
+            {
+                if options.live || options.model.is_some() || options.policies.is_some() {
+                    return Err(
+                        "`--live`, `--model` and `--policies` are for runs of agents, not of programs".to_owned()
+                    );
+                }
+            }
             change_program(&mut file, &changes)?;
             Ok(with_remote_as(common, &identity.caller(), |remote| {
                 let reply = remote.post(&["recorded-runs", "replay"], &json!({"file": file.to_text()}))?;

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -139,7 +138,7 @@ pub async fn replay(file: &RunFile, changes: &[Change], further: Further) -> Res
     });
     let (agent, run) = prepared(input, &model, &tools)?;
     let mut ended = None;
-    let mut events = pin!(agent.run(run));
+    let mut events = agent.run(run).boxed();
     while let Some(event) = events.next().await {
         if let Event::Finished { reason, messages } = event {
             ended = Some((reason, messages));

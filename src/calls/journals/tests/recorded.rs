@@ -69,6 +69,12 @@ async fn only_its_caller_reads_a_run_and_a_large_one_is_not_kept() {
     assert_eq!(other.code(), ErrorCode::NotFound);
     assert_eq!(journals.recordings.list(&bob.caller).await.unwrap(), []);
     assert_eq!(journals.recordings.list(&first.caller).await.unwrap().len(), 1);
+    let sealed = journals.recordings.get_sealed(&first.caller, &first.id.to_string()).await.unwrap();
+    assert!(journals.recordings.open(&first.caller, &sealed).is_ok());
+    for (id, tenant) in [("bob", "acme"), ("ann", "other")] {
+        let refused = journals.recordings.open(&Caller::new(id, tenant, Vec::new()), &sealed).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::InvalidRequest, "{id} of {tenant}");
+    }
     let large = call();
     record(&recording(&fixture, 100), &large, false).await;
     assert_eq!(exported(&journals, &large).await.unwrap_err().code(), ErrorCode::NotFound);
