@@ -19,6 +19,9 @@ pub use super::shadow::DecisionKind;
 /// Verdicts that are kept: most calls are equal in what rules read.
 const MAX_VERDICTS: usize = 65_536;
 
+/// Read by builtins whose results change.
+const CHANGING: &str = "the clock, random numbers or the network";
+
 /// The active set, and another one.
 #[derive(Debug)]
 pub struct PolicyReplay {
@@ -71,7 +74,7 @@ impl PolicyReplay {
     /// Judges a call by both sets.
     pub fn judge(&self, known: &KnownInput) -> Judged {
         if self.before.reads.changing_builtin || self.after.reads.changing_builtin {
-            return Judged::Unknown { reads: "the clock, random numbers or the network".to_owned() };
+            return Judged::Unknown { reads: CHANGING.to_owned() };
         }
         let input = match known.of(&self.reads) {
             Ok(input) => input,
@@ -91,6 +94,9 @@ impl PolicyReplay {
     /// # Errors
     /// As in [`Judged::Unknown`].
     pub fn decide(&self, known: &KnownInput) -> Result<(DecisionKind, String), String> {
+        if self.after.reads.changing_builtin {
+            return Err(CHANGING.to_owned());
+        }
         let Verdict { denials, approvals } = verdict(&self.after, known.of(&self.after.input_paths)?);
         let kind = DecisionKind::of(&denials, &approvals);
         Ok((kind, [denials, approvals].concat().join("; ")))
@@ -216,10 +222,12 @@ mod tests {
             ("input.user == {}", Some("input.user")),
             ("input.session.calls > 3", None),
             ("count(input) > 3", Some("input")),
-            ("time.now_ns() > 5", Some("the clock, random numbers or the network")),
+            ("time.now_ns() > 5", Some(CHANGING)),
         ] {
             let (_folder, replay) = replay(&format!("package tools\nimport rego.v1\ndeny contains \"x\" if {rule}\n"));
             let judged = replay.judge(&KnownInput::Parts(line.clone(), &["arguments"]));
+            let decided = replay.decide(&KnownInput::Parts(line.clone(), &["arguments"]));
+            assert_eq!(decided.err().as_deref(), expected, "{rule}");
             match expected {
                 None => assert!(!matches!(judged, Judged::Unknown { .. }), "{rule}: {judged:?}"),
                 Some(reads) => assert_eq!(judged, Judged::Unknown { reads: reads.to_owned() }, "{rule}"),
