@@ -20,7 +20,7 @@ const BATCH: u64 = 512;
 fn call(number: u64) -> NewIndexedCall {
     let (caller, tool) = (format!("caller {}", number * 7 % 200), number * 13 % 300);
     let caller = Caller::new(&caller, &format!("tenant {}", number % 20), Vec::new());
-    let context = CallContext::new(&format!("server{}__tool{tool}", tool / 10), Arc::new(caller), Via::Mcp);
+    let context = CallContext::new(format!("server{}__tool{tool}", tool / 10), Arc::new(caller), Via::Mcp);
     let failed = CallError::new(ErrorCode::UpstreamError, "it failed").at_stage(Stage::Execute);
     let call = CallSummary {
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_micros(number * 250),
@@ -56,7 +56,7 @@ pub(crate) fn rows(calls: u64) {
             "by tenant and code",
             IndexFilter { tenant: text("tenant 3"), code: text("upstream_error"), ..IndexFilter::default() },
         ),
-        ("by the oldest id", IndexFilter { text: some.clone(), ..IndexFilter::default() }),
+        ("by the oldest id", IndexFilter { text: some, ..IndexFilter::default() }),
         ("by a value that none has", IndexFilter { session: text("none"), ..IndexFilter::default() }),
     ] {
         let began = Instant::now();

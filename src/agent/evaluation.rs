@@ -113,9 +113,9 @@ async fn observe(
 
 impl Observed {
     fn end(&mut self, reason: FinishReason, messages: &[Message]) {
-        let turns = messages.iter().filter_map(Message::as_assistant);
+        let mut turns = messages.iter().filter_map(Message::as_assistant);
         self.calls = turns.clone().flat_map(|turn| turn.calls().cloned()).collect();
-        self.text = turns.last().map(AssistantTurn::text).unwrap_or_default();
+        self.text = turns.next_back().map(AssistantTurn::text).unwrap_or_default();
         if reason != FinishReason::Stop && self.problem.is_none() {
             self.problem = Some(format!("the run ended with `{}`", reason.as_str()));
         }

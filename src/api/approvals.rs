@@ -123,9 +123,9 @@ async fn decide(
     }
     // The arguments that the approver wrote are for the first one.
     let of_others = Judgement { arguments: None, strike: Vec::new(), arguments_sha256: None, ..judgement.clone() };
-    let mut body = decide_one(meta, gateway, id, judgement, kind).await?;
+    let mut body = Box::pin(decide_one(meta, gateway, id, judgement, kind)).await?;
     for id in with {
-        body.with.push(decide_one(meta, gateway, id, of_others.clone(), kind).await?);
+        body.with.push(Box::pin(decide_one(meta, gateway, id, of_others.clone(), kind)).await?);
     }
     Ok(reply::json(StatusCode::OK, &body))
 }

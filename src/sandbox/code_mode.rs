@@ -45,7 +45,9 @@ use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, UnknownCall, end_run, outcome_unknown};
+use self::proposing::{Proposing, list_read};
 use self::recorded::{end_replay, record};
+use self::tokens::Tokens;
 use self::wanted::{Wanted, WantedCall};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{

@@ -48,7 +48,11 @@ const FILES: &[(&str, &str)] = &[
     ("values of sessions", include_str!("migrations/0035_flow_values.sql")),
     ("session prefixes", include_str!("migrations/0036_session_prefixes.sql")),
     ("usage of models", include_str!("migrations/0037_model_usage.sql")),
-    ("branches", include_str!("migrations/0047_branches.sql")),
+    ("effects", include_str!("migrations/0038_effects.sql")),
+    ("recorded runs", include_str!("migrations/0039_recorded_runs.sql")),
+    ("background runs", include_str!("migrations/0040_background_runs.sql")),
+    ("branches", include_str!("migrations/0041_branches.sql")),
+    ("index of calls", include_str!("migrations/0042_index_of_calls.sql")),
 ];
 
 /// The version that this program knows.

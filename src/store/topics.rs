@@ -1,11 +1,11 @@
 //! The handles of the store, one for each topic. Each runs the statements of its tables, and shares the connections of the store.
 
 use super::{
-    ApprovalStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore, ConversationStore,
-    FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore, ModelUsageStore,
-    PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RecordedRunStore, RegistrationStore,
-    ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore, UserTokenStore,
-    WorkStore, WorkspaceStore,
+    ApprovalStore, BackgroundRunStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore,
+    ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore,
+    ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RecordedRunStore,
+    RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, Store, ThreadSummaryStore, UsageStore,
+    UserTokenStore, WorkStore, WorkspaceStore,
 };
 
 impl Store {

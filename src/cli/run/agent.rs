@@ -79,7 +79,7 @@ fn refused(common: &Common, file: &RunFile, directory: &Path) -> Result<Vec<Chan
                 refused.push(Change { call: call.id.clone(), output });
             }
             Err(reads) => {
-                present::info(&format!("not known for the call {} of {}: rules read {reads}", call.id, call.tool))
+                present::info(&format!("not known for the call {} of {}: rules read {reads}", call.id, call.tool));
             }
         }
     }

@@ -92,7 +92,21 @@ impl FunctionRunner {
         let (code, module, packages) = (code.to_owned(), Some(task), Arc::clone(&self.packages));
         let (profile, stdin, files) = (String::new(), Vec::new(), Vec::new());
         let (session, past, image) = (None, None, None);
-        let reads_to_end = false;
-        Job { id: 0, profile, code, module, packages, stdin, files, limits, session, past, reads_to_end, image }
+        let (proposes, reads_to_end) = (false, false);
+        Job {
+            id: 0,
+            profile,
+            code,
+            module,
+            packages,
+            stdin,
+            files,
+            limits,
+            session,
+            past,
+            proposes,
+            reads_to_end,
+            image,
+        }
     }
 }
