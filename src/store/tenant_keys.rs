@@ -68,7 +68,7 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 12] = [
+const UNIQUE_IDS: [&str; 13] = [
     "approvals.id",
     "approvals.pending_digest",
     "background_runs.id",
