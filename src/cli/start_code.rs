@@ -16,7 +16,7 @@ pub(super) async fn release() {
     let mappings = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Some(code) = code_with(&mappings, code_with as *const () as usize) else { return };
     #[expect(unsafe_code, reason = "there is no safe way to advise the kernel about a mapping")]
-    // SAFETY: the mapping is of a file and not writable, so that its pages are those of the file, and are read again.
+    // SAFETY: the mapping is of a file and not writable, so that its pages are read from the file again.
     let released = unsafe { madvise(code.start as *mut c_void, code.len(), Advice::LinuxDontNeed) };
     if let Err(error) = released {
         tracing::debug!(%error, "the code that only the start executed stays resident");

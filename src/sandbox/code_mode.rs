@@ -311,7 +311,7 @@ impl ToolHost for ProgramTools<'_> {
 
 impl ProgramTools<'_> {
     /// The answer to a request of which the journal says this. `None`: the run is to end. `shown_reasons`: of an effect that is approved.
-    /// They hold for one attempt: for a second one, and where the effect needed an approval of its own, that of the list does not count.
+    /// They hold for one attempt: for a second one, and where the effect needed an approval of its own, the list's one does not count.
     async fn answer_found(
         &self,
         number: u32,

@@ -10,11 +10,11 @@ use super::{Approval, Approvals, AskedCall, refusal};
 use sekisho_core::call::{Arguments, CallKind, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 
-/// A program's effects, in their order, and what it has read.
+/// A program's effects, in their order, and its reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
-    /// The run that makes them: that of an equal program needs an approval of its own.
+    /// The run that makes them: another run of an equal program needs an approval of its own.
     pub run: String,
     /// SHA-256 of the program.
     pub program: String,

@@ -1,4 +1,4 @@
-//! One tool for a reader: what it does, its arguments, who may call it, and its limits. `--json` has the schemas.
+//! One tool for a reader: its description, arguments, callers and limits. `--json` has the schemas.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What else a caller needs to know, without what is as with most tools.
+/// Further facts for a caller, without those that most tools share.
 fn facts(tool: &Value) -> Vec<Vec<String>> {
     let mut facts = Vec::new();
     let mut add = |name: &str, value: String| facts.push(vec![name.to_owned(), value]);

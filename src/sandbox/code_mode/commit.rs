@@ -25,7 +25,7 @@ use sekisho_guest_protocol::{End, MAX_VALUE_BYTES, Outcome, ReadSoFar};
 const MAX_LISTED: usize = 50;
 const MAX_SHOWN: usize = 300;
 
-/// Maximum bytes of the values that are put into the arguments of one effect, or into what the program gives: as of one value.
+/// Maximum bytes of the values that are put into the arguments of one effect, or into the result of the program: as of one value.
 const MAX_FILLED: usize = MAX_VALUE_BYTES;
 
 /// The values of the effects that are made, by the positions of their calls.
@@ -144,7 +144,7 @@ impl ProgramTools<'_> {
         self.stop_run(Stop::Approval(NeededByCall { tool: None, message, details, approval }))
     }
 
-    /// The reads with what they answer now. `None`: the run is to end.
+    /// The reads with their present answers. `None`: the run is to end.
     async fn read_again(&self, reads: &BTreeMap<u32, MadeRead>) -> Option<BTreeMap<u32, MadeRead>> {
         let mut again = BTreeMap::new();
         for (call, read) in reads {
@@ -239,7 +239,7 @@ fn listed(proposal: &Proposal) -> impl Iterator<Item = Detail> {
     })
 }
 
-/// Puts the values of effects into what the program gives. Of one that is struck out there is none: null. Where they are too large
+/// Puts the values of effects into the result of the program. Of one that is struck out there is none: null. Where they are too large
 /// together, their tokens stay.
 fn fill_in(proposing: &Proposing, outcome: &mut Outcome, made: &Made) {
     let filled = |value: Value| {

@@ -36,7 +36,7 @@ pub(super) struct ProposedCalls {
     pub(super) next: u32,
     pub(super) reads: BTreeMap<u32, MadeRead>,
     pub(super) effects: BTreeMap<u32, ProposedEffect>,
-    /// Those of the arguments; what exceeds [`MAX_BYTES`] is counted and not kept.
+    /// The values of the arguments; what exceeds [`MAX_BYTES`] is counted and not kept.
     bytes: usize,
 }
 
@@ -115,7 +115,7 @@ impl ProposedCalls {
         self.bytes > MAX_BYTES
     }
 
-    /// The same with what the reads answer now.
+    /// The same with the present answers of the reads.
     pub(super) fn with_reads(&self, reads: BTreeMap<u32, MadeRead>) -> Self {
         Self { reads, ..self.clone() }
     }
