@@ -72,7 +72,7 @@ fn a_changed_beginning_is_found() {
         (request("s", &[answer.clone(), user.clone(), answer]), 1),
     ] {
         let mut turns = SentTurns::with_exception("the test looks at the problems");
-        turns.add(&request("s", &[user.clone()]));
+        turns.add(&request("s", std::slice::from_ref(&user)));
         turns.add(&second);
         assert_eq!(turns.problems.len(), problems, "{second}");
     }
