@@ -7,6 +7,7 @@ mod services;
 mod tests;
 mod texts;
 
+use std::borrow::Cow;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,7 +117,7 @@ impl GuardRules {
     }
 
     /// The findings in the description of a tool. `texts`: all that its source says.
-    pub(crate) fn of_description(&self, name: &str, source: &str, texts: &[&str]) -> Vec<GuardFinding> {
+    pub(crate) fn of_description(&self, name: &str, source: &str, texts: &[Cow<'_, str>]) -> Vec<GuardFinding> {
         let guards = self.descriptions.iter().filter(|guard| guard.is_for(name, source));
         guards.flat_map(|guard| guard.findings(texts)).collect()
     }
@@ -161,7 +162,7 @@ impl Guard {
     }
 
     /// What its detectors find.
-    pub(crate) fn findings(&self, texts: &[&str]) -> Vec<GuardFinding> {
+    pub(crate) fn findings(&self, texts: &[Cow<'_, str>]) -> Vec<GuardFinding> {
         let mut findings: Vec<GuardFinding> = Vec::new();
         for found in texts.iter().flat_map(|text| self.choice.find(text)) {
             let named = format!("{}/{}", found.detector.as_str(), found.rule);

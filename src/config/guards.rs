@@ -61,7 +61,7 @@ pub struct GuardService {
 }
 
 /// The form of a service's requests and answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardServiceKind {
     /// `{"text", "direction", "tool", "tenant"}` → `{"flagged": true, "categories": ["NAME"]}`.

@@ -113,7 +113,8 @@ fn bounded(mut categories: Vec<String>) -> Vec<String> {
 }
 
 fn read<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, String> {
-    json::parse_as(body).map_err(|error| format!("its answer has another form: {error}"))
+    // The error would repeat parts of the answer, which may repeat the text.
+    json::parse_as(body).map_err(|_| "its answer has another form than its `kind` says".to_owned())
 }
 
 #[derive(Deserialize)]

@@ -78,7 +78,7 @@ impl GuardServices {
         }
         let asked = Asked { text, direction, tool: &call.tool, tenant: &call.caller.tenant };
         let body = forms::request(service, asked).to_string();
-        let key = key_of(name, &body);
+        let key = key_of(asked.tenant, name, service, &body);
         let known = self
             .verdicts
             .get(&key, |verdict| (verdict.until > Instant::now()).then(|| Arc::clone(&verdict.categories)));
@@ -124,10 +124,14 @@ fn request(
     Ok(request)
 }
 
-fn key_of(service: &str, body: &str) -> [u8; 32] {
+/// Of one tenant: how fast a verdict comes says nothing about the texts of others. Of the service as it is configured: a verdict that
+/// comes after a change is none of the new one. A verdict is of no rule; the rule says what follows from it.
+pub(super) fn key_of(tenant: &str, name: &str, service: &GuardService, body: &str) -> [u8; 32] {
     let mut digest = Sha256::new();
-    digest.update(service.len().to_le_bytes());
-    digest.update(service);
+    for part in [tenant, name, service.kind.into(), service.url.as_str()] {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
     digest.update(body);
     digest.finalize().into()
 }

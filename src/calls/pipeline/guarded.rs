@@ -1,6 +1,7 @@
 //! What guards find in a call: in its arguments before the policy stage, and in what its tool says before anybody gets it. The
 //! external policy sees answers here, too, where it is configured to.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -131,7 +132,13 @@ impl Pipeline {
     }
 
     /// The findings of a guard's detectors, and of its service.
-    async fn look(&self, call: &CallContext, tool: &Tool, guard: &Arc<Guard>, texts: &[&str]) -> Vec<GuardFinding> {
+    async fn look(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        guard: &Arc<Guard>,
+        texts: &[Cow<'_, str>],
+    ) -> Vec<GuardFinding> {
         let mut findings = guard.findings(texts);
         let Some(service) = guard.service.as_deref().filter(|_| !texts.is_empty()) else { return findings };
         let deadline = call.deadline(tool.timeout());

@@ -1,6 +1,7 @@
 //! How a snapshot is built: the configuration is applied to the definitions of the sources, and names, schemas and the lock
 //! are checked.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -190,7 +191,7 @@ impl Building<'_> {
         if !self.guards.look_at_descriptions() {
             return None;
         }
-        let mut texts = vec![description.as_str()];
+        let mut texts = vec![Cow::Borrowed(description.as_str())];
         texts.extend(texts_of_value(definition.parameters.described()));
         texts.extend(definition.output_schema.iter().flat_map(texts_of_value));
         texts.extend(mcp_annotations.values().flat_map(texts_of_value));
