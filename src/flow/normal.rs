@@ -306,7 +306,10 @@ pub(crate) fn has_number(letters: &[u8], number: &str) -> bool {
 
 /// The text with Latin letters in place of those that look the same, where a word has both kinds.
 pub fn without_look_alikes(text: &str) -> Option<String> {
-    let latin = |character: char| RULES.look_alikes.get(&character).copied();
+    let latin = |character: char| match character.is_ascii() {
+        true => None,
+        false => RULES.look_alikes.get(&character).copied(),
+    };
     let is_mixed = |word: &str| {
         word.chars().any(|character| character.is_ascii_alphabetic()) && word.chars().any(|one| latin(one).is_some())
     };

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::anchors::Anchors;
 use crate::numbers::Check;
 use crate::{Detector, Direction};
 
@@ -18,6 +18,9 @@ pub const MAX_RULES_BYTES: u64 = 1 << 20;
 const MAX_RULES: usize = 1_000;
 /// Maximum memory of one compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 4 << 20;
+/// Bytes of an anchor, and of all anchors of a file: the automaton has a row for each.
+const MAX_ANCHOR_BYTES: usize = 64;
+const MAX_ANCHORS_BYTES: usize = 64 << 10;
 /// Other words between two words of a phrase.
 const MAX_GAP: usize = 3;
 
@@ -26,9 +29,7 @@ const MAX_GAP: usize = 3;
 pub struct Rules {
     version: String,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) anchors: AhoCorasick,
-    /// The rule of each anchor.
-    pub(crate) rule_of: Vec<usize>,
+    pub(crate) anchors: Anchors,
 }
 
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl Rules {
         if file.rules.is_empty() || file.rules.len() > MAX_RULES {
             return Err(InvalidRules::Form(format!("it has {} rules; write 1 to {MAX_RULES}", file.rules.len())));
         }
-        let (mut rules, mut anchors, mut rule_of) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rules, mut anchors) = (Vec::new(), Vec::new());
         let mut ids = HashSet::new();
         for entry in file.rules {
             let invalid = |problem: String| InvalidRules::Rule { rule: entry.id.clone(), problem };
@@ -104,18 +105,16 @@ impl Rules {
                 return Err(invalid("has no id of its own; write letters, digits and `_`".to_owned()));
             }
             let own = entry.anchors().map_err(invalid)?;
-            rule_of.extend(own.iter().map(|_| rules.len()));
             let rule = entry.compiled(!own.is_empty()).map_err(invalid)?;
             entry.check_examples(&rule, &own).map_err(invalid)?;
-            anchors.extend(own);
+            anchors.extend(own.into_iter().map(|anchor| (anchor, rules.len())));
             rules.push(rule);
         }
-        let anchors = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(&anchors)
-            .map_err(|error| InvalidRules::Form(error.to_string()))?;
-        Ok(Self { version: file.version, rules, anchors, rule_of })
+        if anchors.iter().map(|(anchor, _)| anchor.len()).sum::<usize>() > MAX_ANCHORS_BYTES {
+            return Err(InvalidRules::Form(format!("its anchors have more than {MAX_ANCHORS_BYTES} bytes")));
+        }
+        let anchors = Anchors::new(anchors).map_err(InvalidRules::Form)?;
+        Ok(Self { version: file.version, rules, anchors })
     }
 
     /// The version that the file states.
@@ -127,23 +126,30 @@ impl Rules {
 impl RuleEntry {
     fn anchors(&self) -> Result<Vec<String>, String> {
         let anchors = if self.anchors.is_empty() { &self.texts } else { &self.anchors };
-        match anchors.iter().find(|anchor| anchor.len() < 2 || anchor.contains(char::is_whitespace)) {
+        let is_anchor =
+            |text: &&String| (2..=MAX_ANCHOR_BYTES).contains(&text.len()) && !text.contains(char::is_whitespace);
+        match anchors.iter().find(|text| !is_anchor(text)) {
             Some(anchor) if self.anchors.is_empty() => {
-                Err(format!("has the text {anchor:?}: add `anchors` without a space"))
+                Err(format!("has the text {anchor:?}: add `anchors` without a space, of 2 to {MAX_ANCHOR_BYTES} bytes"))
             }
-            Some(anchor) => Err(format!("has the anchor {anchor:?}; write two characters or more, without a space")),
+            Some(anchor) => {
+                Err(format!("has the anchor {anchor:?}; write 2 to {MAX_ANCHOR_BYTES} bytes, without a space"))
+            }
             None if anchors.is_empty() && self.detector != Detector::PersonalNumbers => {
                 Err("has no anchors; add texts of which each finding has one".to_owned())
             }
-            None => Ok(anchors.iter().map(|anchor| anchor.to_lowercase()).collect()),
+            None => Ok(anchors.iter().flat_map(|anchor| searched(anchor)).collect()),
         }
     }
 
     fn compiled(&self, has_anchors: bool) -> Result<Rule, String> {
         let pattern = match (&self.pattern, self.words.is_empty(), self.texts.is_empty()) {
-            (Some(pattern), true, true) => pattern.clone(),
+            (Some(pattern), true, true) => with_ascii_edges(pattern),
             (None, false, true) => phrase(&self.words),
-            (None, true, false) => self.texts.iter().map(|text| regex::escape(text)).collect::<Vec<_>>().join("|"),
+            (None, true, false) => {
+                let texts = self.texts.iter().map(|text| regex::escape(text).replace(' ', r"\s+"));
+                texts.collect::<Vec<_>>().join("|")
+            }
             _ => return Err("needs one of `words`, `texts` and `pattern`".to_owned()),
         };
         let built = RegexBuilder::new(&pattern).case_insensitive(true).size_limit(MAX_PATTERN_BYTES).build();
@@ -197,9 +203,41 @@ fn phrase(words: &[Vec<String>]) -> String {
             // Writing to a string cannot fail.
             let _ = write!(pattern, r"(?:[^\w'’]+[\w'’]+){{0,{MAX_GAP}}}?[^\w'’]+");
         }
-        let _ = write!(pattern, r"\b(?:{})\b", list.join("|"));
+        let words = list.join("|");
+        pattern.push_str(&with_ascii_edges(&format!(r"\b(?:{words})\b")));
     }
     pattern
+}
+
+/// A pattern of ASCII with `\b` between letters of ASCII alone. The search for others is many times slower in a text that has
+/// other letters.
+fn with_ascii_edges(pattern: &str) -> String {
+    if !pattern.is_ascii() {
+        return pattern.to_owned();
+    }
+    let (mut parts, mut is_escaped) = (String::with_capacity(pattern.len()), false);
+    for letter in pattern.chars() {
+        match (is_escaped, letter) {
+            (false, '\\') => {}
+            (false, _) => parts.push(letter),
+            (true, 'b') => parts.push_str(r"(?-u:\b)"),
+            (true, _) => parts.extend(['\\', letter]),
+        }
+        is_escaped = !is_escaped && letter == '\\';
+    }
+    parts.extend(is_escaped.then_some('\\'));
+    parts
+}
+
+/// An anchor as it is searched: in lower case, and its longest part of ASCII, if that has two letters. Texts have capitals of
+/// other letters, which only the rules take for the same.
+fn searched(anchor: &str) -> Vec<String> {
+    let lower = anchor.to_lowercase();
+    let part = lower.split(|letter: char| !letter.is_ascii()).max_by_key(|part| part.len()).unwrap_or_default();
+    match part.len() {
+        2.. => vec![part.to_owned()],
+        _ => vec![lower, anchor.to_uppercase()],
+    }
 }
 
 fn is_id(id: &str) -> bool {

@@ -86,7 +86,13 @@ impl Choice {
     /// At most `max` findings of each rule.
     fn by_rules(&self, text: &str, max: usize) -> Vec<Found> {
         let mut found = Vec::new();
+        if !self.has_rules && !self.finds_hidden {
+            return found;
+        }
+        let plain = views::plain(text);
+        let is_written_so = matches!(plain, Cow::Borrowed(_));
         if self.finds_hidden
+            && !is_written_so
             && let Some(rule) = views::hides_text(text)
         {
             found.push(Found { detector: Detector::HiddenText, rule: rule.into(), place: None });
@@ -94,10 +100,8 @@ impl Choice {
         if !self.has_rules {
             return found;
         }
-        let plain = views::plain(text);
-        let is_written_so = matches!(plain, Cow::Borrowed(_));
         self.search(&plain, is_written_so, max, &mut found);
-        for decoded in views::decoded(text) {
+        for decoded in views::decoded(text, is_written_so) {
             self.search(&views::plain(&decoded), false, 1, &mut found);
         }
         found
@@ -106,10 +110,7 @@ impl Choice {
     fn search(&self, text: &str, is_written_so: bool, max: usize, found: &mut Vec<Found>) {
         let mut is_candidate = vec![false; self.chosen.len()];
         self.unanchored.iter().for_each(|at| is_candidate[*at] = true);
-        for anchor in self.rules.anchors.find_overlapping_iter(text) {
-            let rule = self.rules.rule_of[anchor.pattern().as_usize()];
-            is_candidate[rule] = self.chosen[rule];
-        }
+        self.rules.anchors.each_in(text, |rule| is_candidate[rule] = self.chosen[rule]);
         let rules = self.rules.rules.iter().zip(is_candidate).filter(|(_, is_candidate)| *is_candidate);
         for (rule, _) in rules {
             let places = rule.places(text).take(max).map(|place| Found {

@@ -8,6 +8,8 @@ use sekisho_core::visible_text::is_hidden;
 const MIN_RUN: usize = 24;
 /// Encoded words of a text that are decoded.
 const MAX_RUNS: usize = 16;
+/// Bytes of a text that are looked at together.
+const BLOCK: usize = 64;
 /// Bytes of an encoded word that are decoded.
 const MAX_RUN: usize = 4 << 10;
 
@@ -22,13 +24,40 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 
 /// Whether nobody reads it otherwise than it is written.
 fn is_plain(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'))
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+    // Whole blocks: several bytes are compared at once then.
+    let is_plain_block = |block: &[u8]| block.iter().fold(true, |all, byte| all & is_plain(*byte));
+    text.as_bytes().chunks(BLOCK).all(is_plain_block) && (text.is_ascii() || has_ordinary_letters(text))
 }
 
-/// Texts that are hidden in it: in tag characters, HTML references and encoded words.
-pub(crate) fn decoded(text: &str) -> Vec<String> {
+fn has_ordinary_letters(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|byte| !byte.is_ascii()) {
+        let mut letters = rest[at..].chars();
+        if !letters.next().is_some_and(is_ordinary) {
+            return false;
+        }
+        rest = letters.as_str();
+    }
+    true
+}
+
+/// Common letters and signs other than ASCII that normalization keeps, but for their case, and that look like no other. An ellipsis
+/// becomes three points, which says the same.
+fn is_ordinary(character: char) -> bool {
+    matches!(character,
+        '\u{a1}'..='\u{a7}' | '\u{a9}' | '\u{ab}' | '\u{ae}' | '\u{b0}' | '\u{b1}' | '\u{b6}' | '\u{b7}' | '\u{bb}'
+        | '\u{bf}'..='\u{12f}' | '\u{134}'..='\u{13e}' | '\u{141}'..='\u{148}' | '\u{14a}'..='\u{17e}' | '\u{1ea0}'..='\u{1ef9}'
+        | '\u{2012}'..='\u{2016}' | '\u{2018}'..='\u{201e}' | '\u{2022}' | '\u{2026}' | '\u{20ac}' | '\u{2190}'..='\u{21ff}'
+        | '\u{2500}'..='\u{257f}' | '\u{3001}'..='\u{3020}' | '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30fe}'
+        | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}' | '\u{1f300}'..='\u{1f64f}' | '\u{1f680}'..='\u{1f6ff}'
+        | '\u{1f900}'..='\u{1faff}')
+}
+
+/// Texts that are hidden in it: in tag characters, HTML references and encoded words. `is_plain`: [`plain`] has left it as it is.
+pub(crate) fn decoded(text: &str, is_plain: bool) -> Vec<String> {
     let mut found = Vec::new();
-    if !text.is_ascii() {
+    if !is_plain {
         let tags: String = text.chars().filter_map(of_tag).collect();
         found.extend((!tags.is_empty()).then_some(tags));
     }
@@ -59,7 +88,7 @@ fn runs(text: &str) -> Vec<&str> {
         }
         let start = bytes[..at].iter().rposition(|byte| !is_of(*byte)).map_or(0, |before| before + 1);
         let end = bytes[at..].iter().position(|byte| !is_of(*byte)).map_or(bytes.len(), |length| at + length);
-        if end - start >= MIN_RUN && is_mixed(&bytes[start..end]) {
+        if end - start >= MIN_RUN && may_be_encoded(&bytes[start..end]) {
             found.extend(text.get(start..end));
         }
         at = end + MIN_RUN;
@@ -67,10 +96,16 @@ fn runs(text: &str) -> Vec<&str> {
     found
 }
 
-/// Words, paths and hexadecimal digests have one case, or no digits.
-fn is_mixed(run: &[u8]) -> bool {
+/// Words, paths and digests have one case, or are no text in hexadecimal digits.
+fn may_be_encoded(run: &[u8]) -> bool {
     let has = |kind: fn(&u8) -> bool| run.iter().any(kind);
-    has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) || run.contains(&b'%')
+    has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) || run.contains(&b'%') || is_hexadecimal_text(run)
+}
+
+/// Pairs of digits for ASCII characters from the space on, after `0x` or without it.
+fn is_hexadecimal_text(run: &[u8]) -> bool {
+    let pairs = run.strip_prefix(b"0x").unwrap_or(run).chunks(2);
+    pairs.into_iter().all(|pair| matches!(pair, [b'2'..=b'7', digit] if digit.is_ascii_hexdigit()))
 }
 
 /// Escapes by which a terminal does more than colour a text, and characters that turn its direction, in a text without letters that
@@ -139,4 +174,24 @@ fn has_hidden_run(text: &str) -> bool {
         run = if is_hidden(character) && !is_tag { run + 1 } else { 0 };
         run >= 4
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_letters_need_no_normalization() {
+        let ordinary = ('\u{80}'..=char::MAX).filter(|character| is_ordinary(*character) && *character != '…');
+        for character in ordinary {
+            let text = format!("a{character}b{character}");
+            let expected: String = text.chars().flat_map(char::to_lowercase).collect();
+            assert_eq!(sekisho_flow::normalized(&text), expected, "{character:?}");
+            assert_eq!(sekisho_flow::without_look_alikes(&expected), None, "{character:?}");
+            assert_eq!(hides_text(&text), None, "{character:?}");
+        }
+        for text in ["a\u{a0}b", "e\u{301}", "\u{200b}", "か\u{3099}", "раypal", "\u{1b}[m", "\u{7f}", "ﬁ"] {
+            assert!(!is_plain(text), "{text:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sekisho_guards::{Choice, Detector, Direction, Rules};
 use serde::Deserialize;
@@ -29,10 +29,15 @@ fn main() {
     let choice = Choice::new(&Rules::shipped(), &detectors, &[], Direction::Answers);
     println!("rules {}", Rules::shipped().version());
     println!("{:<48} {:>6} {:>6} {:>8}", "set, kind", "texts", "found", "share");
+    let (mut ordinary, mut took) = (0, Duration::ZERO);
     let mut kinds: BTreeMap<(String, bool, String), Counted> = BTreeMap::new();
     for file in arguments.map(PathBuf::from) {
         for Sample { kind, attack, text } in samples(&file) {
+            let begun = Instant::now();
             let found = choice.find(&text);
+            if !attack {
+                (ordinary, took) = (ordinary + text.len(), took + begun.elapsed());
+            }
             let is_listed = match list.as_deref() {
                 Some("missed") => attack && found.is_empty(),
                 Some("false") => !attack && !found.is_empty(),
@@ -56,15 +61,22 @@ fn main() {
         println!("{:<48} {all:>6} {found:>6} {share:>6.1} % {word}", format!("{set}, {kind}"));
     }
     measure(&choice);
+    println!("2 kB of ordinary texts: {:.2} µs", took.as_secs_f64() * 1e6 * 2_048.0 / ordinary as f64);
 }
 
 /// The time of a text of 2 kB in which nothing is found.
 fn measure(choice: &Choice) {
     const ROUNDS: u32 = 20_000;
     let ascii = "The invoice of March was paid on time; the next one is due in April, as the customer wrote. ";
-    let letters = "Die Rechnung für März wurde bezahlt – die nächste ist im April fällig, schreibt der Kunde. ";
-    for (name, part) in [("ASCII", ascii), ("other letters", letters)] {
-        let text: String = part.chars().cycle().take(2_048).collect();
+    let letters =
+        "Überall: Die Rechnung für März wurde bezahlt – die nächste ist im April fällig, schreibt der Kunde. ";
+    let japanese = "三月の請求書は期限内に支払われました。次の請求書は四月に届きます。";
+    let normalized = "The invoice of March was paid\u{a0}on time; the ﬁrst one was not. ";
+    for (name, part) in
+        [("ASCII", ascii), ("other letters", letters), ("Japanese", japanese), ("text that is normalized", normalized)]
+    {
+        let mut text = part.repeat(2_048 / part.len() + 1);
+        text.truncate(text.floor_char_boundary(2_048));
         assert!(choice.find(&text).is_empty(), "nothing is found in it");
         let begun = Instant::now();
         for _ in 0..ROUNDS {
