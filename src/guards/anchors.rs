@@ -97,7 +97,7 @@ mod tests {
                 found.insert(rule);
             });
             let lower = text.to_ascii_lowercase();
-            let expected = (0..known.len()).filter(|rule| lower.contains(known[*rule])).collect();
+            let expected: BTreeSet<_> = (0..known.len()).filter(|rule| lower.contains(known[*rule])).collect();
             prop_assert_eq!(found, expected);
         }
     }

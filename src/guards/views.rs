@@ -104,8 +104,8 @@ fn may_be_encoded(run: &[u8]) -> bool {
 
 /// Pairs of digits for ASCII characters from the space on, after `0x` or without it.
 fn is_hexadecimal_text(run: &[u8]) -> bool {
-    let pairs = run.strip_prefix(b"0x").unwrap_or(run).chunks(2);
-    pairs.into_iter().all(|pair| matches!(pair, [b'2'..=b'7', digit] if digit.is_ascii_hexdigit()))
+    let mut pairs = run.strip_prefix(b"0x").unwrap_or(run).chunks(2);
+    pairs.all(|pair| matches!(pair, [b'2'..=b'7', digit] if digit.is_ascii_hexdigit()))
 }
 
 /// Escapes by which a terminal does more than colour a text, and characters that turn its direction, in a text without letters that
