@@ -2,6 +2,7 @@
 
 mod build;
 mod describe;
+mod lint;
 pub mod lock;
 mod nearest;
 mod operations;
@@ -18,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
+pub use self::lint::{LintFinding, LintReport, LintedTool};
 pub use self::nearest::{nearest_names, shown_name};
 pub use self::operations::unknown_target;
 pub use sekisho_tool_search::{Part, Search, SearchIndex, Searchable};

@@ -59,9 +59,10 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
 
 fn remote_support(command: &Command) -> RemoteSupport {
     match command {
-        Command::Tools { command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)) } => {
-            RemoteSupport::Local("")
-        }
+        Command::Tools {
+            command:
+                Some(ToolsCommand::Lint(_) | ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)),
+        } => RemoteSupport::Local(""),
         Command::Tools { .. }
         | Command::Call(_)
         | Command::Import { .. }
@@ -178,8 +179,9 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 20] = [
+    const LOCAL: [&[&str]; 21] = [
         &["add", "x"],
+        &["tools", "lint"],
         &["tools", "new", "x"],
         &["tools", "test"],
         &["tools", "lock"],

@@ -1,6 +1,7 @@
-//! `sekisho tools`: lists, shows and searches tools, writes and tests Python functions, and pins their packages.
+//! `sekisho tools`: lists, shows, searches and scores tools, writes and tests Python functions, and pins their packages.
 
 mod detail;
+mod lint;
 mod lock_packages;
 mod new_file;
 mod run_cases;
@@ -20,6 +21,10 @@ use sekisho_mcp_client::ServerNames;
 pub(super) enum ToolsCommand {
     #[command(flatten)]
     Listing(ListingCommand),
+    /// Score the descriptions of tools, list the faults that keep models from using them well, and print fixes for `tools.overrides`.
+    ///
+    /// Exit code 1 if the score is below --minimum.
+    Lint(lint::LintCommand),
     /// Write an example of tools that are Python functions, with cases that test them.
     New {
         /// Of the file, without `.py`: it begins the names of its tools.
@@ -60,6 +65,7 @@ impl Default for ToolsCommand {
 pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
     match command {
         ToolsCommand::Listing(command) => list(common, command),
+        ToolsCommand::Lint(command) => with_config(common, |config| lint::run(common, &config, command)),
         ToolsCommand::New { name } => with_config(common, |config| new_file::run(&config, name)),
         ToolsCommand::Test(command) => with_config(common, |config| run_cases::run(common, config, command)),
         ToolsCommand::Lock(command) => with_config(common, |config| lock_packages::run(common, &config, command)),
@@ -73,12 +79,7 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
             .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
         None => with_config(common, |config| {
             let Some(offered) = offered_tools(&config) else { return Exit::Misconfigured };
-            for (source, reason) in &offered.out_of_reach {
-                present::problem(&format!("{source}: {reason}"));
-            }
-            for missing in offered.snapshot.unavailable() {
-                present::problem(&format!("{} is not offered: {}", missing.described(), missing.reason));
-            }
+            report_missing(&offered);
             match look_up(&offered.snapshot, command) {
                 Ok(answer) => show(common, command, &answer),
                 Err(problem) => {
@@ -87,6 +88,15 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
                 }
             }
         }),
+    }
+}
+
+fn report_missing(offered: &OfferedTools) {
+    for (source, reason) in &offered.out_of_reach {
+        present::problem(&format!("{source}: {reason}"));
+    }
+    for missing in offered.snapshot.unavailable() {
+        present::problem(&format!("{} is not offered: {}", missing.described(), missing.reason));
     }
 }
 

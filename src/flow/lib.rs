@@ -18,4 +18,5 @@ pub use labels::{
     DestinationPlaces, LabelsOverlay, Returned, Sink, SinkKind, SinkOverlay, ToolFacts, ToolLabels, Trust,
 };
 pub use normal::{decoded, stored as normalized, without_look_alikes};
+pub use rules::verb_of;
 pub use values::{CallOrigin, MAX_SESSION_BYTES, SessionValues};

@@ -98,6 +98,13 @@ impl Verbs {
     }
 }
 
+/// The effect that a verb in the name of a tool says, with the verb; the effect is `None` for a read. Verbs that are nouns, too, do not
+/// count.
+pub fn verb_of(name: &str) -> Option<(Option<SinkKind>, String)> {
+    let mut strong = words_of(name).into_iter().filter(|word| !RULES.weak.contains(word));
+    strong.find_map(|word| Some((RULES.verbs.kind_of_word(&word)?, word)))
+}
+
 /// The words of the last member of a path that say that it is personal.
 pub(crate) fn personal_words(path: &str) -> Vec<String> {
     let mut words = words_of(path.rsplit('/').next().unwrap_or_default());

@@ -20,3 +20,4 @@ pub use self::document::Searchable;
 pub use self::embeddings::{Embeddings, InvalidEmbeddings, MAX_EMBEDDINGS_BYTES};
 pub use self::index::{Part, Search, SearchIndex};
 pub use self::usage::{Usage, UsedTool};
+pub use self::words::stems;

@@ -70,6 +70,12 @@ pub(crate) fn is_cjk(character: char) -> bool {
         | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0xFF66..=0xFF9F | 0x20000..=0x323AF)
 }
 
+/// The words of a text, each by its stem.
+pub fn stems(text: &str) -> Vec<String> {
+    let stems = Stems::new();
+    words(text).iter().map(|word| stems.of(word)).collect()
+}
+
 /// The stems of English words. Other words keep their form: their beginnings are matched.
 pub(crate) struct Stems {
     stemmer: Stemmer,

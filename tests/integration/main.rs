@@ -125,6 +125,7 @@ mod store_database;
 mod tenants;
 mod tls;
 mod token_exchange;
+mod tools_lint;
 mod unknown_names;
 mod upstream;
 mod usable;

@@ -546,6 +546,14 @@ fn the_tools_are_those_offered() {
     assert_eq!(set(rows(section(TOOLS, "Built-in tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
 }
 
+#[test]
+fn the_rules_of_the_linter_are_those_of_the_program() {
+    let rules: Value = serde_saphyr::from_str(include_str!("../../src/calls/registry/lint/rules.yaml")).unwrap();
+    let weights = rules["rules"].as_object().unwrap().iter().map(|(rule, text)| format!("`{rule}` {}", text["weight"]));
+    let listed = rows(section(TOOLS, "Descriptions for models")).into_iter();
+    assert_eq!(set(listed.map(|row| format!("{} {}", row[0].trim(), row[1].trim()))), set(weights));
+}
+
 /// `cancelled` is described in the text.
 const NOT_ANSWERED: [&str; 1] = ["cancelled"];
 

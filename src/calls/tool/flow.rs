@@ -100,6 +100,12 @@ impl Tool {
         self.metadata.sandboxed || self.metadata.source.starts_with(PYTHON_SOURCE)
     }
 
+    /// The method of the operation that its calls request; `None` for a tool that no document describes.
+    pub(crate) fn http_method(&self) -> Option<String> {
+        let reaches = self.executor.reaches().filter(|_| self.metadata.source.starts_with(OPENAPI))?;
+        Some(reaches.split_once(' ')?.0.to_owned())
+    }
+
     /// Its labels: by the configuration, and else by its description.
     pub fn labels(&self) -> &ToolLabels {
         self.labels.get_or_init(|| infer(self))
@@ -114,8 +120,7 @@ fn infer(tool: &Tool) -> ToolLabels {
     let guarded = |name: &str, is_guarded: bool| {
         annotation(name).filter(|value| metadata.flow.trusts_annotations || *value == is_guarded)
     };
-    let reaches = tool.executor.reaches().filter(|_| metadata.source.starts_with(OPENAPI));
-    let http_method = reaches.as_deref().and_then(|reaches| reaches.split_once(' ')).map(|(method, _)| method);
+    let http_method = tool.http_method();
     let effects = metadata.effects.as_ref();
     let facts = ToolFacts {
         name: tool.name(),
@@ -123,7 +128,7 @@ fn infer(tool: &Tool) -> ToolLabels {
         read_only: guarded("readOnlyHint", false).or(effects.map(|effects| effects.read_only)),
         destructive: guarded("destructiveHint", true).or(effects.and_then(|effects| effects.destructive)),
         open_world: guarded("openWorldHint", true).or(effects.map(|effects| effects.open_world)),
-        http_method,
+        http_method: http_method.as_deref(),
         tags: &metadata.labels,
         input_schema: Some(tool.input.document()),
     };
