@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 use crate::app::{TestApp, answer};
 use crate::console::{Browser, KEYS};
 
+const CALLS: &str = "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id,tokens";
+
 /// The page that links to a file, the rest of the file's address, and its columns.
 const TABLES: [(&str, &str, &str); 15] = [
     ("/console", "?table=minutes", "minutes_ago,success,error,refused,cancelled,p95_seconds,cost_usd"),
     ("/console", "?table=tools", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
     ("/console", "?table=codes", "code,calls"),
-    ("/console/calls", "", "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id"),
-    ("/console/calls/history", "", "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id"),
+    ("/console/calls", "", CALLS),
+    ("/console/calls/history", "", CALLS),
     ("/console/events", "", "time,event,success,subject,detail,tenant,caller,key,client,request_id,count"),
     ("/console/tools", "?page=1", "name,description,source,category,dangerous,usable,problem"),
     ("/console/servers", "?page=1", "name,kind,state,since,reason,address,registered,tools,quarantined"),

@@ -161,7 +161,7 @@ pub(super) struct FacetValue {
 }
 
 /// The columns of calls. `cost`: where an entry has its exact cost.
-const fn columns(cost: &'static str) -> [Column; 11] {
+const fn columns(cost: &'static str) -> [Column; 12] {
     [
         Column::new("time", Form::Moment).titled("call-time"),
         Column::new("tool", Form::Name).titled("tool-name"),
@@ -174,6 +174,7 @@ const fn columns(cost: &'static str) -> [Column; 11] {
         Column::new("duration_seconds", Form::Duration).at("/duration_us").titled("call-duration"),
         Column::new("cost_usd", Form::Money).at(cost).titled("call-cost"),
         Column::new("call_id", Form::Name),
+        Column::new("tokens", Form::Count),
     ]
 }
 
