@@ -1,4 +1,4 @@
-//! The rules of `tools.guards`: what a call may not carry, and an answer not bring. [`texts`] has the texts of an answer, [`services`]
+//! The rules of `tools.guards` about the texts of calls and answers. [`texts`] has the texts of an answer, [`services`]
 //! the services that judge texts, and [`forms`] the forms of their requests.
 
 mod forms;
@@ -68,7 +68,7 @@ pub struct InvalidRulesFile {
 }
 
 impl GuardRules {
-    /// The rules of a configuration; those of `before` where it is the same one. A changed file counts with a reload.
+    /// The rules of a configuration; `before` where it is the same one. A changed file counts with a reload.
     ///
     /// # Errors
     /// [`InvalidRulesFile`]: without it nothing would be found.

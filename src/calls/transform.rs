@@ -2,7 +2,7 @@
 //! `tools.transform`. The findings of a rule are counted and replaced, and kept nowhere.
 //!
 //! [`rule`] applies one rule to a value or a text, [`answer`] all rules to an answer of a tool in all its forms,
-//! [`messages`] to the messages of a running call to its client. The detectors are those of `sekisho-guards`.
+//! [`messages`] to the messages of a running call to its client. `sekisho-guards` has the detectors.
 
 mod answer;
 mod messages;

@@ -76,7 +76,7 @@ pub enum GuardServiceKind {
     LlamaGuard,
 }
 
-/// What is looked for where, and what follows.
+/// A search, its places, and its consequence.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuardRule {
@@ -228,7 +228,7 @@ impl GuardRule {
         }
     }
 
-    /// What a rule cannot do where it looks.
+    /// An action that a rule cannot take in its direction.
     fn check_action(&self, setting: &str, findings: &mut Findings) {
         let looks_at = |direction| self.directions.contains(&direction);
         if self.on_match == OnMatch::Mask {

@@ -32,7 +32,7 @@ pub struct ToolsConfig {
     pub overrides: BTreeMap<String, ToolOverride>,
     /// Changes arguments before they are sent, and results before they are returned.
     pub transform: TransformConfig,
-    /// Looks at arguments, answers and descriptions, and records, masks or stops what it finds.
+    /// Looks at arguments, answers and descriptions, and records, masks or stops findings.
     pub guards: GuardsConfig,
     pub web_fetch: WebFetchConfig,
     pub web_search: WebSearchConfig,

@@ -1,4 +1,4 @@
-//! What a rule of `tools.guards` found in a call, for its receipt, the metrics and the audit trail. Never the text that it found.
+//! A finding of a rule of `tools.guards` in a call, for its receipt, the metrics and the audit trail. Never the text that it found.
 
 use std::sync::Arc;
 

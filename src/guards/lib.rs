@@ -22,7 +22,7 @@ pub use self::hidden::{escape_hidden, hidden_characters};
 pub use self::rules::{InvalidRules, MAX_RULES_BYTES, Rules};
 pub use self::scan::{Choice, Found};
 
-/// What is found in texts.
+/// A kind of findings in texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -53,11 +53,11 @@ impl Detector {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Direction {
-    /// What a caller sends.
+    /// Texts of a caller.
     Arguments,
-    /// What a tool answers, also when it fails.
+    /// Texts of a tool, also when it fails.
     Answers,
-    /// What a source says about a tool.
+    /// Texts of a source about a tool.
     Descriptions,
 }
 

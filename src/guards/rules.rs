@@ -170,7 +170,7 @@ impl RuleEntry {
         })
     }
 
-    /// A rule whose anchors are not in what it finds would find nothing.
+    /// A rule whose anchors are not in its findings would find nothing.
     fn check_examples(&self, rule: &Rule, anchors: &[String]) -> Result<(), String> {
         if self.examples.is_empty() {
             return Err("has no examples; add a text in which it finds something".to_owned());

@@ -21,7 +21,7 @@ pub struct Choice {
     finds_hidden: bool,
 }
 
-/// What was found. Never the text.
+/// A finding. Never the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub detector: Detector,
@@ -58,7 +58,7 @@ impl Choice {
         found
     }
 
-    /// The text with the findings replaced, and their number; `None` for none. A text that hides what is found in it is replaced as a
+    /// The text with the findings replaced, and their number; `None` for none. A text that hides its findings is replaced as a
     /// whole.
     pub fn strike(&self, text: &str, replacement: &str) -> Option<(String, usize)> {
         let found = self.by_rules(text, usize::MAX);

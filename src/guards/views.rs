@@ -1,4 +1,4 @@
-//! What a text says: as it is written, normalized, and decoded.
+//! A text as it is written, normalized, and decoded.
 
 use std::borrow::Cow;
 
@@ -109,7 +109,7 @@ fn is_hexadecimal_text(run: &[u8]) -> bool {
 }
 
 /// Escapes by which a terminal does more than colour a text, and characters that turn its direction, in a text without letters that
-/// are written from right to left: both hide what is there.
+/// are written from right to left: both hide text.
 pub(crate) fn hides_text(text: &str) -> Option<&'static str> {
     if text.is_ascii() {
         return (text.contains('\u{1b}') && has_escape(text)).then_some("terminal_escape");

@@ -11,7 +11,7 @@ const MAX_CATEGORIES: usize = 8;
 /// Bytes of the name of a category.
 const MAX_CATEGORY: usize = 64;
 
-/// What a service is asked about.
+/// The subject of a question to a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub text: &'a str,

@@ -69,7 +69,7 @@ impl Pipeline {
         Ok(output)
     }
 
-    /// Looks at what a tool that failed says.
+    /// Looks at the message of a tool that failed.
     ///
     /// # Errors
     /// The error, masked, or `denied` in its place.
@@ -122,7 +122,7 @@ impl Pipeline {
             }
             if masks {
                 guard.mask(output);
-                // What is found in several texts together, or cannot be replaced where it is.
+                // A finding in several texts together, or one that cannot be replaced in its place.
                 if !guard.findings(&texts_of(output)).is_empty() {
                     return Err(refused(guard, "the answer cannot be masked, and is withheld"));
                 }

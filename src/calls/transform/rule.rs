@@ -32,7 +32,7 @@ pub(super) struct Rule {
     name: Arc<str>,
     tools: Vec<String>,
     paths: Vec<Path>,
-    /// What it replaces in the texts of its selection; `None`: the selection.
+    /// The findings that are replaced in the texts of its selection; `None`: the selection.
     detectors: Option<Choice>,
     replacement: Value,
     /// It replaces the findings of its detectors, wherever they are.

@@ -22,7 +22,7 @@ fn checkpoint() -> Checkpoint {
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
-    let checked = check(&call(), &tool, json!("fine").into(), hold.max_text_tokens(), &Vec::new());
+    let checked = check(&call(), &tool, json!("fine").into(), hold.max_text_tokens(), &[]);
     accept(Via::Rest, &tool, checked, hold).unwrap()
 }
 
