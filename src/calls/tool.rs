@@ -2,6 +2,7 @@
 //! form of a call is a [`SentCall`].
 
 mod flow;
+mod listed;
 mod metadata;
 mod missing;
 mod name;
@@ -28,6 +29,7 @@ use sekisho_flow::ToolLabels;
 use sekisho_observe::metrics::ToolMetrics;
 
 pub use self::flow::{FlowNotes, JudgedCall};
+pub use self::listed::{ListedTokens, ModelText};
 pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PROGRAM_EFFECTS, PYTHON, PYTHON_SOURCE};
 pub use self::metadata::{Effects, FlowMetadata, Metadata};
 pub use self::missing::Missing;
@@ -71,6 +73,8 @@ pub struct Tool {
     /// The hash of its pin in the lock, where the lock holds it to its approved form.
     pub(crate) approved: Option<Arc<str>>,
     definition_digest: OnceLock<String>,
+    /// Once it is listed by its tokens, or they are shown.
+    listed_tokens: OnceLock<ListedTokens>,
     /// Once a call is judged.
     labels: OnceLock<ToolLabels>,
     executor: Arc<dyn Executor>,
@@ -102,6 +106,7 @@ impl Tool {
             own_description: None,
             approved: None,
             definition_digest: OnceLock::new(),
+            listed_tokens: OnceLock::new(),
             labels: OnceLock::new(),
             executor,
         }
@@ -129,6 +134,17 @@ impl Tool {
 
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// The text about it in lists that models read.
+    pub fn model_text(&self) -> ModelText<'_> {
+        let Metadata { name, description, .. } = &self.metadata;
+        ModelText { name, description, schema: self.input.document() }
+    }
+
+    /// The tokens of that text.
+    pub fn listed_tokens(&self) -> ListedTokens {
+        *self.listed_tokens.get_or_init(|| self.model_text().listed_tokens())
     }
 
     /// The name, for data about its calls that outlast them.

@@ -69,6 +69,14 @@ impl UsedTools {
         }
     }
 
+    /// The tools that callers of the caller's tenant call, the most used first.
+    pub fn most_used(&self, caller: &Caller) -> Vec<String> {
+        self.of(caller, |usage| {
+            let tools = usage.map(Usage::most_used).unwrap_or_default();
+            tools.into_iter().map(str::to_owned).collect()
+        })
+    }
+
     /// The caller searches: the calls that follow belong to this query.
     pub fn searched(&self, caller: &Caller, query: &str, now: Timestamp) {
         self.has_searched.store(true, Ordering::Relaxed);

@@ -115,6 +115,15 @@ impl Usage {
         failing.map(|(tool, calls)| (tool.as_str(), calls.failed / (calls.sum() + CALLS_BESIDE)))
     }
 
+    /// The tools with successful calls, the most used first.
+    pub fn most_used(&self) -> Vec<&str> {
+        let used = self.calls.iter().filter(|(_, calls)| calls.successful >= LEAST);
+        let mut used: Vec<_> = used.collect();
+        // Equal ones stay in the order of their names.
+        used.sort_by(|one, other| other.1.successful.total_cmp(&one.1.successful));
+        used.into_iter().map(|(tool, _)| tool.as_str()).collect()
+    }
+
     /// Halves all counts for each half-life that has passed, and drops small ones. A clock that was set back changes nothing.
     fn reduce(&mut self, now: u64) {
         let passed = now.saturating_sub(self.reduced_at);
@@ -201,6 +210,16 @@ mod tests {
         usage.add(UsedTool { has_failed: true, ..call("draw", "figures", &["mail"]) }, NOW);
         assert_eq!((after(&usage, "figur"), usage.with("draw").count()), (vec![], 0));
         assert_eq!(usage.failing().collect::<Vec<_>>(), [("draw", 0.2)]);
+        assert!(usage.most_used().is_empty());
+    }
+
+    #[test]
+    fn the_most_used_tools_come_first() {
+        let mut usage = Usage::default();
+        for tool in ["mail", "draw", "sum", "draw"] {
+            usage.add(UsedTool { query: None, ..call(tool, "", &[]) }, NOW);
+        }
+        assert_eq!(usage.most_used(), ["draw", "mail", "sum"]);
     }
 
     #[test]

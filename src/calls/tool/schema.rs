@@ -10,6 +10,7 @@ mod coerce;
 mod definitions;
 mod lowering;
 mod output;
+mod short;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -28,6 +29,7 @@ pub use self::aliases::Aliases;
 pub use self::arguments::{ArgumentSchema, InputSchema, Parameters, ValidArguments};
 pub use self::definitions::{Fit, SharedSchema};
 pub use self::output::OutputSchema;
+pub use self::short::{short_schema, short_text};
 
 /// Maximum backtracking steps on one text for a pattern with look-around or back-references.
 const BACKTRACK_LIMIT: usize = 20_000;
