@@ -15,6 +15,7 @@
 
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
 
+mod auto_list;
 mod browser_guard;
 mod cancelled;
 mod catalogue;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use self::auto_list::CallerLists;
 use self::catalogue::Catalogues;
 use self::forwarding::Forwarding;
 use self::parked_calls::ParkedCalls;
@@ -62,6 +64,7 @@ pub(super) use self::protected_resource::base;
 pub(super) struct McpServer {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
+    caller_lists: CallerLists,
     sessions: Arc<Sessions>,
     /// To the sessions, tasks and parked calls of other replicas.
     forwarding: Option<Forwarding>,
@@ -77,6 +80,7 @@ impl McpServer {
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
+            caller_lists: CallerLists::new(),
             sessions: Arc::new(Sessions::new(&gateway.configuration().current().server.mcp, ids.clone())),
             forwarding: Forwarding::new(gateway, &ids),
             parked: ParkedCalls::new(ids.clone()),

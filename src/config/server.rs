@@ -141,6 +141,8 @@ pub struct TlsConfig {
 pub struct McpServerConfig {
     /// How tools are listed for clients that do not choose (`X-Sekisho-Tools`).
     pub tools: McpToolListing,
+    /// Maximum tokens of the tools of a list with `tools: auto`, by an estimate of 4 bytes a token.
+    pub max_listed_tokens: usize,
     /// Web origins, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine
     /// may.
     pub allowed_origins: Vec<String>,
@@ -169,12 +171,15 @@ pub enum McpToolListing {
     Search,
     /// `search_tools` and `run_python`, whose programs call the others.
     CodeMode,
+    /// Every tool where all fit in `max_listed_tokens`; else the tools of `search`, and the most used others.
+    Auto,
 }
 
 impl Default for McpServerConfig {
     fn default() -> Self {
         Self {
             tools: McpToolListing::All,
+            max_listed_tokens: 8_000,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             public_url: None,
@@ -187,6 +192,7 @@ impl Default for McpServerConfig {
 
 impl McpServerConfig {
     fn check(&self, findings: &mut Findings) {
+        findings.above_zero("server.mcp.max_listed_tokens", self.max_listed_tokens);
         findings.above_zero("server.mcp.max_sessions", self.max_sessions);
         findings.above_zero("server.mcp.max_sessions_per_caller", self.max_sessions_per_caller);
         findings.seconds("server.mcp.session_idle_seconds", self.session_idle_seconds);

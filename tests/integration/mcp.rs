@@ -3,6 +3,7 @@
 
 mod apps;
 mod at_once;
+mod auto_list;
 pub(crate) mod client;
 mod endpoints;
 mod forwarded;

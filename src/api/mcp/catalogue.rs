@@ -90,14 +90,14 @@ impl Catalogue {
         by: &CallerTools,
         shows_apps: bool,
         has_handles: bool,
-    ) -> impl Iterator<Item = &McpTool> {
+    ) -> impl Iterator<Item = (&McpTool, &Arc<Tool>)> {
         let tools = self.tools.iter().zip(self.snapshot.tools()).zip(by.access());
         let usable = tools.filter(|(_, access)| access.is_usable_with_scopes()).map(|(tool, _)| tool);
         let is_listed = move |metadata: &Metadata| match metadata.reads_results() {
             true => has_handles,
             false => shows_apps || metadata.is_for_models(),
         };
-        usable.filter(move |(_, tool)| is_listed(&tool.metadata)).map(|(tool, _)| tool)
+        usable.filter(move |(_, tool)| is_listed(&tool.metadata))
     }
 
     /// The list of tools with the annotations that the protocol's model lacks, such as `category`.
@@ -282,7 +282,7 @@ fn further_annotations(tool: &Tool, shown: &McpTool) -> Option<Map<String, Value
 }
 
 /// Clients refuse a whole list if one schema lacks `type: object`.
-fn input_schema(document: &Value) -> Arc<JsonObject> {
+pub(super) fn input_schema(document: &Value) -> Arc<JsonObject> {
     let mut schema = document.as_object().cloned().unwrap_or_default();
     if !schema.contains_key("type") {
         schema.insert("type".into(), json!("object"));

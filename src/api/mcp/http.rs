@@ -39,7 +39,7 @@ use sekisho_core::json::InvalidJsonKind;
 use sekisho_core::peer::ClientSession;
 use sekisho_gateway::Gateway;
 
-/// Header that selects how tools are listed: `all` or `search`.
+/// Header that selects how tools are listed.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, the virtual servers below it, and the metadata on how to sign in to them.
@@ -376,8 +376,9 @@ fn client_context(
         Some(b"search") => McpToolListing::Search,
         Some(b"code_mode") => McpToolListing::CodeMode,
         Some(b"all") => McpToolListing::All,
+        Some(b"auto") => McpToolListing::Auto,
         Some(_) => {
-            let message = format!("the header {LISTING} must be `all`, `search` or `code_mode`");
+            let message = format!("the header {LISTING} must be `all`, `search`, `code_mode` or `auto`");
             return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
         }
     };

@@ -31,10 +31,15 @@ pub(super) enum Answer {
 /// The tools that are listed in place of all others, in the order of their names; `None`: all others are.
 pub(super) fn tools(listing: McpToolListing) -> Option<&'static [McpTool]> {
     match listing {
-        McpToolListing::All => None,
+        McpToolListing::All | McpToolListing::Auto => None,
         McpToolListing::Search => Some(&TOOLS),
         McpToolListing::CodeMode => Some(&CODE_MODE_TOOLS),
     }
+}
+
+/// Whether a tool of `tools: search` has this name.
+pub(super) fn is_own(name: &str) -> bool {
+    [CALL, DESCRIBE, SEARCH_TOOLS].contains(&name)
 }
 
 static CODE_MODE_TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
@@ -44,7 +49,7 @@ static CODE_MODE_TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     tools.collect()
 });
 
-static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
+pub(super) static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     let name = json!({"type": "string", "description": "The tool's name, as search_tools gives it."});
     let described = [
         (
@@ -78,16 +83,17 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     tools.collect()
 });
 
+/// With `listing` as it is for this call.
 pub(super) fn answer(
+    listing: McpToolListing,
     tool: &str,
     arguments: &Arguments,
     server: &McpServer,
     client_context: &McpClientContext,
 ) -> Answer {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-    let listing = client_context.listing;
     match (listing, tool) {
-        (McpToolListing::All, _) => Answer::NotOurs,
+        (McpToolListing::All | McpToolListing::Auto, _) => Answer::NotOurs,
         (_, SEARCH_TOOLS) => Answer::Result(Ok(match text("query") {
             Some(query) => find(query, arguments.get("limit"), server, client_context),
             None => missing("query", "describe the task in a few words"),

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::McpServer;
+use super::auto_list::KeptList;
 use super::cancelled::Cancelled;
 use super::client::{fits, is_answered_by};
 use super::event_log::{EventLog, STANDALONE};
@@ -43,6 +44,7 @@ pub(super) struct McpSession {
     /// The requests that the client has cancelled.
     pub(super) cancelled: Cancelled,
     pub(super) subscriptions: Subscriptions,
+    pub(super) listed: KeptList,
     /// `ClientCapabilities`, once the client has initialized.
     capabilities: OnceLock<Value>,
     /// The client has sent `notifications/initialized`, and accepts requests.
@@ -93,6 +95,7 @@ impl McpSession {
             events,
             cancelled: Cancelled::default(),
             subscriptions: Subscriptions::default(),
+            listed: KeptList::default(),
             capabilities: OnceLock::new(),
             ready: AtomicBool::new(false),
             // The protocol lets the server choose the level until the client sets one.

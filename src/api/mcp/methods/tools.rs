@@ -1,19 +1,22 @@
 //! Tools: their list, and calls of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, ErrorData, ListToolsResult, PaginatedRequestParams, ServerResult,
+    Tool as McpTool,
 };
 use serde_json::{Map, Value, json};
 
 use super::approval;
 use super::tasks::with_task_support;
 use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
+use crate::mcp::auto_list::{self, AutoList};
 use crate::mcp::catalogue::{
-    LIST_TTL_MS, Page, for_older_clients, lists_object, page, with_short_names, without_output_schema,
+    Catalogue, LIST_TTL_MS, Page, for_older_clients, lists_object, page, with_short_names, without_output_schema,
 };
 use crate::mcp::client::Client;
 use crate::mcp::extensions::{APPS, TASKS};
@@ -21,6 +24,7 @@ use crate::mcp::headers::Era;
 use crate::mcp::running_request::Outcome;
 use crate::mcp::tasks::TaskOwner;
 use crate::mcp::{result, search};
+use sekisho_calls::policy::CallerTools;
 use sekisho_config::McpToolListing;
 use sekisho_core::call::{Arguments, CallContext, READ_RESULT};
 
@@ -35,15 +39,8 @@ impl Context {
         let cursor = cursor(request);
         let catalogue = self.server.catalogues.present(&self.server.gateway);
         let has_handles = self.client.has_handles();
-        let Page { items, next } = if let Some(tools) = search::tools(self.client.listing) {
-            let reader = catalogue.get(READ_RESULT, &self.client.caller).filter(|_| has_handles);
-            page(tools.iter().chain(reader), |tool| &tool.name, cursor)?
-        } else {
-            let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
-            page(catalogue.usable(&tools, self.declares(APPS), has_handles), |tool| &tool.name, cursor)?
-        };
-        // Whole tools are cloned for one page only.
-        let items = items.into_iter().cloned();
+        let Page { items, next } = self.page_of_tools(&catalogue, cursor)?;
+        let items = items.into_iter();
         let items: Vec<_> = match has_handles {
             true => items.map(without_output_schema).collect(),
             false => items.collect(),
@@ -58,8 +55,8 @@ impl Context {
         let result = match self.era {
             Era::Stateless => catalogue.with_further_annotations(result),
             Era::Sessions => {
-                let is_whole = self.client.listing == McpToolListing::All;
-                let result = with_task_support(result, |name| is_whole && catalogue.runs_as_task(name));
+                let names_tools = matches!(self.client.listing, McpToolListing::All | McpToolListing::Auto);
+                let result = with_task_support(result, |name| names_tools && catalogue.runs_as_task(name));
                 catalogue.with_further_annotations(result)
             }
         };
@@ -70,11 +67,64 @@ impl Context {
         })
     }
 
+    fn page_of_tools(&self, catalogue: &Catalogue, cursor: Option<&str>) -> Result<Page<McpTool>, ErrorData> {
+        let (has_handles, caller) = (self.client.has_handles(), &self.client.caller);
+        if let Some(tools) = search::tools(self.client.listing) {
+            let reader = catalogue.get(READ_RESULT, caller).filter(|_| has_handles);
+            return page(tools.iter().chain(reader), |tool| &tool.name, cursor).map(Page::cloned);
+        }
+        let tools = catalogue.tools_for(caller, &self.server.gateway);
+        let usable = catalogue.usable(&tools, self.declares(APPS), has_handles);
+        match self.auto_list(catalogue, &tools) {
+            AutoList::Whole => page(usable.map(|(shown, _)| shown), |tool| &tool.name, cursor).map(Page::cloned),
+            list => {
+                let chosen = usable.filter(|(_, tool)| list.has(tool.name()) || tool.metadata.reads_results());
+                let chosen = chosen.map(|(shown, tool)| auto_list::short(shown, tool));
+                page(search::TOOLS.iter().cloned().chain(chosen), |tool| &tool.name, cursor)
+            }
+        }
+    }
+
+    /// The list of a client with `tools: auto`; of others every tool.
+    fn auto_list(&self, catalogue: &Catalogue, tools: &CallerTools) -> AutoList {
+        let (gateway, client) = (&self.server.gateway, &self.client);
+        if client.listing != McpToolListing::Auto {
+            return AutoList::Whole;
+        }
+        let choose = |before: &BTreeSet<String>| {
+            let usable: Vec<_> = catalogue.usable(tools, self.declares(APPS), false).map(|(_, tool)| tool).collect();
+            let names: Vec<_> = usable.iter().map(|tool| tool.name()).collect();
+            let most_used = gateway.pipeline.policy.used_tools().most_used(&client.caller);
+            let first = before.iter().chain(&most_used).map(String::as_str);
+            let budget = gateway.configuration().current().server.mcp.max_listed_tokens;
+            auto_list::choose(&names, |at| usable[at].listed_tokens(), budget, first)
+        };
+        let digest = catalogue.digest_for(&client.caller, gateway);
+        match &client.session {
+            Some(session) => session.listed.get(digest, false, choose),
+            None => self.server.caller_lists.of(&client.caller).get(digest, true, choose),
+        }
+    }
+
+    /// How tools are listed, as far as it matters for a call: with `auto` the tools of `search` answer where they are listed.
+    fn listing_for(&self, called: &str) -> McpToolListing {
+        if self.client.listing != McpToolListing::Auto || !search::is_own(called) {
+            return self.client.listing;
+        }
+        let catalogue = self.server.catalogues.present(&self.server.gateway);
+        let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
+        match self.auto_list(&catalogue, &tools) {
+            AutoList::Whole => McpToolListing::All,
+            AutoList::Short | AutoList::Chosen(_) => McpToolListing::Search,
+        }
+    }
+
     pub(super) fn call_tool(&self, mut params: Map<String, Value>) -> Result<StartedRequest, ErrorData> {
         let task = params.remove("task").filter(|_| self.era == Era::Sessions);
         let request: CallToolRequestParams = parsed(params)?;
         let arguments = request.arguments.unwrap_or_default();
-        let (name, arguments) = match search::answer(&request.name, &arguments, &self.server, &self.client) {
+        let listing = self.listing_for(&request.name);
+        let (name, arguments) = match search::answer(listing, &request.name, &arguments, &self.server, &self.client) {
             search::Answer::Result(result) => return result.map(|result| ready(result.into())),
             search::Answer::Call(name, arguments) => (name, arguments),
             search::Answer::NotOurs => {
