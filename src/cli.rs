@@ -124,6 +124,9 @@ enum Command {
     Serve(ServeOptions),
     /// List, describe and search tools; write and test tools that are Python functions.
     Tools {
+        /// List all tools with the tokens of a model's context that each takes.
+        #[arg(long)]
+        tokens: bool,
         #[command(subcommand)]
         command: Option<tools::ToolsCommand>,
     },
@@ -324,7 +327,7 @@ pub fn main() -> ExitCode {
         Command::Audit { command } => audit::run(&common, command),
         Command::Receipt { command } => receipt::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
-        Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
+        Command::Tools { tokens, command } => tools::run(&common, tokens, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         #[cfg(feature = "agent")]
         Command::Chat(command) => chat::run(&common, &command),

@@ -60,8 +60,8 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
 fn remote_support(command: &Command) -> RemoteSupport {
     match command {
         Command::Tools {
-            command:
-                Some(ToolsCommand::Lint(_) | ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)),
+            command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)),
+            ..
         } => RemoteSupport::Local(""),
         Command::Tools { .. }
         | Command::Call(_)

@@ -1,10 +1,11 @@
-//! `sekisho tools`: lists, shows, searches and scores tools, writes and tests Python functions, and pins their packages.
+//! `sekisho tools`: lists, shows, measures and searches tools, writes and tests Python functions, and pins their packages.
 
 mod detail;
 mod lint;
 mod lock_packages;
 mod new_file;
 mod run_cases;
+mod tokens;
 
 use clap::Subcommand;
 use serde_json::Value;
@@ -62,8 +63,14 @@ impl Default for ToolsCommand {
     }
 }
 
-pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
+/// With `tokens`, the list has the tokens of each tool.
+pub(super) fn run(common: &Common, tokens: bool, command: &ToolsCommand) -> Exit {
     match command {
+        ToolsCommand::Listing(ListingCommand::List) if tokens => tokens::run(common),
+        _ if tokens => {
+            present::problem("`--tokens` is for the list of all tools: `sekisho tools --tokens`");
+            Exit::WrongCommandLine
+        }
         ToolsCommand::Listing(command) => list(common, command),
         ToolsCommand::Lint(command) => with_config(common, |config| lint::run(common, &config, command)),
         ToolsCommand::New { name } => with_config(common, |config| new_file::run(&config, name)),
@@ -78,8 +85,7 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
             .and_then(|remote| ask(&remote, command))
             .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
         None => with_config(common, |config| {
-            let Some(offered) = offered_tools(&config) else { return Exit::Misconfigured };
-            report_missing(&offered);
+            let Some(offered) = reported_tools(&config) else { return Exit::Misconfigured };
             match look_up(&offered.snapshot, command) {
                 Ok(answer) => show(common, command, &answer),
                 Err(problem) => {
@@ -91,13 +97,16 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
     }
 }
 
-fn report_missing(offered: &OfferedTools) {
+/// The tools of every source. Reports those that are not offered.
+fn reported_tools(config: &Config) -> Option<OfferedTools> {
+    let offered = offered_tools(config)?;
     for (source, reason) in &offered.out_of_reach {
         present::problem(&format!("{source}: {reason}"));
     }
     for missing in offered.snapshot.unavailable() {
         present::problem(&format!("{} is not offered: {}", missing.described(), missing.reason));
     }
+    Some(offered)
 }
 
 /// Asks every source, and shows that it does.

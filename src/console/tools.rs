@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 
 use super::acts::Act;
 use super::address::with_query;
@@ -21,7 +22,7 @@ use super::{Console, error_page, format};
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Quarantined;
-use sekisho_calls::tool::{Metadata, Tool};
+use sekisho_calls::tool::{ListedTokens, Metadata, Tool};
 
 /// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
@@ -59,7 +60,10 @@ pub(super) async fn page(
     let all = lines(&snapshot, &tools, &visit);
     let found = wanted.choose(&snapshot, &all);
     match wanted.format {
-        Format::Html => visit.answer(Ok(list(&visit, &wanted, &all, &found))),
+        Format::Html => {
+            let tokens = tokens_text(&console, &visit, &tools).await;
+            visit.answer(Ok(list(&visit, &wanted, &all, &found, &tokens)))
+        }
         format => rows(&found).respond(format),
     }
 }
@@ -101,7 +105,21 @@ fn rows(found: &[&Line<'_>]) -> Rows<'static, 7> {
     Rows { name: "tools", columns, rows: found.iter().map(row).collect() }
 }
 
-fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -> Markup {
+/// The tokens of a list of all usable tools for a model, and those that `server.mcp.tools: auto` saves.
+async fn tokens_text(console: &Console, visit: &Visit, tools: &CallerTools) -> String {
+    let tools = tools.clone();
+    // Describing thousands of tools takes a while.
+    let measured = spawn_blocking(move || tools.usable().map(|tool| tool.listed_tokens()).sum::<ListedTokens>()).await;
+    let tokens = measured.unwrap_or_default();
+    let auto = tokens.of_auto(console.gateway.configuration().current().server.mcp.max_listed_tokens);
+    let saved = tokens.whole - auto;
+    let text = visit
+        .texts()
+        .with("tools-tokens", [("whole", tokens.whole.into()), ("auto", auto.into()), ("saved", saved.into())]);
+    text.into_owned()
+}
+
+fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>], tokens: &str) -> Markup {
     let texts = visit.texts();
     let sources = values(all, |metadata| &metadata.source);
     let categories = values(all, |metadata| &metadata.category);
@@ -115,6 +133,7 @@ fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -
         Some(Section::Tools),
         &head,
         &html! {
+            p.quiet { (tokens) }
             (filters(&texts, wanted, &sources, &categories))
             div #found {
                 p.quiet role="status" { (texts.with("tools-count", [("count", found.len().into())])) }

@@ -281,6 +281,9 @@ fn commands_query_a_running_gateway_over_http() {
     assert_eq!(text(&ask(&["call", "calculator", r#"{"expression": "6*7"}"#])).trim(), "42");
     assert!(text(&ask(&["tools"])).contains("calculator"));
     assert!(text(&ask(&["tools", "search", "arithmetic"])).contains("calculator"));
+    let tokens: Value = serde_json::from_slice(&ask(&["--json", "tools", "--tokens"]).stdout).unwrap();
+    assert!(tokens["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "calculator"), "{tokens}");
+    assert!(tokens["short_tokens"].as_u64() <= tokens["tokens"].as_u64() && tokens["short_tokens"] != 0, "{tokens}");
     assert!(text(&ask(&["tools", "show", "calculator"])).contains("parameters"));
     assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
 }
@@ -301,6 +304,11 @@ fn tools_and_check_know_mcp_servers_and_say_which_cannot_be_reached() {
     let snapshot: Vec<Value> = serde_json::from_slice(&ask(&["--json", "tools"]).stdout).unwrap();
     assert_eq!(lines.len(), snapshot.len(), "one line a tool");
     assert!(text(&ask(&["tools", "search", "echo"])).contains("m__echo"));
+    let tokens: Value = serde_json::from_slice(&ask(&["--json", "tools", "--tokens"]).stdout).unwrap();
+    let of = |name: &str| tokens[name].as_u64().unwrap();
+    assert_eq!(of("auto_tokens") + of("saved_tokens"), of("tokens"), "{tokens}");
+    assert!(text(&ask(&["tools", "--tokens"])).contains("m__echo"));
+    assert_eq!(ask(&["tools", "--tokens", "search", "echo"]).status.code(), Some(2));
     let checked = ask(&["check"]);
     assert!(checked.status.success() && text(&checked).contains("m__echo"), "{}", text(&checked));
 

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn all_are_listed_where_they_fit_and_else_the_first_while_there_is_room() {
         let beside = search_tokens();
-        let tokens = |_| ListedTokens { whole: 1_000, short: 400 };
+        let tokens = |_: usize| ListedTokens { whole: 1_000, short: 400 };
         for (budget, first, expected) in [
             (4_000, vec![], AutoList::Whole),
             (3_999, vec![], AutoList::Short),
@@ -193,9 +193,8 @@ mod tests {
     fn a_bounded_number_of_tools_is_chosen_and_none_with_a_name_of_a_search_tool() {
         let names: Vec<_> = (100..300).map(|number| format!("tool_{number}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let tokens = |_| ListedTokens { whole: 100_000, short: 100_000 };
-        let small = |at| if at < 150 { ListedTokens { whole: 100_000, short: 1 } } else { tokens(at) };
-        let AutoList::Chosen(found) = choose(&names, small, 20_000, names.iter().copied()) else {
+        let tokens = |at: usize| ListedTokens { whole: 100_000, short: if at < 150 { 1 } else { 100_000 } };
+        let AutoList::Chosen(found) = choose(&names, tokens, 20_000, names.iter().copied()) else {
             panic!("some are chosen")
         };
         assert_eq!(found.len(), MAX_CHOSEN);

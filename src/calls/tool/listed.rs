@@ -44,7 +44,7 @@ impl ModelText<'_> {
 }
 
 impl ListedTokens {
-    /// At most so many tokens has a list with `tools: auto`.
+    /// The maximum tokens of a list with `tools: auto`.
     pub fn of_auto(self, budget: usize) -> usize {
         self.whole.min(budget)
     }

@@ -448,6 +448,7 @@ tools-state = { $count ->
     [one] One tool
    *[other] { $count } tools
 }, of which you may use { $usable }.
+tools-tokens = A list of all takes a model about { $whole } tokens. With server.mcp.tools: auto it takes at most { $auto }, which saves { $saved }.
 tools-count = { $count ->
     [one] One tool
    *[other] { $count } tools

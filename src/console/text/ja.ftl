@@ -425,6 +425,7 @@ figure-refused = 拒否
 figure-times = p50 / p95 / p99
 figure-spent = 料金
 tools-state = ツール { $count } 個のうち { $usable } 個を使えます。
+tools-tokens = すべてのツールの一覧は、モデルの約 { $whole } トークンを使います。server.mcp.tools: auto では最大 { $auto } トークンになり、{ $saved } トークンを節約できます。
 tools-count = { $count } 個
 try-problems = { $n } 個の引数に誤りがあります：
 calls-state = { $count } 件、うち拒否 { $refused } 件。
