@@ -99,7 +99,7 @@ fn a_verdict_is_kept_for_its_tenant_and_its_service_as_it_is() {
     let moved = GuardService { url: "http://127.0.0.1:8/".parse().unwrap(), ..known.clone() };
     let other_kind = service(GuardServiceKind::Lakera);
     let key = key_of("acme", "s", &known, "text");
-    assert_eq!(key, key_of("acme", "s", &known.clone(), "text"));
+    assert_eq!(key, key_of("acme", "s", &known, "text"));
     for other in [
         key_of("other", "s", &known, "text"),
         key_of("acmes", "", &known, "text"),
