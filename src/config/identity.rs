@@ -14,10 +14,19 @@ pub enum Identity {
     Shared,
     /// As the caller, who signs in to the upstream (OAuth 2.1, authorization code).
     PerUser,
+    /// As the caller, with a key or password for the upstream that the caller has stored in the gateway.
+    Stored,
     /// As the caller, with a token that is exchanged for the caller's own (RFC 8693, RFC 7523).
     Exchange,
     /// As the caller, with the caller's own token, if it is for `exchange.audience`.
     Forward,
+}
+
+impl Identity {
+    /// Whether the store has tokens or a credential of each caller.
+    pub fn is_kept(self) -> bool {
+        matches!(self, Self::PerUser | Self::Stored)
+    }
 }
 
 /// How a token for an upstream is made of the caller's, with `identity: exchange` or `forward`.
@@ -65,7 +74,7 @@ impl ExchangeSettings {
                 }
             }
             Identity::Forward => require("audience", self.audience.is_some()),
-            Identity::Shared | Identity::PerUser => {}
+            Identity::Shared | Identity::PerUser | Identity::Stored => {}
         }
         if self.actor && self.client_secret.is_none() {
             findings.add_secret(format!("{setting}.client_secret"), "is missing, and `actor` requires it", "set it");

@@ -207,11 +207,12 @@ pub(super) fn require_key_for_tokens(config: &Config, can_seal: bool) -> Result<
     let servers = config.mcp.servers.iter().map(|(name, settings)| ("mcp.servers", name, settings.identity));
     let collections =
         config.openapi.collections.iter().map(|(name, settings)| ("openapi.collections", name, settings.identity));
-    let mut per_user = servers.chain(collections).filter(|(.., identity)| *identity == Identity::PerUser);
-    match per_user.next() {
-        Some((topic, name, _)) if !can_seal => {
+    let mut of_callers = servers.chain(collections).filter(|(.., identity)| identity.is_kept());
+    match of_callers.next() {
+        Some((topic, name, identity)) if !can_seal => {
+            let identity = if identity == Identity::Stored { "stored" } else { "per_user" };
             let problem = format!(
-                "`{topic}.{name}.identity` is `per_user`, and the tokens of callers cannot be sealed: set the key to the output of \
+                "`{topic}.{name}.identity` is `{identity}`, and the tokens of callers cannot be sealed: set the key to the output of \
                  `openssl rand -hex 32`, the same at all replicas"
             );
             Err(component_error("secrets.key")(problem))

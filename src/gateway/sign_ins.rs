@@ -14,7 +14,7 @@ use sekisho_store::{StoredSignIn, StoredUserToken, UserTokenFilter};
 use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource, UserTokens};
 
 /// Sign-ins of one list.
-const MAX_LISTED: u32 = 1_000;
+pub(super) const MAX_LISTED: u32 = 1_000;
 
 /// How long a sign-in is kept that nobody uses.
 const UNUSED_TTL: Duration = Duration::from_secs(90 * 24 * 3_600);
@@ -31,11 +31,11 @@ pub struct SignedInCaller<'a> {
 #[derive(Debug)]
 pub struct SignIns {
     configuration: Arc<Configuration>,
-    pipeline: Arc<Pipeline>,
+    pub(super) pipeline: Arc<Pipeline>,
     background: BackgroundWork,
     tool_offer: Arc<ToolOffer>,
-    mcp_servers: Arc<McpServers>,
-    users: Arc<UserTokens>,
+    pub(super) mcp_servers: Arc<McpServers>,
+    pub(super) users: Arc<UserTokens>,
 }
 
 impl SignIns {
@@ -61,9 +61,7 @@ impl SignIns {
     /// `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller without credentials;
     /// `overloaded` when the store cannot be written.
     pub async fn offer(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
-        let may_use = source.strip_prefix("mcp:").is_none_or(|server| self.mcp_servers.admits(server, caller));
-        let found = self.user_source(source).filter(|_| may_use).ok_or_else(|| no_source(source))?;
-        found.offer(&User::of(caller)?, &[]).await
+        self.source_for(caller, source)?.offer(&User::of(caller)?, &[]).await
     }
 
     /// The sign-ins to upstreams: of the caller, and for administrators of their tenant, or of all tenants.
@@ -237,8 +235,25 @@ impl SignIns {
         Ok(sign_in)
     }
 
+    /// An upstream that is called as its callers, and that this caller may use.
+    ///
+    /// # Errors
+    /// `not_found`, also for an upstream of another tenant, and for a server that needs a role which the caller lacks.
+    pub(super) fn source_for(&self, caller: &Caller, name: &str) -> Result<Arc<UserSource>, CallError> {
+        let may_use = match name.split_once(':') {
+            Some(("mcp", server)) => self.mcp_servers.admits(server, caller),
+            Some(("openapi", collection)) => {
+                let collections = self.tool_offer.collections.load();
+                let found = collections.loaded.get(collection);
+                found.is_some_and(|found| found.settings.owner.is_visible_to(&caller.tenant))
+            }
+            _ => false,
+        };
+        self.user_source(name).filter(|_| may_use).ok_or_else(|| no_source(name))
+    }
+
     /// An upstream that is called as its callers: `mcp:SERVER` or `openapi:COLLECTION`.
-    fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
+    pub(super) fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
         match name.split_once(':')? {
             ("mcp", server) => self.mcp_servers.user_source(server),
             ("openapi", collection) => self.tool_offer.collections.load().loaded.get(collection)?.user_source.clone(),
@@ -257,9 +272,9 @@ impl SignedInCaller<'_> {
     }
 }
 
-fn no_source(name: &str) -> CallError {
+pub(super) fn no_source(name: &str) -> CallError {
     let message = format!(
-        "there is no upstream {name:?} that is called as its callers (`identity: per_user`); write `mcp:SERVER` or \
+        "there is no upstream {name:?} that is called as its callers (`identity`); write `mcp:SERVER` or \
          `openapi:COLLECTION`"
     );
     CallError::new(ErrorCode::NotFound, message)
@@ -288,7 +303,7 @@ mod tests {
                 caller_id: &caller.id,
                 source: "mcp:removed",
             };
-            let token = NewUserToken { sealed: "sealed", scopes: "", lifetime: None };
+            let token = NewUserToken { kind: None, sealed: "sealed", scopes: "", lifetime: None };
             gateway.store.user_tokens().keep(owner, token).await.unwrap();
         }
         let listed = async || {

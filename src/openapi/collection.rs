@@ -34,7 +34,7 @@ pub struct Collection {
     pub report: Report,
     /// Files that the document refers to; a change of one causes a reload.
     pub files: Vec<PathBuf>,
-    /// Where its callers' own tokens come from, with `identity: per_user`.
+    /// Where its callers' own tokens come from, with `identity: per_user` or `stored`.
     pub user_source: Option<Arc<UserSource>>,
     /// The names that settings may refer to.
     pub names: DocumentNames,

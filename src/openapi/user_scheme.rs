@@ -8,18 +8,20 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use http::{HeaderName, header};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::call::executor::Access;
-use super::read::operation::{Api, SecurityScheme, UserFlow};
+use super::read::operation::{Api, Location, SecurityRequirement, SecurityScheme, UserFlow};
 use sekisho_config::{CollectionSettings, Identity, Secret};
 use sekisho_core::call::Deadline;
 use sekisho_core::json;
 use sekisho_outbound::{OutboundRequest, check_status};
 use sekisho_user_tokens::{
-    Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
+    Authorization, Begun, CredentialHeader, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests,
+    UserSource, UserTokens,
 };
 
 /// For the provider's description.
@@ -72,7 +74,8 @@ struct Description {
 }
 
 impl UserScheme {
-    /// The first scheme of the document at which users can sign in, and for which a client is configured.
+    /// The first scheme of the document at which users can sign in, and for which a client is configured. Of credentials that callers
+    /// store, the first scheme that an operation requires and that is sent in a header.
     pub(super) fn of(
         collection: &str,
         api: &Api,
@@ -80,17 +83,22 @@ impl UserScheme {
         access: &Access,
         tokens: Option<&Arc<UserTokens>>,
     ) -> Option<Self> {
-        if settings.identity != Identity::PerUser {
-            return None;
-        }
+        let provider = |scheme: &str, described: &SecurityScheme| -> Option<Box<dyn Provider>> {
+            match settings.identity {
+                Identity::PerUser => Some(Box::new(DescribedProvider::of(scheme, described, api, settings, access)?)),
+                Identity::Stored => {
+                    Some(Box::new(CredentialHeader(stored_in(described).filter(|_| is_required(api, scheme))?)))
+                }
+                Identity::Shared | Identity::Exchange | Identity::Forward => None,
+            }
+        };
         let mut schemes = api.security_schemes.iter();
-        let (scheme, provider) = schemes.find_map(|(scheme, described)| {
-            Some((scheme.clone(), DescribedProvider::of(scheme, described, api, settings, access)?))
-        })?;
+        let (scheme, provider) =
+            schemes.find_map(|(scheme, described)| Some((scheme.clone(), provider(scheme, described)?)))?;
         let source = tokens.map(|tokens| {
             let upstream = upstream(api, settings).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-            let requests = provider.requests.clone();
-            UserSource::new(format!("openapi:{collection}"), upstream, tokens, requests, Box::new(provider))
+            let requests = requests(api, settings, access);
+            UserSource::new(format!("openapi:{collection}"), upstream, tokens, requests, provider)
         });
         Some(Self { scheme, source })
     }
@@ -236,9 +244,34 @@ impl Description {
 
 /// The scopes that some operation requires of the scheme.
 fn required_scopes(api: &Api, scheme: &str) -> Vec<String> {
-    let requirements = api.operations.iter().flat_map(|operation| operation.security.as_ref().unwrap_or(&api.security));
-    let scopes: BTreeSet<_> = requirements.filter_map(|requirement| requirement.get(scheme)).flatten().collect();
+    let scopes: BTreeSet<_> = requirements(api).filter_map(|requirement| requirement.get(scheme)).flatten().collect();
     scopes.into_iter().cloned().collect()
+}
+
+/// Whether some operation requires the scheme.
+fn is_required(api: &Api, scheme: &str) -> bool {
+    requirements(api).any(|requirement| requirement.contains_key(scheme))
+}
+
+fn requirements(api: &Api) -> impl Iterator<Item = &SecurityRequirement> {
+    api.operations.iter().flat_map(|operation| operation.security.as_ref().unwrap_or(&api.security))
+}
+
+/// The header in which the credential of a scheme is sent.
+fn stored_in(described: &SecurityScheme) -> Option<HeaderName> {
+    match described {
+        SecurityScheme::ApiKey { name, location: Location::Header } => HeaderName::try_from(name).ok(),
+        SecurityScheme::Basic
+        | SecurityScheme::Bearer
+        | SecurityScheme::Http(_)
+        | SecurityScheme::OAuth2 { .. }
+        | SecurityScheme::OpenIdConnect { .. } => Some(header::AUTHORIZATION),
+        SecurityScheme::ApiKey { .. }
+        | SecurityScheme::Digest
+        | SecurityScheme::MutualTls
+        | SecurityScheme::Challenge(_)
+        | SecurityScheme::Other(_) => None,
+    }
 }
 
 /// 256 bits, in characters that need no encoding.

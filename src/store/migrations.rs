@@ -53,6 +53,7 @@ const FILES: &[(&str, &str)] = &[
     ("background runs", include_str!("migrations/0040_background_runs.sql")),
     ("branches", include_str!("migrations/0041_branches.sql")),
     ("index of calls", include_str!("migrations/0042_index_of_calls.sql")),
+    ("stored credentials", include_str!("migrations/0043_stored_credentials.sql")),
 ];
 
 /// The version that this program knows.

@@ -20,9 +20,11 @@ pub struct TokenOwner<'a> {
     pub source: &'a str,
 }
 
-/// The tokens of a sign-in, or renewed ones.
+/// The tokens of a sign-in, renewed ones, or a credential that its caller stores.
 #[derive(Debug, Clone, Copy)]
 pub struct NewUserToken<'a> {
+    /// How a stored credential is sent; `None` for tokens of a sign-in.
+    pub kind: Option<&'a str>,
     pub sealed: &'a str,
     /// With a space between them.
     pub scopes: &'a str,
@@ -37,6 +39,8 @@ pub struct StoredUserToken {
     pub caller_key: String,
     pub caller_id: String,
     pub source: String,
+    /// How a credential that the caller stored is sent; `None` for tokens of a sign-in.
+    pub kind: Option<String>,
     pub sealed: String,
     pub scopes: String,
     pub expires: Option<Timestamp>,
@@ -68,7 +72,7 @@ pub struct UserTokenFilter<'a> {
 }
 
 const COLUMNS: &str =
-    "tenant, caller_key, caller_id, source, sealed, scopes, expires, revision, created, changed, used";
+    "tenant, caller_key, caller_id, source, kind, sealed, scopes, expires, revision, created, changed, used";
 
 /// Tokens of callers for upstreams, and sign-ins that have begun: the tables `user_tokens` and `user_sign_ins`.
 #[derive(Debug, Clone)]
@@ -139,11 +143,12 @@ impl UserTokenStore {
         let now = self.0.engine.now_expression();
         let sql = format!(
             "INSERT INTO user_tokens (caller_key, source, tenant, caller_id, sealed, scopes, expires, revision,
-                 renewing_until, created, changed)
-             VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $7 < 0 THEN NULL ELSE {now} + $7 END, $8, 0, {now}, {now})
+                 renewing_until, created, changed, kind)
+             VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $7 < 0 THEN NULL ELSE {now} + $7 END, $8, 0, {now}, {now}, $9)
              ON CONFLICT (caller_key, source) DO UPDATE SET caller_id = excluded.caller_id, sealed = excluded.sealed,
                  scopes = excluded.scopes, expires = excluded.expires, revision = user_tokens.revision + 1,
-                 renewing_until = 0, created = excluded.created, changed = excluded.changed"
+                 renewing_until = 0, created = excluded.created, changed = excluded.changed, used = NULL,
+                 kind = excluded.kind"
         );
         let kept = sqlx::query(AssertSqlSafe(sql))
             .bind(owner.caller_key)
@@ -153,7 +158,8 @@ impl UserTokenStore {
             .bind(new.sealed)
             .bind(new.scopes)
             .bind(new.lifetime.map_or(-1, micros))
-            .bind(i64::from(rand::random::<u32>()));
+            .bind(i64::from(rand::random::<u32>()))
+            .bind(new.kind);
         kept.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
@@ -262,6 +268,7 @@ fn read_row(row: &AnyRow) -> sqlx::Result<Result<StoredUserToken, String>> {
         caller_key: row.try_get("caller_key")?,
         caller_id: row.try_get("caller_id")?,
         source: row.try_get("source")?,
+        kind: row.try_get("kind")?,
         sealed: row.try_get("sealed")?,
         scopes: row.try_get("scopes")?,
         expires,

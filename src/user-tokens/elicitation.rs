@@ -69,8 +69,9 @@ impl UserSource {
 
     fn question(&self, refused: &CallError) -> Option<Question> {
         let needed = refused.sign_in()?;
+        let what = if self.credential_header().is_some() { "Store your credential for" } else { "Sign in to" };
         let message = format!(
-            "Sign in to {} on this page. If the page asks for a one-time code, it is {}; give it to nobody else.",
+            "{what} {} on this page. If the page asks for a one-time code, it is {}; give it to nobody else.",
             self.name, needed.code
         );
         let id = needed.url.rsplit('/').next().unwrap_or_default();

@@ -63,7 +63,7 @@ impl TokenExchange {
         requests: TokenRequests,
     ) -> Option<Arc<Self>> {
         let how = match identity {
-            Identity::Shared | Identity::PerUser => return None,
+            Identity::Shared | Identity::PerUser | Identity::Stored => return None,
             Identity::Forward => How::Forward,
             Identity::Exchange => How::exchange(settings)?,
         };

@@ -1,9 +1,10 @@
-//! Tokens of callers for upstreams that are called as their caller (`identity: per_user`).
+//! Tokens and credentials of callers for upstreams that are called as their caller (`identity: per_user` and `stored`).
 //!
 //! A caller without a token is refused with the address of a page of the console (`offer`). The browser there proves that it is
 //! the caller's, is sent to the authorization server, and comes back to the gateway in the same browser (`sign_in`). The tokens
 //! are in the store, sealed for the tenant, the caller and the upstream, and one process at a time renews them (`renewal`).
-//! How an authorization server is found differs between sources: [`Provider`]. Callers with a token of their own need no sign-in where
+//! How an authorization server is found differs between sources: [`Provider`]. Where there is none, the page asks for a credential of the
+//! caller (`stored`). Callers with a token of their own need no sign-in where
 //! that is exchanged or forwarded (`exchange`).
 
 mod client;
@@ -15,6 +16,7 @@ mod provider;
 mod renewal;
 mod scope_challenge;
 mod sign_in;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod user_token;
@@ -33,7 +35,7 @@ use sekisho_config::Config;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::sealing::{SealedFor, Sealer, SealingError};
-use sekisho_store::{StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
+use sekisho_store::{StoredSignIn, StoredUserToken, TokenOwner, UserTokenFilter, UserTokenStore};
 
 pub use self::client::{TokenClient, TokenRequests};
 pub use self::exchange::TokenExchange;
@@ -42,6 +44,7 @@ pub use self::user_token::UserToken;
 
 pub use self::provider::OwnAddresses;
 pub use self::sign_in::ReturnedBrowser;
+pub use self::stored::{CredentialHeader, CredentialKind, NewCredential};
 
 /// The kinds of sealed values.
 const TOKEN_KIND: &str = "user token";
@@ -80,13 +83,23 @@ pub struct UserSource {
     provider: Box<dyn Provider>,
 }
 
-/// The tokens of one caller for one upstream, and the client that renews them. No `Debug`: it holds secrets.
+/// The tokens of one caller for one upstream, or its stored credential. No `Debug`: it holds secrets.
 #[derive(Clone, Serialize, Deserialize)]
 struct Grant {
+    /// Of a stored credential, the value of the header.
     access_token: String,
     refresh_token: Option<String>,
-    client: TokenClient,
+    #[serde(flatten)]
+    origin: Origin,
     upstream: String,
+}
+
+/// Where a grant comes from: the client that renews its tokens, or the header of a credential that the caller stored.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Origin {
+    Client(Box<TokenClient>),
+    Header(String),
 }
 
 impl UserTokens {
@@ -120,10 +133,11 @@ impl UserTokens {
         Ok(self.store.unused(age, max).await?)
     }
 
-    /// Writes that a token is sent, about once a day.
+    /// Writes that a token is sent, about once a day; of a stored credential also the first time.
     async fn record_use(&self, token: &StoredUserToken) {
+        let is_first = token.kind.is_some() && token.used.is_none();
         let last = token.used.map_or(token.changed, |used| used.max(token.changed));
-        if token.now.duration_since(last) < USE_INTERVAL {
+        if !is_first && token.now.duration_since(last) < USE_INTERVAL {
             return;
         }
         if let Err(error) = self.store.record_use(token).await {
@@ -170,6 +184,11 @@ impl User {
         Ok(Self { tenant, key, id })
     }
 
+    fn of_sign_in(sign_in: &StoredSignIn) -> Self {
+        let StoredSignIn { tenant, caller_key, caller_id, .. } = sign_in;
+        Self { tenant: tenant.as_str().into(), key: caller_key.as_str().into(), id: caller_id.as_str().into() }
+    }
+
     /// The owner of a stored token.
     fn of_stored(token: &StoredUserToken) -> Self {
         let StoredUserToken { tenant, caller_key, caller_id, .. } = token;
@@ -211,7 +230,7 @@ impl UserSource {
     async fn find(&self, user: &User) -> Result<Option<(StoredUserToken, Grant)>, CallError> {
         let Some(stored) = self.tokens.store.get(&user.key, &self.name).await? else { return Ok(None) };
         match self.tokens.open::<Grant>(TOKEN_KIND, self.owner(user), &stored.sealed) {
-            Ok(grant) if grant.upstream == self.upstream => Ok(Some((stored, grant))),
+            Ok(grant) if grant.upstream == self.upstream && self.takes(&stored, &grant) => Ok(Some((stored, grant))),
             Ok(_) => Ok(None),
             Err(error) => {
                 tracing::warn!(
@@ -223,12 +242,34 @@ impl UserSource {
             }
         }
     }
+
+    /// Whether a grant is of the kind that this source has; a stored credential ends when its caller said.
+    fn takes(&self, stored: &StoredUserToken, grant: &Grant) -> bool {
+        match (&grant.origin, self.provider.credential_header()) {
+            (Origin::Client(_), None) => true,
+            (Origin::Header(sent), Some(name)) => {
+                name.as_str() == sent && stored.expires.is_none_or(|end| end > stored.now)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Grant {
     /// `None` for one that no header can contain.
     fn token(&self) -> Option<Token> {
-        Token::new(&self.access_token, None)
+        match &self.origin {
+            Origin::Client(_) => Token::new(&self.access_token, None),
+            Origin::Header(name) => Token::in_header(name, &self.access_token),
+        }
+    }
+
+    /// The refresh token, and the client that it is for.
+    fn renewal(&self) -> Option<(String, TokenClient)> {
+        match &self.origin {
+            Origin::Client(client) => Some((self.refresh_token.clone()?, TokenClient::clone(client))),
+            Origin::Header(_) => None,
+        }
     }
 }
 

@@ -29,12 +29,15 @@ impl UserSource {
             Err(error) => return error,
         };
         let why = match scopes {
+            [] if self.credential_header().is_some() => {
+                format!("{} is called with a credential of its caller, and none is stored that it accepts", self.name)
+            }
             [] => format!("{} is called as its caller, who has not signed in to it", self.name),
             _ => format!("{} requires the scopes {:?}, which its caller has not granted", self.name, scopes.join(" ")),
         };
-        let url = &needed.url;
+        let (url, what) = (&needed.url, if self.credential_header().is_some() { "store one" } else { "sign in" });
         let message = format!(
-            "{why}: sign in at {url} in a browser, with the console session of this caller or the one-time code \
+            "{why}: {what} at {url} in a browser, with the console session of this caller or the one-time code \
              `error_info.sign_in.code`; then send the call again"
         );
         CallError::new(ErrorCode::SignInRequired, message).blaming(Blame::Call).signing_in_at(needed)

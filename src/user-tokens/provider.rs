@@ -3,7 +3,7 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -28,6 +28,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// The secret that the configuration has for this client.
     fn secret_of(&self, client_id: &str) -> Option<&Secret>;
+
+    /// The header of the credentials that callers store, for an upstream without an authorization server.
+    fn credential_header(&self) -> Option<&HeaderName> {
+        None
+    }
 
     /// The upstream refused a token (401), and may say where tokens come from.
     fn was_challenged(&self, _headers: &HeaderMap) {}

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 
 use super::client::{TokenAnswer, TokenError};
-use super::{Grant, TOKEN_KIND, User, UserSource};
+use super::{Grant, TOKEN_KIND, TokenClient, User, UserSource};
 use crate::credentials::Token;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_store::{NewUserToken, RenewalLease, StoredUserToken};
@@ -109,12 +109,12 @@ impl UserSource {
             {
                 return Ok(Some(token));
             }
-            let Some(refresh_token) = grant.refresh_token.clone() else {
+            let Some((refresh_token, client)) = grant.renewal() else {
                 self.tokens.store.forget(&stored).await?;
                 return Ok(None);
             };
             match self.tokens.store.start_renewal(&stored, RENEWAL_LEASE).await? {
-                Some(lease) => match self.renew(user, lease, grant, &refresh_token).await? {
+                Some(lease) => match self.renew(user, lease, grant, (&client, &refresh_token)).await? {
                     Renewal::Ended(token) => return Ok(token),
                     Renewal::Overtaken => {}
                 },
@@ -131,11 +131,11 @@ impl UserSource {
         user: &User,
         lease: RenewalLease<'_>,
         grant: Grant,
-        refresh_token: &str,
+        (client, refresh_token): (&TokenClient, &str),
     ) -> Result<Renewal, CallError> {
-        let secret = self.provider.secret_of(&grant.client.client_id);
+        let secret = self.provider.secret_of(&client.client_id);
         let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
-        match self.requests.token(&grant.client, secret, &fields).await {
+        match self.requests.token(client, secret, &fields).await {
             Ok(answer) => self.keep_renewed(user, lease, grant, answer).await,
             Err(TokenError::Refused(reason)) => {
                 if !self.tokens.store.refuse_renewal(lease).await? && self.find(user).await?.is_some() {
@@ -164,7 +164,7 @@ impl UserSource {
         let token = grant.token().ok_or_else(|| self.not_renewed("the new token cannot be sent in a header"))?;
         let sealed = self.tokens.seal(TOKEN_KIND, self.owner(user), &grant)?;
         let scopes = scope.as_deref().unwrap_or(&lease.read.scopes);
-        let new = NewUserToken { sealed: &sealed, scopes, lifetime };
+        let new = NewUserToken { kind: None, sealed: &sealed, scopes, lifetime };
         if self.tokens.store.end_renewal(lease, new).await? {
             return Ok(Renewal::Ended(Some(token)));
         }

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::client::TokenAnswer;
 use super::offer::{OpenSignIn, owner_of_sign_in, plain_code};
-use super::{Authorization, Begun, Grant, OwnAddresses, SIGN_IN_KIND, TOKEN_KIND, UserSource, UserTokens};
+use super::{Authorization, Begun, Grant, Origin, OwnAddresses, SIGN_IN_KIND, TOKEN_KIND, UserSource, UserTokens};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{NewUserToken, StoredSignIn, StoredUserToken, TokenOwner};
 
@@ -122,7 +122,8 @@ impl UserSource {
     async fn keep(&self, sign_in: &StoredSignIn, begun: Begun, answer: TokenAnswer) -> Result<(), CallError> {
         let TokenAnswer { access_token, refresh_token, lifetime, scope } = answer;
         let Begun { client, scopes, .. } = begun;
-        let grant = Grant { access_token, refresh_token, client, upstream: self.upstream.clone() };
+        let origin = Origin::Client(Box::new(client));
+        let grant = Grant { access_token, refresh_token, origin, upstream: self.upstream.clone() };
         if grant.token().is_none() {
             return Err(self.failed("the token server gave something that is not a bearer token"));
         }
@@ -130,7 +131,7 @@ impl UserSource {
         let sealed = self.tokens.seal(TOKEN_KIND, owner, &grant)?;
         // RFC 6749 §5.1: without a scope, the requested scopes are granted.
         let scopes = scope.unwrap_or_else(|| scopes.join(" "));
-        let new = NewUserToken { sealed: &sealed, scopes: &scopes, lifetime };
+        let new = NewUserToken { kind: None, sealed: &sealed, scopes: &scopes, lifetime };
         self.tokens.store.keep(owner, new).await?;
         self.tokens.signed_in.notify_waiters();
         Ok(())
@@ -151,16 +152,17 @@ impl UserSource {
 
     /// Revokes tokens at the authorization server that gave them, if that can be done.
     pub(super) async fn revoke_grant(&self, grant: &Grant) {
+        let Origin::Client(client) = &grant.origin else { return };
         // The configured secret is not for the authorization server of an upstream that had the name before.
-        let secret = self.provider.secret_of(&grant.client.client_id).filter(|_| grant.upstream == self.upstream);
+        let secret = self.provider.secret_of(&client.client_id).filter(|_| grant.upstream == self.upstream);
         // With the refresh token, servers revoke its access tokens (RFC 7009 §2.1).
         match &grant.refresh_token {
-            Some(refresh) => self.requests.revoke(&grant.client, secret, refresh, "refresh_token").await,
-            None => self.requests.revoke(&grant.client, secret, &grant.access_token, "access_token").await,
+            Some(refresh) => self.requests.revoke(client, secret, refresh, "refresh_token").await,
+            None => self.requests.revoke(client, secret, &grant.access_token, "access_token").await,
         }
     }
 
-    fn failed(&self, reason: &str) -> CallError {
+    pub(super) fn failed(&self, reason: &str) -> CallError {
         CallError::new(ErrorCode::UpstreamError, format!("the sign-in to {} failed: {reason}", self.name))
     }
 }
@@ -177,7 +179,7 @@ impl fmt::Debug for TakenSignIn {
     }
 }
 
-fn not_pending() -> CallError {
+pub(super) fn not_pending() -> CallError {
     let message = "there is no such sign-in in this browser: it was used, began in another browser, or is older than 10 \
                    minutes; make the call again for another one";
     CallError::new(ErrorCode::NotFound, message)

@@ -124,7 +124,7 @@ async fn source(server: &TokenServer, upstream: &str, tokens: &Arc<UserTokens>) 
     source_of(provider, upstream, tokens)
 }
 
-fn source_of(provider: Box<dyn Provider>, upstream: &str, tokens: &Arc<UserTokens>) -> Arc<UserSource> {
+pub(super) fn source_of(provider: Box<dyn Provider>, upstream: &str, tokens: &Arc<UserTokens>) -> Arc<UserSource> {
     let config = OutboundConfig { allow_networks: vec!["127.0.0.0/8".into()], ..OutboundConfig::default() };
     let requests = TokenRequests {
         outbound: Outbound::new(&config).unwrap(),
@@ -134,13 +134,13 @@ fn source_of(provider: Box<dyn Provider>, upstream: &str, tokens: &Arc<UserToken
     UserSource::new("mcp:crm".to_owned(), upstream.to_owned(), tokens, requests, provider)
 }
 
-async fn tokens() -> (tempfile::TempDir, Arc<UserTokens>) {
+pub(super) async fn tokens() -> (tempfile::TempDir, Arc<UserTokens>) {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { state_directory: Some(folder.path().to_owned()), ..Config::default() };
     (folder, UserTokens::new(&config, test_store().await.user_tokens()))
 }
 
-fn user(id: &str) -> User {
+pub(super) fn user(id: &str) -> User {
     User::of(&Caller::new(id, "acme", Vec::new())).unwrap()
 }
 
@@ -149,7 +149,7 @@ fn own() -> OwnAddresses {
 }
 
 /// The caller's sign-in, as its page sees it.
-async fn offered(source: &UserSource, user: &User) -> StoredSignIn {
+pub(super) async fn offered(source: &UserSource, user: &User) -> StoredSignIn {
     let needed = source.offer(user, &[]).await.unwrap();
     source.tokens.sign_in(needed.url.rsplit('/').next().unwrap()).await.unwrap()
 }
@@ -165,7 +165,7 @@ async fn sign_in(source: &UserSource, user: &User) {
     source.finish(taken, returned("https://login.example")).await.unwrap();
 }
 
-fn sent(token: &Token) -> String {
+pub(super) fn sent(token: &Token) -> String {
     token.header.to_str().unwrap().to_owned()
 }
 
@@ -321,7 +321,8 @@ async fn further_scopes_need_a_new_sign_in_that_keeps_the_others() {
     let ann = user("ann");
     sign_in(&source, &ann).await;
     let stored = tokens.store.get(&ann.key, "mcp:crm").await.unwrap().unwrap();
-    let new = NewUserToken { sealed: &stored.sealed, scopes: "read", lifetime: Some(Duration::from_secs(60)) };
+    let new =
+        NewUserToken { kind: None, sealed: &stored.sealed, scopes: "read", lifetime: Some(Duration::from_secs(60)) };
     tokens.store.keep(source.owner(&ann), new).await.unwrap();
     let needed = source.requires(&ann, "write").await.unwrap();
     assert_eq!(needed.code(), ErrorCode::SignInRequired);

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use http::HeaderName;
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,8 +63,10 @@ pub struct McpServerSettings {
     pub requires_auth: bool,
     /// The sign-in of users, for a server that requires one and has no other credentials here.
     pub sign_in: McpSignIn,
-    /// As whom its tools are called. With `per_user`, other credentials here only list them.
+    /// As whom its tools are called. With `per_user` and `stored`, other credentials here only list them.
     pub identity: Identity,
+    /// The header in which it takes the credentials of its callers, with `identity: stored`.
+    pub credential_header: String,
     pub exchange: ExchangeSettings,
     /// Prefix of the tools' names instead of the server's name.
     pub alias: Option<String>,
@@ -157,6 +160,7 @@ impl Default for McpServerSettings {
             requires_auth: false,
             sign_in: McpSignIn::default(),
             identity: Identity::Shared,
+            credential_header: "Authorization".into(),
             exchange: ExchangeSettings::default(),
             alias: None,
             prefix: None,
@@ -343,6 +347,9 @@ impl McpServerSettings {
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
         }
         self.exchange.check(self.identity, &at("exchange"), findings);
+        if HeaderName::try_from(&self.credential_header).is_err() {
+            findings.add(at("credential_header"), "is not the name of a header", "write it like X-API-Key");
+        }
         if self.identity != Identity::Shared {
             self.check_identity(at, findings);
         }

@@ -181,6 +181,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         requires_auth: _,
         sign_in,
         identity,
+        credential_header: _,
         exchange: exchanged,
         alias,
         prefix,

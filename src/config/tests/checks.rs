@@ -224,6 +224,10 @@ fn every_rule_of_the_check_is_enforced() {
             "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: per_user, share: tenant}}}",
             "mcp.servers.a.share",
         ),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: stored, credential_header: 'X Key'}}}",
+            "mcp.servers.a.credential_header",
+        ),
         ("mcp: {servers: {a: {url: 'https://a.example/mcp', identity: forward}}}", "mcp.servers.a.exchange.audience"),
         (
             "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: exchange, exchange: {client_id: a}}}}",

@@ -22,7 +22,7 @@ use crate::transport::connection::Connection;
 use crate::transport::handshake::HandshakeError;
 use crate::transport::message::Failure;
 use crate::transport::program_sandbox::ProgramSandbox;
-use sekisho_config::{Identity, McpServerSettings, McpTransport, identity_of_headers};
+use sekisho_config::{McpServerSettings, McpTransport, identity_of_headers};
 use sekisho_core::peer::LogLevel;
 use sekisho_core::redaction::SentSecrets;
 use sekisho_user_tokens::{TokenExchange, UserSource, UserToken};
@@ -35,7 +35,7 @@ pub(crate) struct Connector {
     pub(crate) reach: Endpoint,
     /// Of its processes, if it is a program.
     pub(crate) sandbox: ProgramSandbox,
-    /// Where its callers' own tokens come from, with `identity: per_user`.
+    /// Where its callers' own tokens come from, with `identity: per_user` or `stored`.
     pub(crate) user_source: Option<Arc<UserSource>>,
     /// How a token is made of the caller's, with `identity: exchange` or `forward`.
     pub(crate) exchange: Option<Arc<TokenExchange>>,
@@ -118,10 +118,11 @@ impl Connector {
     /// Whether its tools can be listed only as a caller who has signed in.
     pub(crate) fn lists_as_user(&self) -> bool {
         let has_none = |access: &AuthorizedHttp| {
-            matches!(access.tokens, Tokens::None) && !access.headers.contains_key(AUTHORIZATION)
+            let has = |name: &str| access.headers.contains_key(name);
+            let has_credentials = has(AUTHORIZATION.as_str()) || has(&self.settings.credential_header);
+            matches!(access.tokens, Tokens::None) && !has_credentials
         };
-        let is_per_user = self.settings.identity == Identity::PerUser;
-        is_per_user && matches!(&self.reach, Endpoint::Http(access) if has_none(access))
+        self.settings.identity.is_kept() && matches!(&self.reach, Endpoint::Http(access) if has_none(access))
     }
 
     /// The text that tells it from other servers. Not shown: a URL and the arguments of a program may contain secrets.

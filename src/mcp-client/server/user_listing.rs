@@ -72,6 +72,14 @@ impl Server {
         last
     }
 
+    /// Tries the stored credential of a caller: connects, and lists the tools.
+    ///
+    /// # Errors
+    /// The reason, as a text for the caller.
+    pub(crate) async fn try_as(&self, user: User) -> Result<(), String> {
+        self.list_as(user).await.map(drop)
+    }
+
     async fn list_as(&self, user: User) -> Result<Listing, String> {
         let session = self.connector.connect(&SessionOwner::listing_as(user)).await?;
         let Listing { tools, uncallable, tools_cut, left_out, .. } =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use thiserror::Error;
 use tokio::sync::{Notify, Semaphore};
 use url::Url;
@@ -26,7 +26,7 @@ use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServer
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use sekisho_process_sandbox::network::Connections;
 use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
-use sekisho_user_tokens::{TokenExchange, TokenRequests, UserSource};
+use sekisho_user_tokens::{CredentialHeader, Provider, TokenExchange, TokenRequests, UserSource};
 
 /// Why a server cannot be set up.
 #[derive(Debug, Error)]
@@ -141,12 +141,18 @@ impl McpServers {
     /// Where the callers of a server get their own tokens.
     fn new_user_source(&self, name: &str, settings: &McpServerSettings, reach: &Endpoint) -> Option<Arc<UserSource>> {
         let Endpoint::Http(access) = reach else { return None };
-        let tokens = self.users.as_ref().filter(|_| settings.identity == Identity::PerUser)?;
+        let tokens = self.users.as_ref().filter(|_| settings.identity.is_kept())?;
         let AuthorizedHttp { outbound, allowed, url, .. } = &**access;
         let (outbound, allowed) = (outbound.clone(), Arc::clone(allowed));
-        let provider = McpProvider::new(url.clone(), settings.sign_in.clone(), outbound.clone(), Arc::clone(&allowed));
+        let provider: Box<dyn Provider> = if settings.identity == Identity::Stored {
+            // The check of the configuration has reported another name.
+            Box::new(CredentialHeader(HeaderName::try_from(&settings.credential_header).ok()?))
+        } else {
+            let (outbound, allowed) = (outbound.clone(), Arc::clone(&allowed));
+            Box::new(McpProvider::new(url.clone(), settings.sign_in.clone(), outbound, allowed))
+        };
         let requests = TokenRequests { outbound, allowed, is_secure: url.scheme() == "https" };
-        Some(UserSource::new(source(name), url.to_string(), tokens, requests, Box::new(provider)))
+        Some(UserSource::new(source(name), url.to_string(), tokens, requests, provider))
     }
 
     pub(super) fn connector(

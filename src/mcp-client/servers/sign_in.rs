@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::McpServers;
 use crate::auth::{Callback, OwnAddresses, SignInError, Started};
-use sekisho_config::Identity;
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::Caller;
-use sekisho_user_tokens::UserSource;
+use sekisho_user_tokens::{User, UserSource};
 
 impl McpServers {
     /// Begins a user's sign-in to a server of this owner that requires one.
@@ -19,7 +18,7 @@ impl McpServers {
     ) -> Result<Started, SignInError> {
         let server = self.running.load().get(name).filter(|server| server.settings().owner == *owner).cloned();
         let server = server.ok_or_else(|| SignInError::NoServer(name.to_owned()))?;
-        if server.settings().identity == Identity::PerUser {
+        if server.settings().identity.is_kept() {
             return Err(SignInError::PerUser(name.to_owned()));
         }
         let sign_in = server.connector.sign_in().ok_or_else(|| SignInError::NotPossible(name.to_owned()))?;
@@ -47,6 +46,12 @@ impl McpServers {
     /// it may be the one as whom its tools are listed.
     pub fn admits(&self, name: &str, caller: &Caller) -> bool {
         self.running.load().get(name).is_some_and(|server| server.admits(caller))
+    }
+
+    /// Tries the credential that a caller has stored for a server: connects, and lists the tools. `None`: there is no such server.
+    pub async fn try_credential(&self, name: &str, user: User) -> Option<Result<(), String>> {
+        let server = self.running.load().get(name).cloned()?;
+        Some(server.try_as(user).await)
     }
 
     /// A caller has signed in to a server on its own.

@@ -181,7 +181,7 @@ impl AuthorizedHttp {
             headers.insert(name, value.clone());
         }
         if let Some(token) = token {
-            headers.insert(header::AUTHORIZATION, token.header.clone());
+            headers.insert(token.name.clone(), token.header.clone());
             if self.last_token.load().as_deref() != Some(&token.header) {
                 self.last_token.store(Some(Arc::new(token.header.clone())));
             }

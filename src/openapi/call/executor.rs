@@ -45,7 +45,7 @@ pub struct Access {
     /// Most bytes of one response, decompressed.
     pub max_response_bytes: usize,
     pub pagination: PaginationSettings,
-    /// The scheme whose tokens are the callers' own, with `identity: per_user`.
+    /// The scheme whose tokens are the callers' own, with `identity: per_user` or `stored`.
     pub user: Option<UserScheme>,
     /// How a token is made of the caller's, with `identity: exchange` or `forward`.
     pub(crate) exchange: Option<Arc<TokenExchange>>,
@@ -325,7 +325,7 @@ impl OperationExecutor {
         let (access, certified) = (&self.access, self.authorization.certified.as_ref());
         let mut headers = request.headers.clone();
         if let Some(token) = token {
-            headers.insert(header::AUTHORIZATION, token.header.clone());
+            headers.insert(token.name.clone(), token.header.clone());
         }
         let digest = self.authorization.digest.as_ref();
         if let Some(value) = digest.and_then(|user| user.authorization(&request.method, &url, request.body.as_deref()))

@@ -5,7 +5,7 @@ const ANN: TokenOwner<'static> =
     TokenOwner { tenant: "acme", caller_key: "acme\u{1f}ann", caller_id: "ann", source: "mcp:crm" };
 
 fn sealed(text: &str) -> NewUserToken<'_> {
-    NewUserToken { sealed: text, scopes: "read", lifetime: Some(Duration::from_secs(60)) }
+    NewUserToken { kind: None, sealed: text, scopes: "read", lifetime: Some(Duration::from_secs(60)) }
 }
 
 #[tokio::test]

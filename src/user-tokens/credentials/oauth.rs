@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, header};
+use http::{HeaderName, HeaderValue, Method, header};
 use serde::Deserialize;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
@@ -62,9 +62,11 @@ impl From<Url> for TokenEndpoint {
     }
 }
 
-/// An access token.
+/// An access token, or a credential that a caller stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
+    /// The header that it is sent in.
+    pub name: HeaderName,
     pub header: HeaderValue,
     refresh_at: Instant,
 }
@@ -186,7 +188,14 @@ impl Token {
         let lifetime = lifetime.unwrap_or(UNKNOWN_LIFETIME).min(UNKNOWN_LIFETIME * 24);
         // A token with a lifetime shorter than twice the margin is used for half its lifetime.
         let used = lifetime.checked_sub(REFRESH_BEFORE).unwrap_or_default().max(lifetime / 2);
-        Some(Self { header: super::bearer(token)?, refresh_at: Instant::now() + used })
+        let name = header::AUTHORIZATION;
+        Some(Self { name, header: super::bearer(token)?, refresh_at: Instant::now() + used })
+    }
+
+    /// A credential that is the whole value of a header; `None` if that is no header.
+    pub fn in_header(name: &str, value: &str) -> Option<Self> {
+        let (name, header) = super::sensitive(name, value)?;
+        Some(Self { name, header, refresh_at: Instant::now() + UNKNOWN_LIFETIME })
     }
 
     /// Whether the token need not be replaced yet.
