@@ -8,6 +8,7 @@ mod client_address;
 mod client_request;
 pub mod column;
 mod connections;
+mod credentials;
 pub mod csv;
 mod documentation;
 mod effects;
@@ -61,6 +62,7 @@ pub use self::admin::usage::{ModelUsageOfDay, UsageOfDay};
 pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
 pub use self::body::{DigestedBody, FromAdministrator, JsonBody};
+pub use self::credentials::{CredentialBody, CredentialRequest};
 pub use self::documentation::{ErrorInfoBody, ReplyBody};
 pub use self::effects::EffectBody;
 pub use self::internal_routes::InternalRoutes;
@@ -153,6 +155,8 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(approvals::show))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(credentials::list))
+        .routes(routes!(credentials::store, credentials::remove))
         .routes(routes!(sign_ins::list))
         .routes(routes!(sign_ins::begin, sign_ins::revoke))
         .routes(routes!(rest::v1::list))

@@ -27,6 +27,10 @@ pub enum EventKind {
     SignInFinished,
     /// A caller, or an administrator, revoked the sign-in of a caller to an upstream.
     SignInRevoked,
+    /// A caller stored or replaced its credential for an upstream.
+    CredentialStored,
+    /// A caller removed its credential for an upstream.
+    CredentialRemoved,
     /// A caller signed in to the console.
     ConsoleSignedIn,
     ConsoleSignedOut,

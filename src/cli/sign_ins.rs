@@ -1,14 +1,16 @@
 //! `sekisho sign-ins`: sign-ins to upstreams that are called as their callers, at a running gateway.
 
+use std::io::{self, IsTerminal as _};
+
 use clap::Subcommand;
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::present::text;
 use super::{Common, Exit, present};
-use sekisho_api::SignInBody;
+use sekisho_api::{CredentialBody, SignInBody};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum SignInsCommand {
@@ -20,7 +22,23 @@ pub(super) enum SignInsCommand {
         /// `mcp:SERVER` or `openapi:COLLECTION`.
         source: String,
     },
-    /// Forget and revoke the tokens of a sign-in.
+    /// List the credentials that you have stored for upstreams.
+    Credentials,
+    /// Store a credential for an upstream, whose secret is the first line of standard input: `sekisho sign-ins store mcp:NAME < FILE`.
+    Store {
+        /// `mcp:SERVER` or `openapi:COLLECTION`.
+        source: String,
+        /// How it is sent: `key`, `basic` with a user name, or `header` for the whole value of the header.
+        #[arg(long, default_value = "key", value_parser = ["key", "basic", "header"])]
+        kind: String,
+        /// The user name, with `--kind basic`.
+        #[arg(long)]
+        username: Option<String>,
+        /// The last moment at which it is sent, as in RFC 3339.
+        #[arg(long)]
+        expires_at: Option<String>,
+    },
+    /// Forget a stored credential; forget and revoke the tokens of a sign-in.
     Revoke {
         /// `mcp:SERVER` or `openapi:COLLECTION`.
         source: String,
@@ -46,11 +64,28 @@ fn ask(remote: &Remote, command: &SignInsCommand) -> Result<Value, Unanswered> {
             Ok(answer)
         }
         SignInsCommand::Start { source } => remote.send(Method::POST, &["sign-ins", source], None),
+        SignInsCommand::Credentials => Ok(remote.get_all(&["me", "credentials"], &[])?.into()),
+        SignInsCommand::Store { source, kind, username, expires_at } => {
+            let body = json!({"kind": kind, "username": username, "secret": read_secret(), "expires_at": expires_at});
+            remote.send(Method::POST, &["me", "credentials", source], Some(&body))
+        }
         SignInsCommand::Revoke { source, caller } => {
             let query: Vec<_> = caller.iter().map(|caller| ("caller", caller.as_str())).collect();
             remote.delete(&["sign-ins", source], &query)
         }
     }
+}
+
+/// Not an argument: those are in the list of processes. The gateway refuses an empty one.
+fn read_secret() -> String {
+    if io::stdin().is_terminal() {
+        present::info("Write the secret, and press Enter. It is shown here.");
+    }
+    let mut line = String::new();
+    if io::stdin().read_line(&mut line).is_err() {
+        line.clear();
+    }
+    line.trim_end_matches(['\r', '\n']).to_owned()
 }
 
 fn show(command: &SignInsCommand, answer: &Value) -> Exit {
@@ -70,6 +105,14 @@ fn show(command: &SignInsCommand, answer: &Value) -> Exit {
             text(answer, "url"),
             text(answer, "code")
         )),
+        SignInsCommand::Credentials => present::list::<CredentialBody>(present::entries(answer)),
+        SignInsCommand::Store { source, .. } => {
+            let (source, test) = (present::harmless(source), text(answer, "test"));
+            present::line(&format!("the credential for {source} is stored; its test call: {test}"));
+            if let Some(reason) = answer["test_error"].as_str() {
+                present::info(&present::harmless(reason));
+            }
+        }
         SignInsCommand::Revoke { source, .. } => {
             present::line(&format!("the sign-in to {} is revoked", present::harmless(source)));
         }
