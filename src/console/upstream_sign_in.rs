@@ -22,9 +22,11 @@ use super::sign_in::require_encryption;
 use super::visit::{Address, Guest, TOKEN_FIELD};
 use super::{Console, error_page, format, frame, headers, upstream_sign_ins};
 use sekisho_api::reply::status as status_of;
-use sekisho_api::{read_form, user_addresses};
+use sekisho_api::{CredentialRequest, read_form, user_addresses};
 use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_config::Secret;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::CredentialKind;
 use sekisho_store::{SIGN_IN_TTL, StoredSignIn};
 use sekisho_user_tokens::ReturnedBrowser;
 
@@ -58,7 +60,8 @@ pub(super) async fn page(State(console): State<Arc<Console>>, Path(id): Path<Str
     match console.gateway.sign_ins().open(&id).await {
         Ok(sign_in) => {
             let viewer = viewer(&console, &guest, &sign_in).await;
-            respond(StatusCode::OK, form(&guest, &sign_in, &viewer, None))
+            let form = Form { asks: console.gateway.sign_ins().asks_for_credential(&sign_in.source), error: None };
+            respond(StatusCode::OK, form.show(&guest, &sign_in, &viewer))
         }
         Err(error) => error_page::of_guest(&guest, &error),
     }
@@ -85,8 +88,17 @@ pub(super) async fn begin(State(console): State<Arc<Console>>, Path(id): Path<St
         Err(error) => return error_page::of_guest(&guest, &error),
     };
     let viewer = viewer(&console, &guest, &sign_in).await;
-    if let Err(error) = prove(&console, &guest, &sign_in, &viewer, &fields).await {
-        return respond(status_of(error.code()), form(&guest, &sign_in, &viewer, Some(&error)));
+    let asks = console.gateway.sign_ins().asks_for_credential(&sign_in.source);
+    let refused = match prove(&console, &guest, &sign_in, &viewer, &fields).await {
+        Ok(()) if asks => match store(&console, &guest, &sign_in, &fields).await {
+            Ok(()) => return respond(StatusCode::OK, done(&guest, &sign_in)),
+            Err(error) => Some(error),
+        },
+        proven => proven.err(),
+    };
+    if let Some(error) = refused {
+        let form = Form { asks, error: Some(&error) };
+        return respond(status_of(error.code()), form.show(&guest, &sign_in, &viewer));
     }
     let browser = SessionSecret::random();
     let begun = match user_addresses(&parts, &console.gateway) {
@@ -163,38 +175,77 @@ async fn prove(
     viewer: &Viewer,
     fields: &[(String, String)],
 ) -> Result<(), CallError> {
-    let field = |name: &str| fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
     match viewer {
         Viewer::Caller => {
             let token = guest.secret.as_ref().map(SessionSecret::form_token);
-            let sent = field(TOKEN_FIELD);
+            let sent = field(fields, TOKEN_FIELD);
             match token.is_some_and(|token| bool::from(token.as_bytes().ct_eq(sent.as_bytes()))) {
                 true => Ok(()),
                 false => Err(denied("the form belongs to another session; open the page again")),
             }
         }
         Viewer::Other(_) => Err(denied("this browser is signed in as another caller than the one who is to sign in")),
-        Viewer::Unknown => console.gateway.sign_ins().check_code(sign_in, field("code")).await,
+        Viewer::Unknown => console.gateway.sign_ins().check_code(sign_in, field(fields, "code")).await,
     }
 }
 
-fn form(guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer, error: Option<&CallError>) -> Markup {
-    let texts = guest.texts;
-    let title = texts.with("upstream-title", [("source", shown(&sign_in.source).into())]);
-    let caller = shown(&sign_in.caller_id);
-    let page = path_of(&sign_in.id);
-    frame::narrow(
-        guest,
-        &title,
-        &html! {
-            h1 { (title) }
-            p { (texts.with("upstream-for", [
-                ("caller", caller.clone().into()),
-                ("tenant", shown(&sign_in.tenant).into()),
-                ("source", shown(&sign_in.source).into()),
-            ])) }
+fn field<'a>(fields: &'a [(String, String)], name: &str) -> &'a str {
+    fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
+}
+
+/// Stores the credential of the form for the caller of the sign-in.
+async fn store(
+    console: &Console,
+    guest: &Guest,
+    sign_in: &StoredSignIn,
+    fields: &[(String, String)],
+) -> Result<(), CallError> {
+    let kind = match field(fields, "kind") {
+        "key" => CredentialKind::Key,
+        "basic" => CredentialKind::Basic,
+        "header" => CredentialKind::Header,
+        _ => return Err(CallError::new(ErrorCode::InvalidRequest, "`kind` must be `key`, `basic` or `header`")),
+    };
+    let username = Some(field(fields, "username").to_owned());
+    let day = Some(field(fields, "expires")).filter(|day| !day.is_empty());
+    let expires_at = day.map(|day| format!("{day}T00:00:00Z"));
+    let secret = Secret::new(field(fields, "secret"));
+    let new = CredentialRequest { kind, username, secret, expires_at }.read()?;
+    let event = AuditEvent::new(EventKind::CredentialStored).of_request(guest.request.request.as_ref(), None);
+    console.gateway.sign_ins().store_at_page(sign_in, &new, event).await
+}
+
+/// The form of a page.
+struct Form<'a> {
+    /// Whether it asks for a credential instead of leading to an authorization server.
+    asks: bool,
+    error: Option<&'a CallError>,
+}
+
+impl Form<'_> {
+    fn show(&self, guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer) -> Markup {
+        let (texts, source) = (guest.texts, shown(&sign_in.source));
+        let title = match self.asks {
+            true => texts.with("credential-title", [("source", source.clone().into())]),
+            false => texts.with("upstream-title", [("source", source.clone().into())]),
+        };
+        let (caller, tenant) = (shown(&sign_in.caller_id), shown(&sign_in.tenant));
+        let values = [("caller", caller.into()), ("tenant", tenant.into()), ("source", source.into())];
+        let whose = match self.asks {
+            true => texts.with("credential-for", values),
+            false => texts.with("upstream-for", values),
+        };
+        frame::narrow(guest, &title, &html! { h1 { (title) } p { (whose) } (self.proof(guest, sign_in, viewer)) })
+    }
+
+    /// The form with which the browser shows that it is the caller's.
+    fn proof(&self, guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer) -> Markup {
+        let texts = guest.texts;
+        let caller = shown(&sign_in.caller_id);
+        let page = path_of(&sign_in.id);
+        html! {
             p.quiet { (texts.with("upstream-warning", [("caller", caller.clone().into())])) }
-            @if let Some(error) = error {
+            @if let Some(error) = self.error {
                 div.notice.bad #failure role="alert" { p { (format::text(error.message())) } }
             }
             @match viewer {
@@ -205,7 +256,7 @@ fn form(guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer, error: Option<&C
                     form.stack method="post" action=(page) {
                         input type="hidden" name=(TOKEN_FIELD)
                             value=(guest.secret.as_ref().map(SessionSecret::form_token).unwrap_or_default());
-                        button.main { (texts.get("upstream-button")) }
+                        (self.credential(guest))
                     }
                 }
                 Viewer::Unknown => {
@@ -216,15 +267,47 @@ fn form(guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer, error: Option<&C
                                 aria-describedby="code-help";
                             p.help #code-help { (texts.get("upstream-code-help")) }
                         }
-                        button.main { (texts.get("upstream-button")) }
+                        (self.credential(guest))
                     }
                     p { a href={ "/console/sign-in?to=" (utf8_percent_encode(&page, NON_ALPHANUMERIC)) } {
                         (texts.with("upstream-console", [("caller", caller.into())]))
                     } }
                 }
             }
-        },
-    )
+        }
+    }
+
+    /// The fields of the credential, if the page asks for one, and the button.
+    fn credential(&self, guest: &Guest) -> Markup {
+        let texts = guest.texts;
+        if !self.asks {
+            return html! { button.main { (texts.get("upstream-button")) } };
+        }
+        html! {
+            div.field {
+                label for="kind" { (texts.get("credential-kind")) }
+                select #kind name="kind" {
+                    option value="key" { (texts.get("credential-key")) }
+                    option value="basic" { (texts.get("credential-basic")) }
+                    option value="header" { (texts.get("credential-header")) }
+                }
+            }
+            div.field {
+                label for="username" { (texts.get("credential-username")) }
+                input #username name="username" autocomplete="off" spellcheck="false";
+            }
+            div.field {
+                label for="secret" { (texts.get("credential-secret")) }
+                input #secret name="secret" type="password" required autocomplete="off" aria-describedby="secret-help";
+                p.help #secret-help { (texts.get("credential-secret-help")) }
+            }
+            div.field {
+                label for="expires" { (texts.get("credential-expires")) }
+                input #expires name="expires" type="date";
+            }
+            button.main { (texts.get("credential-store")) }
+        }
+    }
 }
 
 /// A link instead of a redirect: forms of the console lead to no other server, and its user sees where it leads.
