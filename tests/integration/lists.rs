@@ -22,7 +22,7 @@ const fn list(route: &'static str, old_name: &'static str, key: &'static str, at
     List { route, old_name: Some(old_name), key, at_least }
 }
 
-const LISTS: [List; 24] = [
+const LISTS: [List; 25] = [
     list("/admin/calls", "calls", "call_id", 3),
     list("/admin/calls/history", "calls", "call_id", 3),
     List { route: "/admin/events", old_name: None, key: "event", at_least: 0 },
@@ -42,6 +42,8 @@ const LISTS: [List; 24] = [
     List { route: "/api/tenants", old_name: None, key: "name", at_least: 3 },
     list("/api/plans", "plans", "id", 2),
     list("/approvals", "approvals", "id", 0),
+    List { route: "/effects", old_name: None, key: "id", at_least: 0 },
+    List { route: "/me/credentials", old_name: None, key: "source", at_least: 0 },
     List { route: "/recorded-runs", old_name: None, key: "id", at_least: 0 },
     list("/runs", "runs", "id", 0),
     list("/sessions", "sessions", "session", 0),

@@ -129,6 +129,7 @@ mod tools_lint;
 mod unknown_names;
 mod upstream;
 mod usable;
+mod user_credentials;
 mod user_sign_in;
 mod user_upstream;
 mod without_agents;

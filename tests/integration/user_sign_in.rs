@@ -59,7 +59,7 @@ async fn call(app: &TestApp, tool: &str, caller: &str) -> (StatusCode, Value) {
 }
 
 /// Where the caller of a refused call signs in.
-async fn needed(app: &TestApp, tool: &str, caller: &str) -> Value {
+pub(crate) async fn needed(app: &TestApp, tool: &str, caller: &str) -> Value {
     let (status, refused) = call(app, tool, caller).await;
     assert_eq!((status, code(&refused)), (StatusCode::UNAUTHORIZED, "sign_in_required"), "{refused}");
     let needed = refused["error_info"]["sign_in"].clone();
@@ -69,7 +69,7 @@ async fn needed(app: &TestApp, tool: &str, caller: &str) -> Value {
 }
 
 /// The address of the page at the gateway's own port: links name that of the configuration.
-fn page(app: &TestApp, needed: &Value) -> String {
+pub(crate) fn page(app: &TestApp, needed: &Value) -> String {
     let (_, path) = needed["url"].as_str().unwrap().split_once("/console/").unwrap();
     format!("{}/console/{path}", app.url)
 }

@@ -81,9 +81,17 @@ impl Upstream {
         self.seen.lock().unwrap().live.retain(|_, of| *of != user);
     }
 
-    /// The user of a request, by its token.
+    /// Takes a key of a user, as an access token or in the header `X-API-Key`.
+    pub(crate) fn know(&self, key: &str, user: &str) {
+        self.seen.lock().unwrap().live.insert(key.to_owned(), user.to_owned());
+    }
+
+    /// The user of a request, by its token or key.
     async fn user(&self, headers: &HeaderMap) -> Option<String> {
-        let token = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?.to_owned();
+        let token = match headers.get("x-api-key") {
+            Some(key) => key.to_str().ok()?.to_owned(),
+            None => headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?.to_owned(),
+        };
         if let Some((provider, client, secret)) = &self.provider {
             let request = reqwest::Client::builder().no_proxy().build().unwrap();
             let request = request.post(format!("{provider}/token/introspection")).basic_auth(client, Some(secret));
