@@ -41,3 +41,6 @@ pub mod guards;
 
 // Rules that change arguments and results.
 pub mod transform;
+
+// JMESPath within bounds.
+pub mod projection;

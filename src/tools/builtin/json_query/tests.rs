@@ -121,21 +121,6 @@ proptest! {
             prop_assert_eq!(error.code(), ErrorCode::ToolError);
         }
     }
-
-    #[test]
-    fn it_agrees_with_the_crate_where_the_crate_is_harmless(
-        query in "(people|total|@)(\\[(\\*|0|-1|:1|\\]?)\\])?(\\.(name|age|tags|\\{a: name, b: age\\}|\\[name, age\\]))?( (\\|\\||&&|==) people)?"
-    ) {
-        let data = people();
-        let Ok(theirs) = jmespath::compile(&query).and_then(|expression| expression.search(&data)) else {
-            return Ok(());
-        };
-        let stop_far_away = crate::builtin::side_thread::tests::never();
-        let tree = jmespath::parse(&query).unwrap();
-        let data = Rcvar::new(Variable::from_serializable(&data).unwrap());
-        let ours = Evaluation::new(&query, usize::MAX, &stop_far_away.1).evaluate(&tree, &data).unwrap();
-        prop_assert_eq!(ours, theirs);
-    }
 }
 
 #[test]

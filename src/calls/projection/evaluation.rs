@@ -2,7 +2,7 @@
 //!
 //! `[@,@]|[@,@]|…` doubles its value at every step; shared nodes make that cheap until something visits
 //! the whole. So every new node and everything that a function or comparison may visit is counted in bytes,
-//! before the work is done, against the call's memory limit.
+//! before the work is done, against the call's memory limit; so are the levels of the tree, where the stack is small.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use std::sync::Arc;
 use jmespath::ast::Ast;
 use jmespath::{Context, DEFAULT_RUNTIME, ErrorReason, JmespathError, Rcvar, RuntimeError, Variable};
 
-use super::explained;
-use crate::builtin::side_thread::Stop;
+use super::{Bounds, explained};
 use sekisho_core::error::CallError;
 
 /// Bytes counted for a node, in addition to its text.
@@ -20,17 +19,31 @@ const NODE_BYTES: usize = 16;
 pub(super) struct Evaluation<'a> {
     context: Context<'a>,
     bytes_left: usize,
-    stop: &'a Stop,
+    levels_left: usize,
+    max_levels: usize,
+    stop: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(query: &'a str, bytes: usize, stop: &'a Stop) -> Self {
-        Self { context: Context::new(query, &DEFAULT_RUNTIME), bytes_left: bytes, stop }
+    pub(super) fn new(query: &'a str, bounds: Bounds, stop: &'a dyn Fn() -> bool) -> Self {
+        let Bounds { memory, depth, output: _ } = bounds;
+        let context = Context::new(query, &DEFAULT_RUNTIME);
+        Self { context, bytes_left: memory, levels_left: depth, max_levels: depth, stop }
     }
 
     /// # Errors
-    /// `tool_error` with the position in the expression, or that it exceeds the memory limit.
+    /// `tool_error` with the position in the expression, or that it exceeds a bound.
     pub(super) fn evaluate(&mut self, tree: &Ast, data: &Rcvar) -> Result<Rcvar, CallError> {
+        let Some(left) = self.levels_left.checked_sub(1) else {
+            return Err(CallError::tool(format!("the query has more than {} levels", self.max_levels)));
+        };
+        self.levels_left = left;
+        let value = self.node(tree, data);
+        self.levels_left = left + 1;
+        value
+    }
+
+    fn node(&mut self, tree: &Ast, data: &Rcvar) -> Result<Rcvar, CallError> {
         self.spend(NODE_BYTES)?;
         match tree {
             Ast::Identity { .. } => Ok(Arc::clone(data)),
@@ -214,7 +227,7 @@ impl<'a> Evaluation<'a> {
         };
         self.bytes_left = left;
         // The clock is checked only now and then: reading it costs as much as a step.
-        if left % 1024 < bytes && self.stop.requested() {
+        if left % 1024 < bytes && (self.stop)() {
             return Err(CallError::tool("the query takes too long; select less first"));
         }
         Ok(())
