@@ -25,6 +25,7 @@ pub use self::operations::unknown_target;
 pub use sekisho_tool_search::{Part, Search, SearchIndex, Searchable};
 
 use crate::guards::{GuardRules, InvalidRulesFile};
+use crate::projection::InvalidProjection;
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
 use sekisho_core::call::{CallContext, Caller};
@@ -81,6 +82,8 @@ pub enum RegistryError {
     InvalidRule(#[from] InvalidRule),
     #[error(transparent)]
     InvalidRulesFile(#[from] InvalidRulesFile),
+    #[error(transparent)]
+    InvalidProjection(#[from] InvalidProjection),
 }
 
 impl Registry {

@@ -10,6 +10,7 @@ mod objects;
 mod preview;
 mod sample;
 mod shape;
+mod table;
 #[cfg(test)]
 mod tests;
 

@@ -9,6 +9,7 @@ mod name;
 mod paging;
 pub mod schema;
 mod sent;
+mod shape;
 mod source;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use self::shape::Shaped;
 use crate::guards::Guards;
 use crate::transform::Transforms;
 use sekisho_core::call::{Arguments, Upstream};
@@ -40,6 +42,7 @@ pub use self::schema::{
     is_pattern,
 };
 pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
+pub use self::shape::Shape;
 pub use self::source::{
     Attempt, AwaitedTools, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable,
 };
@@ -77,6 +80,8 @@ pub struct Tool {
     listed_tokens: OnceLock<ListedTokens>,
     /// Once a call is judged.
     labels: OnceLock<ToolLabels>,
+    /// The changes of arguments and results by `tools.overrides`, if there are any.
+    shaped: Option<Box<Shaped>>,
     executor: Arc<dyn Executor>,
 }
 
@@ -108,6 +113,7 @@ impl Tool {
             definition_digest: OnceLock::new(),
             listed_tokens: OnceLock::new(),
             labels: OnceLock::new(),
+            shaped: None,
             executor,
         }
     }
@@ -152,7 +158,7 @@ impl Tool {
         &self.shared_name
     }
 
-    /// The arguments of a call, complete and valid: with the values that the executor fills in, also from the
+    /// The arguments of a call, complete and valid: with the values of its override and those that the executor fills in, also from the
     /// `prompt_params` of the caller's session, changed by the rules, and in the form in which they are sent.
     ///
     /// # Errors
@@ -162,13 +168,13 @@ impl Tool {
         arguments: Arguments,
         prompt_params: &Map<String, Value>,
     ) -> Result<ValidArguments, CallError> {
-        let mut valid = self.input.validate(arguments)?;
-        let form = self.executor.sent_form();
+        let mut valid = self.completed(arguments)?;
+        let (form, input) = (self.executor.sent_form(), self.complete_input());
         if let Some(form) = form {
-            valid = self.input.fill_in(valid, form, prompt_params)?;
+            valid = input.fill_in(valid, form, prompt_params)?;
         }
         if let Some(rules) = &self.transforms {
-            valid = self.input.change(valid, rules)?;
+            valid = input.change(valid, rules)?;
         }
         Ok(match form {
             Some(form) => valid.sent_in(form),

@@ -24,6 +24,7 @@ use sekisho_guards::{Choice, Direction, Rules};
 pub(crate) use self::answer::Striking;
 pub use self::messages::TransformedPeer;
 pub use self::rule::InvalidRule;
+pub(crate) use self::rule::json_of_text;
 
 /// In place of what [`masked`] finds.
 const MASK: &str = "[masked]";

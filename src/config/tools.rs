@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use url::Url;
 
 use super::Secret;
@@ -14,6 +15,7 @@ use super::guards::GuardsConfig;
 use super::labels::{Labels, SinkSettings};
 use super::overrides::Overrides;
 use super::schema::Money;
+use super::shape::{OverrideCase, Summary};
 use super::transform::TransformConfig;
 
 /// The tools, and the overrides of their defaults.
@@ -147,6 +149,16 @@ pub struct ToolOverride {
     pub approvals_needed: Option<u8>,
     /// The tool of the same source that finds the effect of a call whose answer was lost.
     pub found_by: Option<String>,
+    /// Values of arguments that are sent with each call. The tool is offered without these arguments.
+    pub fix: BTreeMap<String, Value>,
+    /// Values of arguments that a call leaves out.
+    pub defaults: BTreeMap<String, Value>,
+    /// The part of a result that is answered: a JMESPath expression.
+    pub project: Option<String>,
+    /// The form in which a model gets a result of more than 1 KiB. The whole is stored.
+    pub summarise: Option<Summary>,
+    /// Cases of this override, for `sekisho tools test`.
+    pub cases: Vec<OverrideCase>,
 }
 
 impl ToolOverride {
@@ -182,6 +194,7 @@ impl ToolOverride {
         if let Some(sink) = &self.sink {
             sink.check(&setting("sink"), findings);
         }
+        self.check_shape(setting, findings);
     }
 }
 

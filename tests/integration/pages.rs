@@ -34,6 +34,7 @@ const MCP: &str = include_str!("../../docs/mcp.md");
 const OCSF: &str = include_str!("../../docs/ocsf.md");
 const OPENAPI: &str = include_str!("../../docs/openapi.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const OVERRIDES: &str = include_str!("../../docs/overrides.md");
 const PLANS: &str = include_str!("../../docs/plans.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
@@ -47,7 +48,7 @@ const TOOLS: &str = include_str!("../../docs/tools.md");
 const UPGRADE: &str = include_str!("../../docs/upgrade.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 28] = [
+const PAGES: [(&str, &str); 29] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -65,6 +66,7 @@ const PAGES: [(&str, &str); 28] = [
     ("ocsf.md", OCSF),
     ("openapi.md", OPENAPI),
     ("operations.md", OPERATIONS),
+    ("overrides.md", OVERRIDES),
     ("plans.md", PLANS),
     ("policies.md", POLICIES),
     ("python.md", PYTHON),

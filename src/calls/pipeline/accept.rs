@@ -110,10 +110,10 @@ pub(super) fn change(
     Ok(output)
 }
 
-/// Checks the output, and renders its text. `max_text_tokens`: the maximum for the text. `findings`: the changes.
+/// Checks the output, selects its projection, and renders its text. `max_text_tokens`: the maximum for the text. `findings`: the changes.
 ///
 /// # Errors
-/// `output_too_large`, and `invalid_output` when the tool's output schema is enforced.
+/// `output_too_large`; `invalid_output` when the tool's output schema is enforced, or its projection fails.
 pub(super) fn check(
     call: &CallContext,
     tool: &Tool,
@@ -121,12 +121,13 @@ pub(super) fn check(
     max_text_tokens: u64,
     findings: &[TransformFinding],
 ) -> Result<Checked, CallError> {
-    let size = size_of(&output);
-    let ToolOutput { value, text, tokens, metadata, mcp } = output;
-    let violations = violations(tool, &value, &metadata);
+    let violations = violations(tool, &output.value, &output.metadata);
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
         return Err(invalid_output(findings, &violations).with_details(violations));
     }
+    let output = tool.projected(output)?;
+    let size = size_of(&output);
+    let ToolOutput { value, text, tokens, metadata, mcp } = output;
     if call.via == Via::Sandbox {
         // A program gets the value; no model reads a text of it.
         let output = match &tool.output {
@@ -179,9 +180,9 @@ fn size_of(output: &ToolOutput) -> usize {
     json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content)
 }
 
-/// The maximum for an output: a larger one where it is stored, or where a program gets it, than where a caller does.
+/// The maximum for an output: a larger one where it is stored, projected, or where a program gets it, than where a caller does.
 fn max_bytes(call: &CallContext, tool: &Tool) -> usize {
-    let is_answered = call.via != Via::Sandbox && call.origin.handles.is_none();
+    let is_answered = call.via != Via::Sandbox && call.origin.handles.is_none() && !tool.is_projected();
     if is_answered { tool.max_output_bytes() } else { tool.max_stored_bytes() }
 }
 
@@ -213,7 +214,7 @@ fn invalid_output(findings: &[TransformFinding], violations: &[Detail]) -> CallE
 }
 
 fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<Detail> {
-    match &tool.output {
+    match tool.source_output() {
         Some(schema) if tool.metadata.output_check != OutputCheck::Off => {
             match metadata.get(LARGE_NUMBERS).and_then(Value::as_array) {
                 // Large numbers are sent as strings, but the schema describes them as numbers.

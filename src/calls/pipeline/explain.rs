@@ -153,7 +153,7 @@ fn result_verdict(call: &CallContext, tool: &Tool, result: Value) -> StageVerdic
 }
 
 fn accepted_because(tool: &Tool, checked: &Checked) -> String {
-    match (&tool.output, tool.metadata.output_check, checked.violations().len()) {
+    match (tool.source_output(), tool.metadata.output_check, checked.violations().len()) {
         (None, ..) => "the tool has no output schema".to_owned(),
         (Some(_), OutputCheck::Off, _) => "the output schema is not checked".to_owned(),
         (Some(_), _, 0) => "the result matches the output schema".to_owned(),

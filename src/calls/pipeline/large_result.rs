@@ -13,6 +13,9 @@ use sekisho_core::call::{CallContext, Caller, READ_RESULT, Via};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 
+/// Bytes of a text up to which no summary takes its place.
+const MIN_SUMMARISED_BYTES: usize = 1_024;
+
 impl Pipeline {
     /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the
     /// preview has no handle.
@@ -33,7 +36,8 @@ impl Pipeline {
             let is_stored = Box::pin(self.results.keep(call, &large, may_read, call.deadline(tool.timeout()))).await;
             let max_bytes = max_bytes(handles.max_inline_bytes, max_text_tokens);
             let handle = is_stored.then_some(&*large.handle);
-            checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));
+            let rest = rest(call.via, tool, &large, is_stored);
+            checked.show(large.preview(tool.summary(), handle, &rest, max_bytes));
         }
         Ok(checked)
     }
@@ -48,7 +52,8 @@ impl ToolAccess for Weak<Pipeline> {
     }
 }
 
-/// Whether a result is stored and answered by a preview: one whose text is too long, or for who gets the value too, the value.
+/// Whether a result is stored and answered by a preview: one of a tool that has a summary, or one whose text is too long, or for who
+/// gets the value too, the value.
 /// `text`: with its tokens, if the tool reports them.
 pub(super) fn is_large(
     call: &CallContext,
@@ -60,7 +65,8 @@ pub(super) fn is_large(
     let Some(handles) = call.origin.handles.as_ref().filter(|_| !tool.metadata.reads_results()) else { return false };
     // An agent's model gets only the text.
     let gets_value = call.via != Via::Agent;
-    text.len() > max_bytes(handles.max_inline_bytes, max_text_tokens)
+    (tool.summary().is_some() && text.len() > MIN_SUMMARISED_BYTES)
+        || text.len() > max_bytes(handles.max_inline_bytes, max_text_tokens)
         || tokens.is_some_and(|tokens| tokens > max_text_tokens)
         || gets_value && json::approximate_size(value) > handles.max_inline_bytes
 }

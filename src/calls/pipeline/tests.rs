@@ -2,6 +2,7 @@
 
 mod flow;
 mod guards;
+mod shape;
 mod transforms;
 
 use std::sync::LazyLock;

@@ -9,7 +9,9 @@ use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
 use super::search::EmbeddingTable;
 use super::{RegistryError, SearchIndex, Searchable, Snapshot};
 use crate::guards::{GuardRules, texts_of_value};
-use crate::tool::{InputSchema, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName, Unavailable};
+use crate::tool::{
+    InputSchema, InvalidSchema, Metadata, OutputSchema, Shape, SourceTools, Tool, ToolDefinition, ToolName, Unavailable,
+};
 use crate::transform::TransformRules;
 use sekisho_config::{Labels, ToolOverride, ToolsConfig};
 use sekisho_core::call::CallKind;
@@ -50,8 +52,10 @@ impl Snapshot {
         let guards = GuardRules::of(&config.guards, &before.guards).map_err(|error| vec![error.into()])?;
         let transforms =
             TransformRules::compile(&config.transform, &guards.rules()).map_err(|error| vec![error.into()])?;
+        let shapes = shapes(config)?;
         let mut building = Building {
             config,
+            shapes,
             transforms,
             guards,
             metrics,
@@ -106,6 +110,8 @@ impl Snapshot {
 /// A snapshot that is being built.
 pub(super) struct Building<'a> {
     config: &'a ToolsConfig,
+    /// By the name that the source gives a tool.
+    shapes: BTreeMap<String, Arc<Shape>>,
     transforms: TransformRules,
     guards: Arc<GuardRules>,
     metrics: &'a Metrics,
@@ -131,7 +137,11 @@ impl Building<'_> {
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
         }
+        let shape = self.shapes.get(&definition.metadata.name).cloned();
         if definition.metadata.kind != CallKind::Tool {
+            if shape.is_some() {
+                return Err(not_a_tool(&definition.metadata));
+            }
             if let Some(changes) = changes {
                 apply(changes, &mut definition);
             }
@@ -160,7 +170,7 @@ impl Building<'_> {
         }
         let known = self.before.get(&definition.metadata.name);
         let known = known.filter(|tool| tool.approved == approved);
-        let tool = self.known_or_compiled(known, definition, own_description, approved)?;
+        let tool = self.known_or_compiled(known, definition, own_description, approved, shape)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
     }
@@ -173,14 +183,19 @@ impl Building<'_> {
         definition: ToolDefinition,
         own_description: Option<String>,
         approved: Option<Arc<str>>,
+        shape: Option<Arc<Shape>>,
     ) -> Result<Arc<Tool>, RegistryError> {
+        let known = known.filter(|tool| tool.shape() == shape.as_ref());
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
             None => {
                 let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
                 let transforms = self.transforms.for_tool(tool.name());
                 let guards = self.guards.for_tool(tool.name(), &tool.metadata.source);
-                Arc::new(tool.with_transforms(transforms).with_guards(guards).with_own_description(own_description))
+                let tool = tool.with_transforms(transforms).with_guards(guards).with_own_description(own_description);
+                let (name, source_name) = (tool.name().to_owned(), tool.metadata.source.clone());
+                let shaped = tool.with_approved(approved).with_shape(shape);
+                Arc::new(shaped.map_err(|problem| RegistryError::InvalidSchema { name, source_name, problem })?)
             }
         })
     }
@@ -246,6 +261,28 @@ impl Building<'_> {
         }
         metadata.mcp_annotations.clear();
         self.quarantined.insert(name, Quarantined { metadata, violation, flags });
+    }
+}
+
+/// # Errors
+/// Each projection that is no JMESPath.
+fn shapes(config: &ToolsConfig) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
+    let (mut shapes, mut errors) = (BTreeMap::new(), Vec::new());
+    for (name, changes) in &config.overrides {
+        match Shape::compile(name, changes) {
+            Ok(shape) => shapes.extend(shape.map(|shape| (name.clone(), Arc::new(shape)))),
+            Err(error) => errors.push(RegistryError::from(error)),
+        }
+    }
+    if errors.is_empty() { Ok(shapes) } else { Err(errors) }
+}
+
+fn not_a_tool(metadata: &Metadata) -> RegistryError {
+    let problem = "its arguments and results cannot be changed by `tools.overrides`: it is no tool".to_owned();
+    RegistryError::InvalidSchema {
+        name: metadata.name.clone(),
+        source_name: metadata.source.clone(),
+        problem: InvalidSchema(problem),
     }
 }
 

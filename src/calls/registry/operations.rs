@@ -25,7 +25,7 @@ impl Snapshot {
 impl Building<'_> {
     pub(super) fn add_operation(&mut self, definition: ToolDefinition) -> Result<(), RegistryError> {
         let (source, kind) = (definition.metadata.source.clone(), definition.metadata.kind);
-        let operation = self.known_or_compiled(self.before.operation(&source, kind), definition, None, None)?;
+        let operation = self.known_or_compiled(self.before.operation(&source, kind), definition, None, None, None)?;
         self.operations.entry(source).or_default().push(operation);
         Ok(())
     }

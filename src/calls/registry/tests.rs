@@ -128,6 +128,36 @@ fn overrides_change_only_the_settings_they_contain() {
     assert_eq!(snapshot.get("sum").unwrap().metadata, expected);
 }
 
+#[test]
+fn a_shape_is_checked_and_a_tool_with_another_one_is_a_new_tool() {
+    let projected = |project: &str| ToolOverride { project: Some(project.into()), ..ToolOverride::default() };
+    let errors = build(vec![definition("a", "builtin")], &override_of("a", projected("items["))).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].contains("\"a\" (items[)"), "{errors:?}");
+    let unknown = ToolOverride { fix: [("n".to_owned(), json!(1))].into(), ..ToolOverride::default() };
+    let errors = build(vec![definition("a", "builtin")], &override_of("a", unknown.clone())).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].contains("no argument of the tool"), "{errors:?}");
+    let (metrics, found) = (Metrics::new("test").unwrap(), definition("a", "mcp:m"));
+    let offer = || SourceTools { tools: vec![found.clone()], unavailable: Vec::new() };
+    let built = |changes: ToolOverride, before: &Snapshot| {
+        let config = override_of("a", changes);
+        Snapshot::build_with(SourceTools::default(), offer(), &config, &metrics, None, before).unwrap()
+    };
+    let first = built(projected("items"), &Snapshot::default());
+    let ids = [projected("items"), projected("rows")].map(|changes| built(changes, &first).get("a").unwrap().id);
+    let id = first.get("a").unwrap().id;
+    assert!(ids[0] == id && ids[1] != id, "{ids:?}");
+    let missing = built(unknown, &first);
+    assert!(missing.get("a").is_none() && missing.unavailable()[0].reason.contains("no argument of the tool"));
+}
+
+#[test]
+fn an_operation_has_no_shape() {
+    let changes = ToolOverride { project: Some("a".into()), ..ToolOverride::default() };
+    let config = override_of("m__resources_read", changes);
+    let errors = build(vec![operation("m__resources_read", "mcp:m")], &config).unwrap_err();
+    assert!(errors[0].contains("it is no tool"), "{errors:?}");
+}
+
 /// Arguments nested under the tool's new name are unwrapped.
 #[test]
 fn a_renamed_tool_is_found_by_its_new_name() {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::new_handle;
-use sekisho_core::json;
+use crate::transform::json_of_text;
 
 /// The kind of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl LargeResult {
             (ResultKind::Json, whole.into_owned(), output.clone())
         } else {
             let text = if whole.len() >= text.len() { whole } else { Cow::Borrowed(text) };
-            match json_in(&text) {
+            match json_of_text(&text) {
                 Some(value) => (ResultKind::Json, text.into_owned(), value),
                 None => (ResultKind::Text, text.into_owned(), Value::Null),
             }
@@ -58,12 +58,6 @@ impl ResultKind {
     pub(super) fn of_content_type(content_type: &str) -> Self {
         if content_type == Self::Json.content_type() { Self::Json } else { Self::Text }
     }
-}
-
-/// The object or list of JSON that a text is.
-fn json_in(text: &str) -> Option<Value> {
-    let is_json = text.trim_start().starts_with(['{', '[']);
-    is_json.then(|| json::lenient(text).ok()).flatten()
 }
 
 #[cfg(test)]

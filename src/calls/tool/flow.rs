@@ -130,7 +130,7 @@ fn infer(tool: &Tool) -> ToolLabels {
         open_world: guarded("openWorldHint", true).or(effects.map(|effects| effects.open_world)),
         http_method: http_method.as_deref(),
         tags: &metadata.labels,
-        input_schema: Some(tool.input.document()),
+        input_schema: Some(tool.complete_input().document()),
     };
     let mut overlay = overlay_of(&metadata.flow);
     let has_effects = metadata.kind == CallKind::Tool && (!tool.is_local() || tool.callers_choose_upstream());
@@ -139,6 +139,10 @@ fn infer(tool: &Tool) -> ToolLabels {
     }
     if overlay.trust.is_none() && metadata.kind == CallKind::Resource {
         overlay.trust = Some(Trust::Untrusted);
+    }
+    if tool.is_projected() {
+        // Paths and names of the result are others than at its source, so that nothing says who wrote a part.
+        (overlay.authored, overlay.asserted) = (parsed(&["$".to_owned()]), Vec::new());
     }
     ToolLabels::infer(&facts, Some(&overlay))
 }

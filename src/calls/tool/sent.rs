@@ -100,8 +100,8 @@ impl Tool {
                 ("description", metadata.description.as_str().into()),
                 ("own_description", self.own_description.as_deref().into()),
                 ("annotations", hex::encode(json::digest(&metadata.mcp_annotations)).into()),
-                ("parameters", self.input.hash().into()),
-                ("output_schema", self.output.as_ref().map_or(Value::Null, |output| output.document().clone())),
+                ("parameters", self.complete_input().hash().into()),
+                ("output_schema", self.source_output().map_or(Value::Null, |output| output.document().clone())),
             ])
         })
     }

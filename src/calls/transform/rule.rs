@@ -144,7 +144,7 @@ impl Rule {
 
     /// Whether the text is a JSON object or array, which is changed.
     fn change_json(&self, text: &mut String, counts: &mut [usize]) -> bool {
-        let Some(mut value) = parsed(text) else { return false };
+        let Some(mut value) = json_of_text(text) else { return false };
         let before: usize = counts.iter().sum();
         self.change_value(&mut value, counts);
         if counts.iter().sum::<usize>() > before {
@@ -242,7 +242,7 @@ impl Rule {
 }
 
 /// The text, if it is a JSON object or array. Read leniently, so that no path misses a value.
-fn parsed(text: &str) -> Option<Value> {
+pub(crate) fn json_of_text(text: &str) -> Option<Value> {
     text.trim_start().starts_with(['{', '[']).then(|| json::lenient(text).ok()).flatten()
 }
 

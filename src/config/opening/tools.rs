@@ -58,6 +58,11 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
         approval,
         approvals_needed,
         found_by: _,
+        fix,
+        defaults: _,
+        project,
+        summarise: _,
+        cases: _,
     } = was;
     // Rules name tools.
     at.changed("rename", rename, &is.rename);
@@ -97,6 +102,8 @@ fn override_of_tool(at: &mut Comparison<'_>, was: &ToolOverride, is: &ToolOverri
     });
     let (needed, needed_is) = (approvals_needed.unwrap_or(1), is.approvals_needed.unwrap_or(1));
     at.lower("approvals_needed", &needed, &needed_is);
+    at.altered("fix", fix.iter().any(|(name, value)| is.fix.get(name) != Some(value)));
+    at.altered("project", project.is_some() && *project != is.project);
 }
 
 /// A sink that is set for the first time closes, unless it says that there is none.

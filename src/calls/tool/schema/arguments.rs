@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::violation::SchemaViolation;
 use super::{InvalidSchema, Schema, coerce, lowering, violation};
-use crate::tool::{FilledIn, JudgedCall, SentForm};
+use crate::tool::{FilledIn, JudgedCall, SentForm, Shape};
 use crate::transform::Transforms;
 use sekisho_core::call::Arguments;
 use sekisho_core::coercion::Coercion;
@@ -198,6 +198,24 @@ impl InputSchema {
             Some((coerced, _)) => Err(self.refusal(&coerced)),
             None => Err(self.refusal(&arguments)),
         }
+    }
+
+    /// The same with another document, and with the aliases of this one.
+    pub(in crate::tool) fn offered_as(&self, document: Value) -> Result<Self, InvalidSchema> {
+        let schema = ArgumentSchema::compile(document)?.with_aliases(self.schema.aliases.clone());
+        Ok(Self { schema: Arc::new(schema), tool: self.tool.clone(), coerce: self.coerce })
+    }
+
+    /// Adds fixed values and defaults to arguments that match the offered schema, and validates the result.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub(in crate::tool) fn complete(&self, valid: ValidArguments, shape: &Shape) -> Result<ValidArguments, CallError> {
+        let ValidArguments { mut arguments, coercions, .. } = valid;
+        let is_filled_in = shape.complete(&mut arguments);
+        let complete = self.validate(arguments)?;
+        let coercions = coercions.into_iter().chain(complete.coercions).collect();
+        Ok(ValidArguments { coercions, is_filled_in, ..complete })
     }
 
     /// Adds the values that their form fills in to valid arguments, and validates the result.

@@ -1,0 +1,144 @@
+use serde_json::json;
+
+use super::*;
+use crate::tool::tests::tool_with;
+use crate::tool::{Aliases, Metadata};
+use sekisho_core::call::McpResult;
+
+fn shape(changes: Value) -> Option<Arc<Shape>> {
+    let changes: ToolOverride = serde_json::from_value(changes).unwrap();
+    Shape::compile("issues", &changes).unwrap().map(Arc::new)
+}
+
+fn shaped(changes: Value, parameters: Value, output: Option<Value>) -> Result<Tool, InvalidSchema> {
+    let metadata = Metadata { name: "issues".into(), ..Metadata::default() };
+    tool_with(metadata, parameters, output).with_shape(shape(changes))
+}
+
+/// The parameters of a tool that lists issues.
+fn parameters() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "repo": {"$ref": "#/$defs/Name"},
+            "state": {"enum": ["open", "closed"]},
+            "limit": {"type": "integer", "maximum": 50},
+            "query": {"type": "string"},
+        },
+        "required": ["repo", "limit"],
+        "anyOf": [{"required": ["repo", "query"]}, {"required": ["repo", "state"]}],
+        "$defs": {"Name": {"type": "string"}},
+    })
+}
+
+fn fixed() -> Tool {
+    shaped(json!({"fix": {"repo": "a/b"}, "defaults": {"limit": 5}}), parameters(), None).unwrap()
+}
+
+/// The arguments as policies see them and as they are sent.
+fn sent(tool: &Tool, arguments: Value) -> Result<Value, CallError> {
+    let valid = tool.valid_arguments(arguments.as_object().cloned().unwrap(), &Map::new())?;
+    assert_eq!(valid.as_map(), valid.sent());
+    Ok(Value::Object(valid.sent().clone()))
+}
+
+#[test]
+fn a_fixed_argument_is_sent_and_not_offered() {
+    let tool = fixed();
+    let offered = tool.input.document();
+    let mut names: Vec<_> = offered["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["limit", "query", "state"]);
+    assert_eq!((&offered["required"], &offered["properties"]["limit"]["default"]), (&json!([]), &json!(5)));
+    assert_eq!((&offered["additionalProperties"], offered.get("anyOf")), (&json!(false), None));
+    let complete = json!({"query": "x", "limit": 5, "repo": "a/b"});
+    assert_eq!(sent(&tool, json!({"query": "x"})).unwrap(), complete);
+    assert_eq!(sent(&tool, complete.clone()).unwrap(), complete, "a completed call is the same when it comes again");
+    assert_eq!(sent(&tool, json!({"query": "x", "limit": 7})).unwrap()["limit"], 7);
+}
+
+#[test]
+fn nobody_gives_a_fixed_argument_another_value() {
+    let tool = fixed();
+    for (arguments, problem) in [
+        (json!({"query": "x", "repo": "c/d"}), "takes no argument `repo`"),
+        (json!({"issues": {"query": "x", "repo": "c/d"}}), "invalid arguments"),
+        (json!({"query": "x", "repository": "c/d"}), "invalid arguments"),
+        // The rules of the source for the whole hold too.
+        (json!({}), "invalid arguments"),
+        (json!({"query": "x", "limit": 51}), "invalid arguments"),
+    ] {
+        let error = sent(&tool, arguments.clone()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArguments);
+        assert!(error.message().contains(problem), "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn an_alias_of_a_fixed_argument_sets_nothing() {
+    let names = [("Repo".to_owned(), "repo".to_owned()), ("Query".to_owned(), "query".to_owned())].into();
+    let aliases = Aliases { names, ..Aliases::default() };
+    let schema = crate::tool::ArgumentSchema::compile(parameters()).unwrap().with_aliases(aliases);
+    let input = InputSchema::compile("issues", crate::tool::Parameters::Compiled(Arc::new(schema)), true).unwrap();
+    let mut tool = tool_with(Metadata { name: "issues".into(), ..Metadata::default() }, json!({}), None);
+    tool.input = input;
+    let tool = tool.with_shape(shape(json!({"fix": {"repo": "a/b", "limit": 1}}))).unwrap();
+    let found = sent(&tool, json!({"Query": "x"})).unwrap();
+    assert_eq!(found, json!({"query": "x", "repo": "a/b", "limit": 1}));
+    assert!(sent(&tool, json!({"query": "x", "Repo": "c/d"})).is_err());
+}
+
+#[test]
+fn values_that_the_source_does_not_allow_are_refused() {
+    for (changes, problem) in [
+        (json!({"fix": {"owner": "a"}}), "`tools.overrides.issues.fix` names \"owner\""),
+        (json!({"defaults": {"owner": "a"}}), "`tools.overrides.issues.defaults` names \"owner\""),
+        (json!({"fix": {"repo": 1}}), "`fix` or `defaults`"),
+        (json!({"fix": {"limit": "5"}}), "/limit has another type"),
+        (json!({"defaults": {"limit": 51}}), "`fix` or `defaults`"),
+    ] {
+        let error = shaped(changes.clone(), parameters(), None).unwrap_err();
+        assert!(error.to_string().contains(problem), "{changes}: {error}");
+    }
+}
+
+#[test]
+fn a_projection_replaces_all_forms_of_a_result() {
+    let schema = json!({"type": "object", "properties": {"items": {"type": "array"}}});
+    let tool = shaped(json!({"project": "items[*].title"}), json!({}), Some(schema)).unwrap();
+    assert!(tool.output.is_none() && tool.source_output().is_some(), "clients are told no schema that does not hold");
+    let mcp =
+        McpResult { content: vec![json!({"type": "text", "text": "long"})], structured: true, ..McpResult::default() };
+    let metadata: Map<_, _> =
+        [(LARGE_NUMBERS.to_owned(), json!(["/items/0/id"])), ("url".to_owned(), json!("u"))].into_iter().collect();
+    let value = json!({"items": [{"title": "a", "id": "1"}, {"title": "b"}]});
+    let output = ToolOutput { text: Some("long".into()), tokens: Some(9), mcp: Some(Box::new(mcp)), metadata, value };
+    let projected = tool.projected(output).unwrap();
+    let metadata: Map<_, _> = [("url".to_owned(), json!("u"))].into_iter().collect();
+    assert_eq!(projected, ToolOutput { metadata, ..json!(["a", "b"]).into() });
+    let in_text = ToolOutput::from(json!(r#"{"items": [{"title": "c"}]}"#));
+    assert_eq!(tool.projected(in_text).unwrap().value, json!(["c"]));
+    let prose = ToolOutput { text: Some("none".into()), ..json!("none").into() };
+    assert_eq!(tool.projected(prose.clone()).unwrap(), prose);
+}
+
+#[test]
+fn a_projection_that_fails_names_the_tool_and_the_expression() {
+    let tool = shaped(json!({"project": "sum(items)"}), json!({}), None).unwrap();
+    let error = tool.projected(json!({"items": ["a"]}).into()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidOutput);
+    assert!(error.message().contains("\"issues\" (sum(items))") && error.message().contains("tools test"), "{error}");
+}
+
+#[test]
+fn the_definition_stays_the_one_of_the_source() {
+    let plain = shaped(json!({}), parameters(), None).unwrap();
+    assert!(plain.shape().is_none());
+    assert_eq!(plain.definition_digest(), fixed().definition_digest());
+}
+
+#[test]
+fn a_projected_result_is_asserted_by_nobody() {
+    let labels = |changes: Value| shaped(changes, json!({}), None).unwrap().labels().returns.authored.len();
+    assert_eq!((labels(json!({})), labels(json!({"project": "a"}))), (0, 1));
+}
