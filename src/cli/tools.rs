@@ -31,7 +31,7 @@ pub(super) enum ToolsCommand {
         /// Of the file, without `.py`: it begins the names of its tools.
         name: String,
     },
-    /// Run the cases of Python functions: FILE.cases.yaml beside FILE.py.
+    /// Run the cases of `tools.overrides`, and of Python functions: FILE.cases.yaml beside FILE.py.
     Test(run_cases::TestCommand),
     /// Fetch the packages that Python functions import, and pin them: the wheels of requirements.txt beside the files.
     ///

@@ -115,6 +115,7 @@ mod secrecy;
 mod select;
 mod sent_calls;
 mod sent_turns;
+mod shape;
 mod shared_upstreams;
 mod sign_in;
 #[path = "../../src/core/slack.rs"]

@@ -1,9 +1,11 @@
-//! `sekisho tools test`: runs the cases of Python functions, `FILE.cases.yaml` beside `FILE.py`.
+//! `sekisho tools test`: runs the cases of overrides (`tools.overrides.TOOL.cases`), and of Python functions, `FILE.cases.yaml`
+//! beside `FILE.py`.
 //!
-//! Each case is a call through the whole pipeline, in a gateway of this process on a copy of the state: counts and
+//! Each case of a function is a call through the whole pipeline, in a gateway of this process on a copy of the state: counts and
 //! records of the running gateway stay as they are.
 
 mod case;
+mod overrides;
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +26,7 @@ use sekisho_gateway::Gateway;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TestCommand {
-    /// Only the cases of these files, named without `.py`.
+    /// Only the cases of these files of Python functions, named without `.py`.
     #[arg(value_name = "FILE")]
     files: Vec<String>,
     #[command(flatten)]
@@ -53,16 +55,26 @@ const SUFFIX: &str = ".cases.yaml";
 const RATE_LIMIT: u32 = 1_000_000;
 
 pub(super) fn run(common: &Common, config: Config, command: &TestCommand) -> Exit {
-    let Some(directory) = &config.python_tools.directory else {
-        present::problem(
-            "there are no tools to test: set `python_tools.directory`, or write one with `sekisho tools new`",
-        );
-        return Exit::Misconfigured;
+    let ran = if command.files.is_empty() { overrides::run(&config) } else { Vec::new() };
+    let found = match &config.python_tools.directory {
+        None if ran.is_empty() => {
+            present::problem(
+                "there are no tools to test: set `python_tools.directory`, write one with `sekisho tools new`, or add `cases` to one of \
+                 `tools.overrides`",
+            );
+            return Exit::Misconfigured;
+        }
+        None => return finish(common, &ran),
+        Some(directory) => names_of_cases(directory).and_then(|names| match names.is_empty() && !ran.is_empty() {
+            true => Ok(Vec::new()),
+            false => read_cases(directory, names, &command.files),
+        }),
     };
-    match read_cases(directory, &command.files) {
+    match found {
+        Ok(found) if found.is_empty() => finish(common, &ran),
         Ok(found) => {
             let config = for_tests(config, &found);
-            with_copied_state(config, async |gateway| run_all(common, &gateway, &command.identity, found).await)
+            with_copied_state(config, async |gateway| run_all(common, &gateway, &command.identity, found, ran).await)
         }
         Err(problem) => {
             present::problem(&problem);
@@ -84,9 +96,11 @@ fn for_tests(mut config: Config, found: &[FileCases]) -> Config {
     config
 }
 
+/// The files of the folder that have cases, without their suffix.
+///
 /// # Errors
-/// A file that cannot be read, has no cases, or is none of the folder.
-fn read_cases(directory: &Path, only: &[String]) -> Result<Vec<FileCases>, String> {
+/// The folder cannot be read.
+fn names_of_cases(directory: &Path) -> Result<Vec<String>, String> {
     let unreadable = |error: std::io::Error| format!("the folder {} cannot be read: {error}", directory.display());
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(unreadable)? {
@@ -94,6 +108,12 @@ fn read_cases(directory: &Path, only: &[String]) -> Result<Vec<FileCases>, Strin
         names.extend(name.to_string_lossy().strip_suffix(SUFFIX).map(str::to_owned));
     }
     names.sort();
+    Ok(names)
+}
+
+/// # Errors
+/// A file that cannot be read, has no cases, or is none of the folder.
+fn read_cases(directory: &Path, mut names: Vec<String>, only: &[String]) -> Result<Vec<FileCases>, String> {
     let shown = directory.display();
     if let Some(missing) = only.iter().find(|wanted| !names.contains(wanted)) {
         return Err(format!("{shown} has no {missing}{SUFFIX}; `sekisho tools new NAME` writes an example"));
@@ -111,7 +131,14 @@ fn read_cases(directory: &Path, only: &[String]) -> Result<Vec<FileCases>, Strin
     names.into_iter().map(read).collect()
 }
 
-async fn run_all(common: &Common, gateway: &Arc<Gateway>, identity: &Identity, found: Vec<FileCases>) -> Exit {
+/// `ran`: the cases that were run before.
+async fn run_all(
+    common: &Common,
+    gateway: &Arc<Gateway>,
+    identity: &Identity,
+    found: Vec<FileCases>,
+    mut ran: Vec<Ran>,
+) -> Exit {
     let caller = match identity.caller().caller() {
         Ok(caller) => caller,
         Err(error) => {
@@ -124,14 +151,17 @@ async fn run_all(common: &Common, gateway: &Arc<Gateway>, identity: &Identity, f
     for (component, reason) in degraded.iter().filter(|(component, _)| component.starts_with(PYTHON_SOURCE)) {
         present::problem(&format!("{component}: {reason}"));
     }
-    let mut ran = Vec::new();
     for FileCases { file, cases } in found {
         for case in cases {
             let verdict = run_one(gateway, &caller, &file, &case).await;
             ran.push(Ran { file: file.clone(), name: case.name, verdict });
         }
     }
-    show(common, &ran);
+    finish(common, &ran)
+}
+
+fn finish(common: &Common, ran: &[Ran]) -> Exit {
+    show(common, ran);
     if ran.iter().all(|ran| ran.verdict.ok) { Exit::Done } else { Exit::Failed }
 }
 
@@ -168,7 +198,7 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let read = |only: &[&str]| {
             let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
-            let found = read_cases(folder.path(), &only)?;
+            let found = read_cases(folder.path(), names_of_cases(folder.path())?, &only)?;
             Ok::<_, String>(found.into_iter().map(|found| (found.file, found.cases.len())).collect::<Vec<_>>())
         };
         assert!(read(&[]).unwrap_err().contains("has no file NAME.cases.yaml"));

@@ -1,0 +1,110 @@
+//! Overrides that change the arguments and results of a tool, on the path from a client to an MCP server, and their cases.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::code;
+use crate::cli::{sekisho, text};
+use crate::mcp::NEWER;
+use crate::mcp::client::McpClient;
+use crate::mcp_programs::server_of;
+use crate::mcp_servers::{ready, yaml};
+use crate::policy::with_policy_and;
+
+const BOSS: &str = "boss@example.com";
+
+/// Sees the complete arguments, or denies.
+const RULES: &str = "package tools
+deny[\"incomplete\"] { input.tool == \"mail__note\"; not input.arguments.to }
+deny[\"incomplete\"] { input.tool == \"mail__note\"; not input.sent.arguments.to }
+deny[\"stopped\"] { input.sent.arguments.to == \"boss@example.com\"; input.arguments.n == 3; input.arguments.subject == \"stop\" }
+";
+
+const CASES: &str = "cases: [\
+    {name: projected, result: '{\"to\": \"a\", \"n\": 1, \"subject\": \"b\"}', output: {n: 1, to: a}}, \
+    {name: sent, arguments: {subject: b}, sent: {to: boss@example.com, n: 3, subject: b}}, \
+    {name: refused, arguments: {subject: b, to: eve}, error: its value is fixed}]";
+
+/// A server with a tool that answers with its arguments, and an override of it with `more` settings.
+fn mail(directory: &TempDir, more: &str) -> String {
+    let tools = directory.path().join("tools.json");
+    let properties = json!({"to": {"type": "string"}, "subject": {"type": "string"}, "n": {"type": "integer"}});
+    let input = json!({"type": "object", "properties": properties, "required": ["to", "subject"]});
+    let output = json!({"type": "object", "properties": {"subject": {"type": "string"}}});
+    let note = json!({"name": "note", "description": "Notes.", "inputSchema": input});
+    let described =
+        json!({"name": "pid", "description": "A number.", "inputSchema": {"type": "object"}, "outputSchema": output});
+    std::fs::write(&tools, json!([note, described]).to_string()).unwrap();
+    let servers = yaml(&[("mail", server_of(&tools))]);
+    let note = format!("{{fix: {{to: {BOSS}}}, defaults: {{n: 3}}, project: '{{to: to, n: n}}', {more}}}");
+    format!("{servers}tools:\n  overrides:\n    mail__note: {note}\n    mail__pid: {{project: 'pid > `0`'}}\n")
+}
+
+#[tokio::test]
+async fn a_model_sees_less_than_policies_and_the_server() {
+    let directory = TempDir::new().unwrap();
+    let app = with_policy_and(RULES, &mail(&directory, "")).await;
+    ready(&app).await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let listed = client.reply("tools/list", json!({})).await;
+    let tool = |name: &str| {
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        tools.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("{name}: {listed}")).clone()
+    };
+    let offered = tool("mail__note")["inputSchema"].clone();
+    assert!(offered["properties"].get("to").is_none(), "{offered}");
+    assert_eq!((&offered["required"], &offered["properties"]["n"]["default"]), (&json!(["subject"]), &json!(3)));
+    assert!(tool("mail__pid").get("outputSchema").is_none(), "{listed}");
+
+    let (status, reply) = app.call("mail__note", json!({"subject": "hi"})).await;
+    assert_eq!((status, &reply["output"]), (StatusCode::OK, &json!({"n": 3, "to": BOSS})), "{reply}");
+    let (_, reply) = app.call("mail__pid", json!({})).await;
+    assert_eq!(reply["output"], true, "{reply}");
+    let called =
+        client.reply("tools/call", json!({"name": "mail__note", "arguments": {"subject": "hi", "n": 4}})).await;
+    assert_eq!(called["result"]["content"][0]["text"], format!("{{\"n\":4,\"to\":\"{BOSS}\"}}"), "{called}");
+    let (_, reply) = app.call("mail__note", json!({"subject": "stop"})).await;
+    assert_eq!((code(&reply), reply["error"].as_str()), ("denied", Some("stopped")), "{reply}");
+    for to in ["eve@example.com", ""] {
+        let (_, reply) = app.call("mail__note", json!({"subject": "hi", "to": to})).await;
+        assert_eq!(code(&reply), "invalid_arguments", "{reply}");
+    }
+    app.stop().await;
+}
+
+/// The exit code of `sekisho tools test`, and the cases with their results.
+fn tested(directory: &TempDir, config: &str) -> (Option<i32>, Vec<Value>) {
+    std::fs::write(directory.path().join("sekisho.yaml"), config).unwrap();
+    let tested = sekisho(directory).args(["--config", "sekisho.yaml", "--json", "tools", "test"]).output().unwrap();
+    let ran = serde_json::from_slice(&tested.stdout).unwrap_or_else(|_| panic!("{}", text(&tested)));
+    (tested.status.code(), ran)
+}
+
+#[test]
+fn the_cases_of_overrides_are_run() {
+    let directory = TempDir::new().unwrap();
+    let (status, ran) = tested(&directory, &mail(&directory, CASES));
+    assert_eq!(status, Some(0), "{ran:?}");
+    let names: Vec<_> = ran.iter().map(|case| case["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["projected", "sent", "refused"]);
+    assert_eq!(ran[0]["file"], "tools.overrides.mail__note");
+    let (status, ran) = tested(&directory, &mail(&directory, &CASES.replace("n: 3", "n: 4")));
+    assert_eq!(status, Some(1), "{ran:?}");
+    assert!(ran[1]["ok"] == false && ran[1]["problem"].as_str().unwrap().contains("and not"), "{ran:?}");
+}
+
+#[test]
+fn the_example_of_the_page_passes_its_cases() {
+    let page = include_str!("../../docs/overrides.md");
+    let example = page.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
+    let directory = TempDir::new().unwrap();
+    let tools = directory.path().join("tools.json");
+    let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+    let properties = json!({"owner": text, "repo": text, "state": text, "per_page": number, "page": number});
+    let input = json!({"type": "object", "properties": properties, "required": ["owner", "repo"]});
+    let listed = json!([{"name": "list_issues", "description": "Lists issues.", "inputSchema": input}]);
+    std::fs::write(&tools, listed.to_string()).unwrap();
+    let (status, ran) = tested(&directory, &format!("{}{example}", yaml(&[("github", server_of(&tools))])));
+    assert_eq!((status, ran.len()), (Some(0), 3), "{ran:?}");
+}
