@@ -15,6 +15,7 @@ use crate::app::{TestApp, answer};
 use crate::approvals::run_example;
 use crate::checkout::checkout;
 use crate::cli::{Serving, cache, sekisho, text};
+use crate::shape::tested_with_issues;
 use crate::slack::slack;
 
 const README: &str = include_str!("../../README.md");
@@ -198,6 +199,13 @@ fn a_tool_of_ones_own_takes_less_than_a_minute() {
     ];
     let found: Vec<_> = places.iter().map(|text| printed.find(text)).collect();
     assert!(found.is_sorted() && found.iter().all(Option::is_some), "{found:?}: {printed}");
+}
+
+#[test]
+fn the_overrides_of_their_page_pass_their_cases() {
+    let [example] = blocks(OVERRIDES, "yaml")[..] else { panic!("one example") };
+    let (status, ran) = tested_with_issues(example);
+    assert_eq!((status, ran.len()), (Some(0), 3), "{ran:?}");
 }
 
 /// Programs that the examples need.

@@ -94,17 +94,14 @@ fn the_cases_of_overrides_are_run() {
     assert!(ran[1]["ok"] == false && ran[1]["problem"].as_str().unwrap().contains("and not"), "{ran:?}");
 }
 
-#[test]
-fn the_example_of_the_page_passes_its_cases() {
-    let page = include_str!("../../docs/overrides.md");
-    let example = page.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
+/// The same for overrides of a tool that lists issues.
+pub(crate) fn tested_with_issues(overrides: &str) -> (Option<i32>, Vec<Value>) {
     let directory = TempDir::new().unwrap();
     let tools = directory.path().join("tools.json");
-    let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
-    let properties = json!({"owner": text, "repo": text, "state": text, "per_page": number, "page": number});
+    let (string, integer) = (json!({"type": "string"}), json!({"type": "integer"}));
+    let properties = json!({"owner": string, "repo": string, "state": string, "per_page": integer, "page": integer});
     let input = json!({"type": "object", "properties": properties, "required": ["owner", "repo"]});
     let listed = json!([{"name": "list_issues", "description": "Lists issues.", "inputSchema": input}]);
     std::fs::write(&tools, listed.to_string()).unwrap();
-    let (status, ran) = tested(&directory, &format!("{}{example}", yaml(&[("github", server_of(&tools))])));
-    assert_eq!((status, ran.len()), (Some(0), 3), "{ran:?}");
+    tested(&directory, &format!("{}{overrides}", yaml(&[("github", server_of(&tools))])))
 }
