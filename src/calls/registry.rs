@@ -28,6 +28,7 @@ use crate::guards::{GuardRules, InvalidRulesFile};
 use crate::projection::InvalidProjection;
 use crate::tool::{AwaitedTools, InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
+use sekisho_config::TransformConfig;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -64,6 +65,9 @@ pub struct Snapshot {
     overridden: BTreeSet<String>,
     /// Whether rules of `tools.transform` may change results.
     changes_results: bool,
+    /// The settings that its tools were compiled with, beside their own and `guards`.
+    transform: TransformConfig,
+    coerces_arguments: bool,
     guards: Arc<GuardRules>,
 }
 

@@ -53,8 +53,12 @@ impl Snapshot {
         let transforms =
             TransformRules::compile(&config.transform, &guards.rules()).map_err(|error| vec![error.into()])?;
         let shapes = shapes(config)?;
+        let are_rules_the_same = Arc::ptr_eq(&guards, &before.guards)
+            && config.transform == before.transform
+            && config.coerce_arguments == before.coerces_arguments;
         let mut building = Building {
             config,
+            are_rules_the_same,
             shapes,
             transforms,
             guards,
@@ -102,6 +106,8 @@ impl Snapshot {
             overridden,
             lock,
             changes_results,
+            transform: config.transform.clone(),
+            coerces_arguments: config.coerce_arguments,
             guards,
         })
     }
@@ -110,6 +116,8 @@ impl Snapshot {
 /// A snapshot that is being built.
 pub(super) struct Building<'a> {
     config: &'a ToolsConfig,
+    /// Whether tools of the snapshot before were compiled with the same rules, and may be reused.
+    are_rules_the_same: bool,
     /// By the name that the source gives a tool.
     shapes: BTreeMap<String, Arc<Shape>>,
     transforms: TransformRules,
@@ -185,7 +193,7 @@ impl Building<'_> {
         approved: Option<Arc<str>>,
         shape: Option<Arc<Shape>>,
     ) -> Result<Arc<Tool>, RegistryError> {
-        let known = known.filter(|tool| tool.shape() == shape.as_ref());
+        let known = known.filter(|tool| self.are_rules_the_same && tool.shape() == shape.as_ref());
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
             None => {

@@ -5,7 +5,9 @@ use super::lock::Pin;
 use super::*;
 use crate::tool::tests::Silent;
 use crate::tool::{ArgumentSchema, Metadata, Parameters, SourceTools, ToolDefinition};
-use sekisho_config::{Detector, Direction, GuardFailure, GuardRule, GuardsConfig, OnMatch, ToolOverride, ToolsConfig};
+use sekisho_config::{
+    Detector, Direction, GuardFailure, GuardRule, GuardsConfig, OnMatch, ToolOverride, ToolsConfig, TransformConfig,
+};
 use sekisho_core::call::{Arguments, CallContext, CallKind, Target};
 use sekisho_observe::metrics::Metrics;
 
@@ -376,8 +378,18 @@ fn an_operation_that_is_not_a_tool_is_configured_like_one_and_is_reused_if_uncha
     assert_eq!((operation.name(), operation.metadata.rate_limit), ("reads", 3));
     let (offer, metrics) =
         (SourceTools { tools: definitions.clone(), unavailable: Vec::new() }, Metrics::new("test").unwrap());
-    let again = Snapshot::build_with(SourceTools::default(), offer, &config, &metrics, None, &first).unwrap();
-    assert!(Arc::ptr_eq(operation, again.operation("mcp:m", CallKind::Resource).unwrap()));
+    let again = |config: &ToolsConfig| {
+        Snapshot::build_with(SourceTools::default(), offer.clone(), config, &metrics, None, &first).unwrap()
+    };
+    assert!(Arc::ptr_eq(operation, again(&config).operation("mcp:m", CallKind::Resource).unwrap()));
+    // Other rules count at once, also for tools of a source that has not changed.
+    let rule = serde_json::from_value(json!({"name": "r", "tools": ["*"], "detect": ["emails"]})).unwrap();
+    let transform = TransformConfig { results: vec![rule], ..TransformConfig::default() };
+    for other in
+        [ToolsConfig { transform, ..config.clone() }, ToolsConfig { coerce_arguments: false, ..config.clone() }]
+    {
+        assert!(!Arc::ptr_eq(operation, again(&other).operation("mcp:m", CallKind::Resource).unwrap()));
+    }
     let hidden = override_of("m__resources_read", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
     assert!(build(definitions, &hidden).unwrap().operation("mcp:m", CallKind::Resource).is_none());
 }
