@@ -386,7 +386,7 @@ fn an_operation_that_is_not_a_tool_is_configured_like_one_and_is_reused_if_uncha
     let rule = serde_json::from_value(json!({"name": "r", "tools": ["*"], "detect": ["emails"]})).unwrap();
     let transform = TransformConfig { results: vec![rule], ..TransformConfig::default() };
     for other in
-        [ToolsConfig { transform, ..config.clone() }, ToolsConfig { coerce_arguments: false, ..config.clone() }]
+        [ToolsConfig { transform, ..config.clone() }, ToolsConfig { coerce_arguments: false, ..config }]
     {
         assert!(!Arc::ptr_eq(operation, again(&other).operation("mcp:m", CallKind::Resource).unwrap()));
     }

@@ -36,7 +36,7 @@ fn fixed() -> Tool {
 }
 
 /// The arguments as policies see them and as they are sent.
-fn sent(tool: &Tool, arguments: Value) -> Result<Value, CallError> {
+fn sent(tool: &Tool, arguments: &Value) -> Result<Value, CallError> {
     let valid = tool.valid_arguments(arguments.as_object().cloned().unwrap(), &Map::new())?;
     assert_eq!(valid.as_map(), valid.sent());
     Ok(Value::Object(valid.sent().clone()))
@@ -52,9 +52,9 @@ fn a_fixed_argument_is_sent_and_not_offered() {
     assert_eq!((&offered["required"], &offered["properties"]["limit"]["default"]), (&json!([]), &json!(5)));
     assert_eq!((&offered["additionalProperties"], offered.get("anyOf")), (&json!(false), None));
     let complete = json!({"query": "x", "limit": 5, "repo": "a/b"});
-    assert_eq!(sent(&tool, json!({"query": "x"})).unwrap(), complete);
-    assert_eq!(sent(&tool, complete.clone()).unwrap(), complete, "a completed call is the same when it comes again");
-    assert_eq!(sent(&tool, json!({"query": "x", "limit": 7})).unwrap()["limit"], 7);
+    assert_eq!(sent(&tool, &json!({"query": "x"})).unwrap(), complete);
+    assert_eq!(sent(&tool, &complete).unwrap(), complete, "a completed call is the same when it comes again");
+    assert_eq!(sent(&tool, &json!({"query": "x", "limit": 7})).unwrap()["limit"], 7);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn nobody_gives_a_fixed_argument_another_value() {
         (json!({}), "invalid arguments"),
         (json!({"query": "x", "limit": 51}), "invalid arguments"),
     ] {
-        let error = sent(&tool, arguments.clone()).unwrap_err();
+        let error = sent(&tool, &arguments).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArguments);
         assert!(error.message().contains(problem), "{arguments}: {error}");
     }
@@ -83,9 +83,9 @@ fn an_alias_of_a_fixed_argument_sets_nothing() {
     let mut tool = tool_with(Metadata { name: "issues".into(), ..Metadata::default() }, json!({}), None);
     tool.input = input;
     let tool = tool.with_shape(shape(json!({"fix": {"repo": "a/b", "limit": 1}}))).unwrap();
-    let found = sent(&tool, json!({"Query": "x"})).unwrap();
+    let found = sent(&tool, &json!({"Query": "x"})).unwrap();
     assert_eq!(found, json!({"query": "x", "repo": "a/b", "limit": 1}));
-    assert!(sent(&tool, json!({"query": "x", "Repo": "c/d"})).is_err());
+    assert!(sent(&tool, &json!({"query": "x", "Repo": "c/d"})).is_err());
 }
 
 #[test]
