@@ -208,7 +208,7 @@ async fn store(
     };
     let username = Some(field(fields, "username").to_owned());
     let day = Some(field(fields, "expires")).filter(|day| !day.is_empty());
-    let expires_at = day.map(|day| format!("{day}T00:00:00Z"));
+    let expires_at = day.map(|day| format!("{day}T23:59:59Z"));
     let secret = Secret::new(field(fields, "secret"));
     let new = CredentialRequest { kind, username, secret, expires_at }.read()?;
     let event = AuditEvent::new(EventKind::CredentialStored).of_request(guest.request.request.as_ref(), None);

@@ -254,7 +254,7 @@ fn is_required(api: &Api, scheme: &str) -> bool {
 }
 
 fn requirements(api: &Api) -> impl Iterator<Item = &SecurityRequirement> {
-    api.operations.iter().flat_map(|operation| operation.security.as_ref().unwrap_or(&api.security))
+    api.operations.iter().flat_map(move |operation| operation.security.as_ref().unwrap_or(&api.security))
 }
 
 /// The header in which the credential of a scheme is sent.

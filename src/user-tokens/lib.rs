@@ -230,8 +230,13 @@ impl UserSource {
     async fn find(&self, user: &User) -> Result<Option<(StoredUserToken, Grant)>, CallError> {
         let Some(stored) = self.tokens.store.get(&user.key, &self.name).await? else { return Ok(None) };
         match self.tokens.open::<Grant>(TOKEN_KIND, self.owner(user), &stored.sealed) {
-            Ok(grant) if grant.upstream == self.upstream && self.takes(&stored, &grant) => Ok(Some((stored, grant))),
-            Ok(_) => Ok(None),
+            Ok(grant) if grant.upstream != self.upstream || !self.takes(&grant) => Ok(None),
+            // A stored credential ends when its caller said.
+            Ok(Grant { origin: Origin::Header(_), .. }) if stored.expires.is_some_and(|end| end <= stored.now) => {
+                self.tokens.store.forget(&stored).await?;
+                Ok(None)
+            }
+            Ok(grant) => Ok(Some((stored, grant))),
             Err(error) => {
                 tracing::warn!(
                     source = &*self.name,
@@ -243,13 +248,11 @@ impl UserSource {
         }
     }
 
-    /// Whether a grant is of the kind that this source has; a stored credential ends when its caller said.
-    fn takes(&self, stored: &StoredUserToken, grant: &Grant) -> bool {
+    /// Whether a grant is of the kind that this source has.
+    fn takes(&self, grant: &Grant) -> bool {
         match (&grant.origin, self.provider.credential_header()) {
             (Origin::Client(_), None) => true,
-            (Origin::Header(sent), Some(name)) => {
-                name.as_str() == sent && stored.expires.is_none_or(|end| end > stored.now)
-            }
+            (Origin::Header(sent), Some(name)) => name.as_str() == sent,
             _ => false,
         }
     }

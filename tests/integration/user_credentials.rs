@@ -22,7 +22,11 @@ fn yaml(upstream: &Upstream) -> String {
             "unused": {"type": "http", "scheme": "bearer"},
             "user": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}},
         "security": [{"a_query": []}, {"user": []}],
-        "paths": {"/me": {"get": {"operationId": "me", "responses": {"200": {"description": "who"}}}}},
+        "paths": {
+            "/me": {"get": {"operationId": "me", "responses": {"200": {"description": "who"}}}},
+            "/other": {"servers": [{"url": "http://127.0.0.1:9"}],
+                "get": {"operationId": "other", "responses": {"200": {"description": "who"}}}},
+        },
     });
     let signed_in = user_sign_in::yaml(upstream);
     let (before, _) = signed_in.split_once("openapi: {collections").unwrap();
@@ -70,6 +74,9 @@ async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it
             assert!(said.contains(user) && !said.contains(other), "{tool} {user}: {said}");
         }
     }
+    let elsewhere = app.post("/tools/api__other/execute").bearer_auth("key-of-ann").json(&json!({}));
+    let (_, refused) = answer(elsewhere).await;
+    assert_eq!(code(&refused), "denied", "it is for another origin: {refused}");
     let (_, listed) = answer(app.get("/me/credentials").bearer_auth("key-of-ann")).await;
     let items = listed["items"].as_array().unwrap();
     assert!(items.len() == 2 && items.iter().all(|item| item["last_used_at"].is_string()), "{listed}");
