@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 use super::bounds::subschemas_mut;
 
 /// Keywords that say nothing to a model.
-const LEFT_OUT: [&str; 5] = ["$schema", "$comment", "title", "externalDocs", "xml"];
+const LEFT_OUT: [&str; 4] = ["$comment", "title", "externalDocs", "xml"];
+
+/// The dialect of a schema that names none: another one must stay, since keywords differ.
+const OWN_DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// The prefix of keywords that no standard defines, and the one of them that clients obey.
 const VENDOR: &str = "x-";
@@ -57,6 +60,7 @@ fn shorten(schema: &mut Value) {
     let Value::Object(keywords) = schema else { return };
     let is_left_out = |keyword: &str| LEFT_OUT.contains(&keyword) || (keyword.starts_with(VENDOR) && keyword != HEADER);
     let says_nothing = |keyword: &str, value: &Value| match keyword {
+        "$schema" => value.as_str().is_some_and(|dialect| dialect.trim_end_matches('#') == OWN_DIALECT),
         "default" => value.is_null(),
         "description" => value.as_str().is_some_and(|text| text.trim().is_empty()),
         _ => is_left_out(keyword),
@@ -204,6 +208,8 @@ mod tests {
         let first = short["properties"]["a"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(first, (&"examples".to_owned(), &json!(["x"])));
         assert_eq!(short["properties"]["title"], json!({"type": "integer", "x-mcp-header": "Title"}));
+        let older = json!({"$schema": "http://json-schema.org/draft-07/schema#"});
+        assert_eq!(short_schema(&older), older);
         assert!(short.get("$schema").is_none() && short["properties"]["b"].get("examples").is_none(), "{short}");
     }
 
