@@ -385,9 +385,7 @@ fn an_operation_that_is_not_a_tool_is_configured_like_one_and_is_reused_if_uncha
     // Other rules count at once, also for tools of a source that has not changed.
     let rule = serde_json::from_value(json!({"name": "r", "tools": ["*"], "detect": ["emails"]})).unwrap();
     let transform = TransformConfig { results: vec![rule], ..TransformConfig::default() };
-    for other in
-        [ToolsConfig { transform, ..config.clone() }, ToolsConfig { coerce_arguments: false, ..config }]
-    {
+    for other in [ToolsConfig { transform, ..config.clone() }, ToolsConfig { coerce_arguments: false, ..config }] {
         assert!(!Arc::ptr_eq(operation, again(&other).operation("mcp:m", CallKind::Resource).unwrap()));
     }
     let hidden = override_of("m__resources_read", ToolOverride { hidden: Some(true), ..ToolOverride::default() });

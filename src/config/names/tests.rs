@@ -129,6 +129,10 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("tools.guards.rules[].tools", None),
     ("tools.guards.services", DEFINES),
     ("tools.overrides", None),
+    ("tools.overrides.*.cases[].arguments", ARGUMENTS),
+    ("tools.overrides.*.cases[].sent", ARGUMENTS),
+    ("tools.overrides.*.defaults", ARGUMENTS),
+    ("tools.overrides.*.fix", ARGUMENTS),
     ("tools.overrides.*.labels", TEXTS),
     ("tools.overrides.*.labels.asserted", TEXTS),
     ("tools.overrides.*.labels.authored", TEXTS),
@@ -144,6 +148,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("tools.web_fetch.allowed_domains", ADDRESSES),
 ];
 
+const ARGUMENTS: Option<&str> = Some("the tool's schema has them, with which they are compared when the tool is built");
 const DEFINES: Option<&str> = Some("it defines these names");
 const GIVEN: Option<&str> = Some("it is given to code that reads it by names of its own");
 const ELSEWHERE: Option<&str> = Some("an authorization server knows them");

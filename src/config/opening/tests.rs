@@ -76,7 +76,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["tools.overrides.t.approval"],
     ),
     ("tools: {overrides: {t: {approvals_needed: 2}}}", "", &["tools.overrides.t.approvals_needed"]),
-    ("tools: {overrides: {t: {fix: {a: 1}}}}", "tools: {overrides: {t: {fix: {a: 2}}}}", &["tools.overrides.t.fix"]),
+    ("tools: {overrides: {t: {fix: {a: 1}}}}", "", &["tools.overrides.t.fix"]),
     ("tools: {overrides: {t: {fix: {a: 1}}}}", "tools: {overrides: {t: {fix: {a: 1, b: 2}}}}", &[]),
     ("tools: {overrides: {t: {project: a}}}", "", &["tools.overrides.t.project"]),
     ("", "tools: {overrides: {t: {project: a, summarise: head, defaults: {a: 1}}}}", &[]),
@@ -224,6 +224,7 @@ const OPENING: &[(&str, &str, &[&str])] = &[
 /// A change in either direction opens: it is another one, and nobody can say that it is less.
 const EITHER_WAY: &[(&str, &str, &str)] = &[
     ("policy: {directory: /p}", "policy: {directory: /q}", "policy.directory"),
+    ("tools: {overrides: {t: {fix: {a: 1}}}}", "tools: {overrides: {t: {fix: {a: 2}}}}", "tools.overrides.t.fix"),
     (
         "policy: {external: {url: 'http://127.0.0.1:1/a'}}",
         "policy: {external: {url: 'http://127.0.0.1:1/b'}}",

@@ -47,6 +47,8 @@ struct Bank {
     payments: Mutex<Vec<Value>>,
     keys: Mutex<Vec<String>>,
     knows_keys: AtomicBool,
+    /// Its gateways, whose folders are removed with them.
+    gateways: Mutex<Vec<Checkpoint>>,
 }
 
 struct Pay(Arc<Bank>);
@@ -97,6 +99,7 @@ impl Bank {
             payments: Mutex::default(),
             keys: Mutex::default(),
             knows_keys: AtomicBool::new(false),
+            gateways: Mutex::default(),
         })
     }
 
@@ -112,8 +115,10 @@ impl Bank {
     async fn gateway(self: &Arc<Self>, store: &Store, lists: Lists) -> Arc<Pipeline> {
         let session = SessionConfig { record_effects: true, ..SessionConfig::default() };
         let config = Config { session, ..Config::default() };
-        let pipeline =
-            Checkpoint::on(store, &config, Scripted::answering(|_| Ok(ToolOutput::from(json!(null))))).await.pipeline;
+        let checkpoint =
+            Checkpoint::on(store, &config, Scripted::answering(|_| Ok(ToolOutput::from(json!(null))))).await;
+        let pipeline = Arc::clone(&checkpoint.pipeline);
+        self.gateways.lock().push(checkpoint);
         let of_bank = |name: &str| Metadata {
             name: name.into(),
             source: "mcp:bank".into(),
