@@ -73,8 +73,8 @@ fn reading() -> Case {
             {calls: [{id: a, tool: read, arguments: '{\"n\": 1}'}]},
             {text: [Let, ' me'], calls: [{id: '', tool: read, arguments: '{\"n\": 2}'}]},
             {text: [Done.]}]}
-         tools: [{name: read}]
-         events: []",
+\ntools: [{name: read}]
+\nevents: []",
     )
 }
 

@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use super::*;
 use sekisho_core::call::{CallContext, Caller, ModelTurns, RateState, SessionEnd, UsedModel, Via};
 use sekisho_core::error::CallError;
+use sekisho_core::guard_finding::GuardAction;
 use sekisho_core::record::{FinishReason, RunUsage, Status};
 use sekisho_core::transform_finding::TransformedPart;
 
@@ -113,6 +114,7 @@ const MOVES: &[Move] = &[
         |m, t| m.record(Some(t), &CallSummary { output_schema_violation: true, ..success() }, &[]),
         "tool_output_misfits_total{tool_name=\"calculator\"}",
     ),
+    (|m, _| m.count_guards(&[guarded()]), "guard_findings_total{action=\"block\",direction=\"answers\",rule=\"mail\"}"),
     (|m, t| m.record(Some(t), &success(), &[found()]), "transform_findings_total{part=\"results\",rule=\"mail\"}"),
     (
         |m, t| {
@@ -212,6 +214,10 @@ const MOVES: &[Move] = &[
 
 fn found() -> TransformFinding {
     TransformFinding { part: TransformedPart::Results, rule: "mail".into(), path: "$".into(), count: 1 }
+}
+
+fn guarded() -> GuardFinding {
+    GuardFinding { direction: "answers", rule: "mail".into(), found: "emails".into(), action: GuardAction::Block }
 }
 
 fn replica() -> ReplicaState {
