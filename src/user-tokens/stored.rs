@@ -111,7 +111,7 @@ impl UserSource {
         self.provider.credential_header()
     }
 
-    /// Whether a request to this address may carry what the source sends: a stored credential is for the origin of the upstream alone.
+    /// Whether a request to this address may carry what the source sends: a stored credential is for the origin of the upstream only.
     pub fn may_be_sent_to(&self, url: &Url) -> bool {
         let is_of_upstream = || Url::parse(&self.upstream).is_ok_and(|upstream| upstream.origin() == url.origin());
         self.credential_header().is_none() || is_of_upstream()

@@ -38,7 +38,7 @@ impl Pipeline {
         let texts = texts_of_value(&sent);
         for guard in guards {
             // Boxed, because few calls have a guard.
-            let findings = Box::pin(self.look(call, tool, guard, &texts)).await;
+            let findings = Box::pin(self.examine(call, tool, guard, &texts)).await;
             if record(scope, findings) {
                 return Err(refused(guard, "the arguments are refused").at_stage(Stage::Policy));
             }
@@ -115,7 +115,7 @@ impl Pipeline {
     ) -> Result<(), CallError> {
         let guards = tool.guards.iter().flat_map(|guards| guards.for_answers(&call.caller.tenant));
         for guard in guards {
-            let findings = self.look(call, tool, guard, &texts_of(output)).await;
+            let findings = self.examine(call, tool, guard, &texts_of(output)).await;
             let masks = findings.iter().any(|finding| finding.action == GuardAction::Mask);
             if record(scope, findings) {
                 return Err(refused(guard, "the answer is withheld"));
@@ -132,7 +132,7 @@ impl Pipeline {
     }
 
     /// The findings of a guard's detectors, and of its service.
-    async fn look(
+    async fn examine(
         &self,
         call: &CallContext,
         tool: &Tool,
