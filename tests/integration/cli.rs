@@ -284,7 +284,7 @@ fn commands_query_a_running_gateway_over_http() {
     let tokens: Value = serde_json::from_slice(&ask(&["--json", "tools", "--tokens"]).stdout).unwrap();
     assert!(tokens["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "calculator"), "{tokens}");
     assert!(tokens["short_tokens"].as_u64() <= tokens["tokens"].as_u64() && tokens["short_tokens"] != 0, "{tokens}");
-    assert!(text(&ask(&["tools", "show", "calculator"])).contains("parameters"));
+    assert!(text(&ask(&["tools", "show", "calculator"])).contains("expression"));
     assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
 }
 

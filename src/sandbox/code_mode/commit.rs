@@ -19,14 +19,14 @@ use sekisho_calls::journals::{Found, JournalQuestion, RunJournal};
 use sekisho_calls::tool::{BUILTIN, PROGRAM_EFFECTS};
 use sekisho_core::call::{CallContext, CallKind, CallResumption, Target};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
-use sekisho_guest_protocol::{End, MAX_VALUE_BYTES, Outcome, ReadSoFar};
+use sekisho_guest_protocol::{End, Outcome, ReadSoFar};
 
 /// Maximum effects that an error lists, and characters of each.
 const MAX_LISTED: usize = 50;
 const MAX_SHOWN: usize = 300;
 
 /// Maximum bytes of the values that are put into the arguments of one effect, or into the result of the program: as of one value.
-const MAX_FILLED: usize = MAX_VALUE_BYTES;
+const MAX_FILLED: usize = 16 << 20;
 
 /// The values of the effects that are made, by the positions of their calls.
 type Made = BTreeMap<u32, Value>;
