@@ -31,4 +31,4 @@ async def main(url, command):
     await use(StdioServerParameters(command=command[0], args=[*command[1:], "mcp", "serve"], env=dict(os.environ)), "stdio")
 
 
-asyncio.run(asyncio.wait_for(main(sys.argv[1], sys.argv[2:]), 60))
+asyncio.run(asyncio.wait_for(main(sys.argv[1], sys.argv[2:]), 60 * int(os.environ.get("SEKISHO_TEST_SLACK", "1"))))
