@@ -1,7 +1,7 @@
 """Lists what is compiled into the program: the texts of the licences, which packages must contain, and a CycloneDX list.
 
-`dependencies.py METADATA TEXTS LIST`, where METADATA is the output of `cargo metadata`. Of its packages those count that the
-program needs, without tests and build scripts.
+`dependencies.py METADATA TREE TEXTS LIST`, where METADATA is the output of `cargo metadata`, and TREE that of `cargo tree`. Of the
+packages those of TREE count: METADATA has those too that only tests and their features need.
 """
 
 import collections
@@ -19,18 +19,17 @@ CODE = {".c", ".go", ".h", ".html", ".js", ".json", ".pl", ".py", ".rs", ".sh", 
 ROOT = "sekisho"
 
 
-def needed(metadata):
-    """The packages that the root package reaches by normal dependencies, with the ids of those of each."""
+def needed(metadata, tree):
+    """The packages of the tree, with the ids of those that each uses."""
+    names = {" ".join(line.split()[:2]) for line in tree.splitlines()}
+    packages = {package["id"]: package for package in metadata["packages"] if f"{package['name']} v{package['version']}" in names}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    packages = {package["id"]: package for package in metadata["packages"]}
-    found, waiting = {}, [metadata["resolve"]["root"]]
-    while waiting:
-        identity = waiting.pop()
-        if identity not in found:
-            normal = [dep["pkg"] for dep in nodes[identity]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
-            found[identity] = normal
-            waiting += normal
-    return {identity: (packages[identity], found[identity]) for identity in sorted(found)}
+
+    def uses(identity):
+        deps = (dep for dep in nodes[identity]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"]))
+        return [dep["pkg"] for dep in deps if dep["pkg"] in packages]
+
+    return {identity: (packages[identity], uses(identity)) for identity in sorted(packages)}
 
 
 def expression(package):
@@ -101,8 +100,8 @@ def listed(packages, checksums):
     }
 
 
-def main(metadata, texts_file, list_file):
-    packages = needed(json.loads(pathlib.Path(metadata).read_text()))
+def main(metadata, tree, texts_file, list_file):
+    packages = needed(json.loads(pathlib.Path(metadata).read_text()), pathlib.Path(tree).read_text())
     lock = tomllib.loads(pathlib.Path("Cargo.lock").read_text())
     checksums = {(entry["name"], entry["version"]): entry.get("checksum") for entry in lock["package"]}
     foreign = [package for package, _ in packages.values() if package["source"]]
