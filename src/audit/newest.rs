@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,6 +18,10 @@ use super::verify::files;
 
 /// Bytes that are read at once; more where a line is longer.
 const BLOCK: u64 = 256 << 10;
+
+/// How much later than a line with a later time a line may be written: refusals that are counted together have the time of a call, and are
+/// written when their window ends.
+const OUT_OF_ORDER: SignedDuration = SignedDuration::from_secs(10);
 
 /// Lines between two readings of the clock.
 const LINES_PER_CLOCK_READ: usize = 64;
@@ -126,7 +130,8 @@ impl Search<'_> {
 
     /// Where the first line begins that is not wanted for its number or its time.
     fn end_in(&self, file: &File) -> io::Result<u64> {
-        let (before, until) = (self.filter.before, self.filter.until);
+        let (before, until) =
+            (self.filter.before, self.filter.until.and_then(|until| until.checked_add(OUT_OF_ORDER).ok()));
         if before.is_none() && until.is_none() {
             return Ok(file.metadata()?.len());
         }
@@ -138,7 +143,8 @@ impl Search<'_> {
 
     fn line(&mut self, line: &[u8]) -> bool {
         let Ok(found) = serde_json::from_slice::<FoundLine<'_>>(line) else { return false };
-        if self.filter.since.is_some_and(|since| !is_at_least(&found.time, since)) {
+        let first = self.filter.since.and_then(|since| since.checked_sub(OUT_OF_ORDER).ok());
+        if first.is_some_and(|first| !is_at_least(&found.time, first)) {
             return true;
         }
         self.lines += 1;
@@ -158,6 +164,8 @@ impl Search<'_> {
 impl HistoryFilter {
     fn wants(&self, line: &FoundLine<'_>) -> bool {
         line.call_id.is_some()
+            && self.since.is_none_or(|since| is_at_least(&line.time, since))
+            && self.until.is_none_or(|until| !is_at_least(&line.time, until))
             && (fits(&self.call_id, &line.call_id) || fits(&self.call_id, &line.last_call_id))
             && fits(&self.tenant, &line.tenant)
             && fits(&self.tool, &line.tool)
@@ -312,6 +320,15 @@ mod tests {
         let nobody = HistoryFilter { caller: text("bob"), ..HistoryFilter::default() };
         assert_eq!(found(&file, &nobody, 1), (vec![], None));
         assert!(newest(Path::new("/none/audit.jsonl"), &nobody, 1, HOUR).is_err());
+    }
+
+    #[test]
+    fn a_line_that_is_written_late_ends_no_search() {
+        let (_folder, file) = trail();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{text}{}\n", line(895, "odd", "other"))).unwrap();
+        let since = Some("2026-01-31T10:15:00Z".parse().unwrap());
+        assert_eq!(found(&file, &HistoryFilter { since, ..HistoryFilter::default() }, 5), (vec![900], None));
     }
 
     #[test]

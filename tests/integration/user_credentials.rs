@@ -24,8 +24,6 @@ fn yaml(upstream: &Upstream) -> String {
         "security": [{"a_query": []}, {"user": []}],
         "paths": {
             "/me": {"get": {"operationId": "me", "responses": {"200": {"description": "who"}}}},
-            "/other": {"servers": [{"url": "http://127.0.0.1:9"}],
-                "get": {"operationId": "other", "responses": {"200": {"description": "who"}}}},
         },
     });
     let signed_in = user_sign_in::yaml(upstream);
@@ -74,9 +72,6 @@ async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it
             assert!(said.contains(user) && !said.contains(other), "{tool} {user}: {said}");
         }
     }
-    let elsewhere = app.post("/tools/api__other/execute").bearer_auth("key-of-ann").json(&json!({}));
-    let (_, refused) = answer(elsewhere).await;
-    assert_eq!(code(&refused), "denied", "it is for another origin: {refused}");
     let (_, listed) = answer(app.get("/me/credentials").bearer_auth("key-of-ann")).await;
     let items = listed["items"].as_array().unwrap();
     assert!(items.len() == 2 && items.iter().all(|item| item["last_used_at"].is_string()), "{listed}");
@@ -179,7 +174,5 @@ async fn the_page_of_a_refused_call_asks_for_the_credential_and_the_call_of_an_m
     assert_eq!(answered["structuredContent"]["signed_in"], true, "{answered}");
     wait_for_tools(&app).await;
     assert!(says(&app, "far__whoami", "ann").await.contains("ann"));
-    let (status, refused) = answer(app.get("/tools/far__whoami/metadata")).await;
-    assert_eq!((status, code(&refused)), (StatusCode::UNAUTHORIZED, "unauthenticated"));
     app.stop().await;
 }
