@@ -5,7 +5,7 @@ use std::fs::File;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::app::{TestApp, answer, code};
+use crate::app::{TestApp, answer};
 use crate::cli::{sekisho, text};
 use crate::console_open_id::Browser;
 use crate::mcp::NEWER;
