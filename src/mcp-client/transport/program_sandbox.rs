@@ -2,6 +2,8 @@
 
 mod packages;
 mod profile;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -81,6 +83,22 @@ impl OwnFiles {
         let files = files.chain(config.references.files.iter().cloned()).map(|file| absolute(&file));
         let hidden = files.chain(governing.iter().cloned()).collect();
         Self { state_directory: absolute(&config.state_directory()), hidden, governing }
+    }
+
+    /// At the path of the user's own home, so that programs in it find themselves, but where that is hidden: a container's engine makes the
+    /// working directory the home of a user without one, which is the state directory in the image.
+    fn home_of_program(&self, user: Option<PathBuf>) -> PathBuf {
+        let may_be = |home: &PathBuf| {
+            let is_covering = home == Path::new("/tmp") || NOT_FOR_HOMES.iter().any(|folder| home.starts_with(folder));
+            home.is_absolute() && home.parent().is_some() && !is_covering
+        };
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let private =
+            [&self.state_directory].into_iter().chain(&self.hidden).filter(|path| !path.as_os_str().is_empty());
+        let private: Vec<_> = private.map(|path| real(path)).collect();
+        // A link would be replaced by a folder.
+        let home = user.filter(may_be).map(|home| real(&home));
+        home.filter(|home| !private.iter().any(|path| home.starts_with(path))).unwrap_or_else(|| OTHER_HOME.into())
     }
 }
 
@@ -171,7 +189,8 @@ impl ProgramSandbox {
         grants: &Grants,
     ) -> Result<Profile, StartError> {
         let program = grants.program.clone().ok_or_else(|| StartError::Program(io::ErrorKind::NotFound.into()))?;
-        let home = Home { path: home_of_program(), kept: self.kept_home(server, wanted.home)? };
+        let home =
+            Home { path: self.own.home_of_program(std::env::home_dir()), kept: self.kept_home(server, wanted.home)? };
         // As without a sandbox, arguments may be relative to the gateway's own folder.
         let cwd = match &grants.cwd {
             Some(folder) => folder.canonicalize().map_err(StartError::Program)?,
@@ -303,92 +322,6 @@ fn variables(settings: &McpServerSettings, home: &Path) -> Vec<(String, String)>
     variables.into_iter().collect()
 }
 
-/// At the path of the user's own home, so that programs in it find themselves.
-fn home_of_program() -> PathBuf {
-    let may_be = |home: &PathBuf| {
-        let is_covering = home == Path::new("/tmp") || NOT_FOR_HOMES.iter().any(|folder| home.starts_with(folder));
-        home.is_absolute() && home.parent().is_some() && !is_covering
-    };
-    let home = std::env::home_dir().filter(may_be);
-    // A link would be replaced by a folder.
-    home.map_or_else(|| OTHER_HOME.into(), |home| home.canonicalize().unwrap_or(home))
-}
-
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sekisho_config::Secret;
-
-    fn settings(command: &str, args: &[&str]) -> McpServerSettings {
-        let args = args.iter().map(|argument| (*argument).to_owned()).collect();
-        McpServerSettings { command: Some(command.to_owned()), args, ..McpServerSettings::default() }
-    }
-
-    #[test]
-    fn a_program_that_asks_a_service_is_refused_with_the_reason() {
-        for program in ["docker", "/usr/bin/podman"] {
-            let refused = granted(&settings(program, &["run", "image"]), &Config::default()).unwrap().unwrap_err();
-            assert!(refused.contains("`sandbox: off`"), "{refused}");
-        }
-        let off = McpServerSettings { sandbox: McpSandbox::Off, ..settings("docker", &[]) };
-        assert_eq!(granted(&off, &Config::default()), None);
-    }
-
-    #[test]
-    fn named_folders_are_granted_and_the_state_directory_is_not() {
-        let folder = tempfile_folder("granted");
-        let state = folder.join("state");
-        let files = folder.join("files");
-        for made in [&state, &files] {
-            fs::create_dir_all(made).unwrap();
-        }
-        let config = Config { state_directory: Some(state.clone()), ..Config::default() };
-        let named = |path: &Path| granted(&settings("sh", &[path.to_str().unwrap()]), &config).unwrap().unwrap();
-        let lines = named(&files);
-        assert!(lines.contains(&format!("{}: writable (in `args`)", files.display())), "{lines}");
-        for private in [&state, &folder] {
-            let lines = named(private);
-            assert!(
-                lines.contains(&format!("{}: not granted, it belongs to the gateway", private.display())),
-                "{lines}"
-            );
-        }
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn what_says_what_programs_may_do_is_not_writable_and_is_hidden() {
-        let folder = tempfile_folder("governed");
-        fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("sekisho.yaml");
-        fs::write(&file, "server: {}").unwrap();
-        let config = Config { file: Some(file.clone()), ..Config::default() };
-        let lines = granted(&settings("sh", &[folder.to_str().unwrap()]), &config).unwrap().unwrap();
-        assert!(lines.contains(&format!("{}: readable", folder.display())), "{lines}");
-        assert!(lines.contains("`sandbox.folders` with `write: true`"), "{lines}");
-        let own = OwnFiles::of(&config);
-        for hidden in [file, folder.join(".env"), folder.join("tools.lock")] {
-            assert!(own.hidden.contains(&hidden), "{}", hidden.display());
-        }
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn the_entrys_variables_replace_those_of_the_gateway() {
-        let env = [("HOME".to_owned(), Secret::new("/srv/home")), ("OWN".to_owned(), Secret::new("own"))];
-        let settings = McpServerSettings { env: env.into(), ..settings("sh", &[]) };
-        let variables: BTreeMap<_, _> = super::variables(&settings, Path::new("/home/a")).into_iter().collect();
-        assert_eq!((&*variables["HOME"], &*variables["OWN"]), ("/srv/home", "own"));
-        let inherited = super::variables(&McpServerSettings::default(), Path::new("/home/a"));
-        assert!(inherited.contains(&("HOME".to_owned(), "/home/a".to_owned())));
-        assert!(!inherited.iter().any(|(name, _)| name == "TMPDIR"));
-    }
-
-    fn tempfile_folder(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("sekisho-sandbox-{name}-{}", std::process::id()))
-    }
 }

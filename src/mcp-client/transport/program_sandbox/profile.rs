@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{OwnFiles, ProgramSandbox, grants, home_of_program, refuse_service};
+use super::{OwnFiles, ProgramSandbox, grants, refuse_service};
 use crate::connection_record::{HostConnections, OTHER};
 use sekisho_config::{Config, McpSandbox, McpSandboxHome, McpSandboxNetwork, McpSandboxSettings, McpServerSettings};
 use sekisho_process_sandbox::{Grant, Reason, is_in_every_sandbox};
@@ -63,7 +63,8 @@ impl ProgramSandbox {
         let grants = grants(program, settings, wanted, &self.own);
         let (used, is_cut) = self.observation.recorded();
         let hosts = self.record.by_host();
-        let home = Homes { seen: home_of_program(), kept: self.kept_home(server, wanted.home).ok().flatten() };
+        let seen = self.own.home_of_program(std::env::home_dir());
+        let home = Homes { seen, kept: self.kept_home(server, wanted.home).ok().flatten() };
         let is_granted = |path: &Path| grants.granted.iter().any(|grant| covers(grant, path));
         let others: Vec<_> = used.iter().filter(|(path, _)| !is_granted(path)).cloned().collect();
         let mut remarks = refused_files(&others, &grants.granted, &home);
