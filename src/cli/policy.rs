@@ -144,7 +144,10 @@ mod tests {
 
     #[test]
     fn a_time_is_one_or_how_long_ago_it_was() {
-        let hours_ago = |text: &str| Timestamp::now().duration_since(since(text).unwrap()).as_hours();
+        let hours_ago = |text: &str| {
+            let then = since(text).unwrap();
+            Timestamp::now().duration_since(then).as_hours()
+        };
         for (text, expected) in [("7d", 168), ("12h", 12), ("90m", 1)] {
             assert_eq!(hours_ago(text), expected, "{text}");
         }
