@@ -77,7 +77,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ),
     ("tools: {overrides: {t: {approvals_needed: 2}}}", "", &["tools.overrides.t.approvals_needed"]),
     ("tools: {overrides: {t: {fix: {a: 1}}}}", "", &["tools.overrides.t.fix"]),
-    ("tools: {overrides: {t: {fix: {a: 1}}}}", "tools: {overrides: {t: {fix: {a: 1, b: 2}}}}", &[]),
+    (
+        "tools: {overrides: {t: {fix: {a: 1, b: 2}}}}",
+        "tools: {overrides: {t: {fix: {a: 1}}}}",
+        &["tools.overrides.t.fix"],
+    ),
     ("tools: {overrides: {t: {project: a}}}", "", &["tools.overrides.t.project"]),
     ("", "tools: {overrides: {t: {project: a, summarise: head, defaults: {a: 1}}}}", &[]),
     ("tools: {overrides: {t: {dangerous: true}}}", "", &["tools.overrides.t.dangerous"]),
