@@ -30,6 +30,9 @@ use crate::store_database::TestDatabase;
 /// Cases that run at once.
 const AT_ONCE: usize = 4;
 
+/// Replicas need one, with which the requests of runs in the background are sealed.
+const SEALING_KEY: &str = "6b65796b65796b65796b65796b65796b65796b65796b65796b65796b65796b65";
+
 /// How long a killed process may hold what it had: 15 s on PostgreSQL, where other processes may live. The rest is for starts.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 
@@ -88,6 +91,7 @@ impl Bank {
         let store = database.as_ref().map(|database| database.settings("")).unwrap_or_default();
         let yaml = format!(
             "{store}outbound: {{{LOOPBACK}}}\n\
+             secrets: {{key: {SEALING_KEY}}}\n\
              budget: {{max_cost_per_caller_per_day: '10'}}\n\
              policy: {{timeout_ms: {MAX_POLICY_MS}}}\n\
              openapi: {{collections: {{bank: {{spec_file: '{document}', base_cost_per_use: '{}'}}}}}}\n\
