@@ -17,6 +17,7 @@ mod console;
 #[cfg(feature = "agent")]
 mod conversations;
 mod core_dumps;
+mod effects;
 #[cfg(feature = "agent")]
 mod eval;
 mod explain;
@@ -231,6 +232,10 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// List and resolve your calls whose outcome is not known, at a running gateway.
+    Effects(effects::EffectsCommand),
+    /// Export a recorded run as a file, or play one again: `sekisho run export ID`, `sekisho run replay FILE`.
+    Run(run::RunCommand),
     /// List, settle and resume your runs of programs at a running gateway; branch and save runs of agents.
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
@@ -348,6 +353,7 @@ pub fn main() -> ExitCode {
         Command::Flow { command } => flow::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
+        Command::Effects(command) => effects::run(&common, command),
         Command::Run(command) => run::run(&common, command),
         Command::Runs(command) => runs::run(&common, command),
         Command::Sessions(command) => sessions::run(&common, command),

@@ -15,6 +15,7 @@ use super::context;
 use super::event::RunUsage;
 use super::message::{Extras, RequestedCall};
 use super::models::{Accepted, AnswerNames, Fallback, Model, ModelChunk, ModelError, ModelRequest};
+use super::run_file::RunRecord;
 use super::usage::UsageByAgent;
 use sekisho_calls::budget::model_prices::Prices;
 use sekisho_calls::budget::{self, Amount, Budgets, Hold, ModelUsage};
@@ -35,6 +36,8 @@ pub struct Meter {
     agent: Arc<str>,
     /// Where the usage is added beside: by model, and with the usage of sub-agents.
     by_agent: UsageByAgent,
+    /// Gets each answer of a model, where the run is recorded.
+    record: Option<Arc<RunRecord>>,
     /// Whether spans of its turns have their content.
     traces_content: bool,
 }
@@ -93,6 +96,10 @@ impl Meter {
     /// Adds the usage to the usage of a run, as this agent's.
     pub(super) fn of_agent(self, agent: &Arc<str>, by_agent: &UsageByAgent) -> Self {
         Self { agent: Arc::clone(agent), by_agent: by_agent.clone(), ..self }
+    }
+
+    pub(super) fn recorded_in(self, record: Option<Arc<RunRecord>>) -> Self {
+        Self { record, ..self }
     }
 
     /// With the content of its turns in their spans, or without.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::message::{Message, RequestedCall, Thought};

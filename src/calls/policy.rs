@@ -210,7 +210,7 @@ impl Policy {
         pass_checks(&set, tool, &call.caller)?;
         let decision = decide(&set, call, tool, &arguments).with_flow(tool.name(), &arguments);
         self.shadow.compare(&decision, call, tool, &arguments);
-        if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
+        if decision.allowed && !tool.metadata.may_ask_itself() {
             let Decision { version, cached, .. } = decision;
             return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
         }

@@ -60,7 +60,8 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
 fn remote_support(command: &Command) -> RemoteSupport {
     match command {
         Command::Tools {
-            command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)),
+            command:
+                Some(ToolsCommand::Lint(_) | ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)),
             ..
         } => RemoteSupport::Local(""),
         Command::Tools { .. }
@@ -71,6 +72,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Flow { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
+        | Command::Effects(_)
         | Command::Run(_)
         | Command::Runs(_)
         | Command::Sessions(_)
@@ -121,6 +123,7 @@ fn identity_of(command: &Command) -> Option<&Identity> {
         Command::Eval(command) => Some(&command.identity),
         #[cfg(feature = "agent")]
         Command::Conversations(command) => Some(&command.identity),
+        Command::Effects(command) => Some(&command.identity),
         Command::Run(command) => Some(&command.identity),
         Command::Runs(command) => Some(&command.identity),
         Command::Sessions(command) => Some(&command.identity),
@@ -143,7 +146,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 31] = [
+    const REMOTE: [&[&str]; 33] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],

@@ -1,4 +1,4 @@
-//! `sekisho tools`: lists, shows, measures and searches tools, writes and tests Python functions, and pins their packages.
+//! `sekisho tools`: lists, shows, measures, searches and scores tools, writes and tests Python functions, and pins their packages.
 
 mod detail;
 mod lint;

@@ -343,34 +343,13 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     }
 }
 
-fn show(console: &Console, visit: &Visit, call: &CallSummary) -> Markup {
-    let texts = visit.texts();
-    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
-    let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
-    let head = Head { state: Some(state), ..Head::new(&title) };
-    let facts = [
-        ("call-caller", call.caller.to_string()),
-        ("call-tenant", call.tenant.to_string()),
-        ("call-via", call.via.as_str().to_owned()),
-        ("call-depth", call.depth.to_string()),
-        ("call-cost", format::money(call.cost_usd)),
-        ("call-tokens", format::count(call.tokens)),
-        ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),
-        ("call-id", call.id.to_string()),
-    ];
-    frame::page(
-        visit,
-        Some(Section::Calls),
-        &head,
-        &html! {
-            (CallPath::of_recent(call).draw(&texts))
-            dl.facts {
-                @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
-                @if !call.guards.is_empty() {
-                    div { dt { (texts.get("call-guards")) } dd { code { (call.guards.join(", ")) } } }
-                }
-                @if let Some(parent) = call.parent {
-                    div { dt { (texts.get("call-parent")) } dd { a href=(path_of(parent)) { code { (parent) } } } }
+fn orders(texts: &Texts, chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="sort" { (texts.get("calls-order")) }
+            select #sort name="sort" {
+                @for (order, text) in [("", "call-time"), ("duration", "call-duration"), ("cost", "call-cost")] {
+                    option value=(order) selected[chosen == order] { (texts.get(text)) }
                 }
             }
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::{CallIndex, Configuration, Reach};
-use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
+use sekisho_audit::{HistoryFilter, HistoryPage, NoReceipt, PastCall, newest, receipt_of_line};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -31,20 +31,21 @@ const MAX_READINGS: u64 = 1;
 const MAX_WAITING_READINGS: usize = 64;
 const READING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Calls, as far as a caller may see them: calls in memory, calls of the audit trail, the decisions of the policies
+/// Calls, as far as a caller may see them: calls of the index, calls of the audit trail, the decisions of the policies
 /// about them, and their decision about a further call.
 #[derive(Debug)]
 pub struct History {
     pub(super) configuration: Arc<Configuration>,
     pub(super) pipeline: Arc<Pipeline>,
+    pub(super) index: Arc<CallIndex>,
     /// Any caller may ask for a receipt.
     readings: Arc<Share>,
 }
 
 impl History {
-    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>) -> Self {
-        let readings = Share::new(MAX_READINGS);
-        Self { configuration: Arc::clone(configuration), pipeline: Arc::clone(pipeline), readings }
+    pub(super) fn new(configuration: &Arc<Configuration>, pipeline: &Arc<Pipeline>, index: &Arc<CallIndex>) -> Self {
+        let (configuration, pipeline, index) = (Arc::clone(configuration), Arc::clone(pipeline), Arc::clone(index));
+        Self { configuration, pipeline, index, readings: Share::new(MAX_READINGS) }
     }
 
     /// The wanted calls of the audit trail that the caller may see, the newest first.

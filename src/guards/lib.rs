@@ -2,7 +2,7 @@
 //! persons. No input or output, no clock.
 //!
 //! [`rules`] are data: `rules.yaml` ships with the program, and a file of the operator may take its place. [`scan`] has them look at
-//! a text, [`anchors`] says which of them may find something, [`views`] what the text says once it is normalized and decoded. [`known`] has the forms of secrets, e-mail
+//! a text, [`anchors`] says which of them may find something, [`views`] the text once it is normalized and decoded. [`known`] has the forms of secrets, e-mail
 //! addresses and card numbers, [`hidden`] the characters that nobody sees, [`numbers`] the check digits.
 
 mod anchors;

@@ -209,7 +209,7 @@ fn phrase(words: &[Vec<String>]) -> String {
     pattern
 }
 
-/// A pattern of ASCII with `\b` between letters of ASCII alone. The search for others is many times slower in a text that has
+/// A pattern of ASCII with `\b` between letters of ASCII only. The search for others is many times slower in a text that has
 /// other letters.
 fn with_ascii_edges(pattern: &str) -> String {
     if !pattern.is_ascii() {

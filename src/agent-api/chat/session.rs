@@ -87,48 +87,6 @@ async fn find(meta: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Convers
     })
 }
 
-async fn new(
-    meta: &RequestMeta,
-    agents: &AgentService,
-    model: Option<&str>,
-    message: &str,
-) -> Result<Conversation, CallError> {
-    let agent = agents.catalog().model(&meta.caller.tenant, model).await?.name.to_string();
-    let now = agents.gateway().store().now();
-    Ok(Conversation {
-        id: Uuid::now_v7().to_string(),
-        caller_key: Arc::clone(&meta.caller.key),
-        title: first_line(message),
-        status: ConversationStatus::Active,
-        agent,
-        session_id: None,
-        workspace: true,
-        labels: labels(),
-        created: now,
-        changed: now,
-        branch: None,
-    })
-}
-
-/// Stores a new conversation. If its caller has too many, the one of a session that was used the longest ago is deleted.
-async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallError> {
-    if store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        return Ok(());
-    }
-    let oldest = store.conversations().oldest(&conversation.caller_key, &labels()).await.map_err(CallError::from)?;
-    if let Some(oldest) = oldest {
-        store.conversations().delete(&oldest).await.map_err(CallError::from)?;
-    }
-    match store.conversations().add(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        true => Ok(()),
-        false => Err(too_many()),
-    }
-}
-
-fn labels() -> BTreeMap<String, String> {
-    BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())])
-}
-
 /// The events of a run, until its end is stored; an error where it did not begin.
 fn watched(started: StartedRun, mut events: mpsc::Receiver<Event>) -> impl Stream<Item = Event> + Send + 'static {
     let client = ConnectedClient::new(&started.run, OnDisconnect::Cancel);

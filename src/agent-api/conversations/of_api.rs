@@ -33,6 +33,7 @@ pub(crate) async fn new(
         labels: BTreeMap::from([("api".to_owned(), api.to_owned())]),
         created: now,
         changed: now,
+        branch: None,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{offered_tools, report_missing};
+use super::reported_tools;
 use crate::cli::{Common, Exit, present};
 use sekisho_calls::registry::{LintFinding, LintReport, LintedTool};
 use sekisho_config::{Config, ToolOverride};
@@ -24,8 +24,7 @@ pub(in crate::cli) struct LintCommand {
 }
 
 pub(super) fn run(common: &Common, config: &Config, command: &LintCommand) -> Exit {
-    let Some(offered) = offered_tools(config) else { return Exit::Misconfigured };
-    report_missing(&offered);
+    let Some(offered) = reported_tools(config) else { return Exit::Misconfigured };
     let report = offered.snapshot.lint(&command.prefix);
     if report.tools.is_empty() {
         present::problem("no name of a tool begins so; `sekisho tools` lists the tools");

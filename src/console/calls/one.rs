@@ -103,6 +103,7 @@ fn facts(found: &IndexedCall) -> Vec<(&'static str, String)> {
         ("call-client", call.client.map(|client| client.to_string())),
         ("call-trace", call.trace_id.map(hex::encode)),
         ("call-arguments-digest", Some(hex::encode(call.arguments_digest))),
+        ("call-guards", (!call.guards.is_empty()).then(|| call.guards.join(", "))),
         ("call-together", (found.calls > 1).then(|| format::count(found.calls))),
     ];
     facts.extend(further.into_iter().filter_map(|(name, value)| Some((name, value?))));

@@ -67,6 +67,8 @@ pub struct CallResumption {
     pub approval: Option<Arc<str>>,
     /// The run of a program that the call resumes.
     pub run: Option<Arc<str>>,
+    /// The reasons that an approver was shown for this effect of a program, with all its effects. Only a program's run sets them.
+    pub shown_reasons: Option<Arc<[String]>>,
     /// The run of a program that the call plays again: its program gets the answers of the file, and calls nothing.
     pub replay: Option<Arc<RunFile>>,
     /// Sent to an HTTP API as its `Idempotency-Key`: the same key when the recorder of the call sends it again.

@@ -193,6 +193,7 @@ impl Sandbox {
             limits,
             session,
             past: None,
+            proposes: false,
             reads_to_end: false,
             image: None,
         };

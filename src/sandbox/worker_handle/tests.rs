@@ -198,6 +198,7 @@ pub(crate) fn job(code: &str) -> Job {
         },
         session: None,
         past: None,
+        proposes: false,
         reads_to_end: false,
         image: None,
     }

@@ -288,6 +288,7 @@ impl PythonExecutor {
             limits: limits::job_limits(&self.config, attempt.memory_limit_bytes as u64, time),
             session: None,
             past: None,
+            proposes: request.mode == Mode::Propose,
             reads_to_end: false,
             image: None,
         })

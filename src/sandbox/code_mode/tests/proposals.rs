@@ -19,6 +19,9 @@ struct Asked {
     times: usize,
 }
 
+/// A call: its tool, its arguments, and the reasons that its approver was shown.
+type MadeCall = (String, Value, Option<Arc<[String]>>);
+
 /// Has prices, and takes orders and payments. `get` changes nothing, unless that is no longer said of it.
 struct Shop {
     policy: Policy,
