@@ -68,7 +68,7 @@ pub struct InvalidRulesFile {
 }
 
 impl GuardRules {
-    /// The rules of a configuration; `before` where it is the same one. A changed file counts with a reload.
+    /// The rules of a configuration; `before` where it is the same one, so that a file that was changed behind it loosens nothing.
     ///
     /// # Errors
     /// [`InvalidRulesFile`]: without it nothing would be found.
