@@ -7,7 +7,7 @@ use serde::Serialize;
 pub const PRICE_DECIMALS: u32 = 12;
 
 /// Money and tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Amount {
     pub cost_usd: Decimal,
     pub tokens: u64,

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
     Copy,
     PartialEq,
     Eq,
+    Hash,
     Serialize,
     Deserialize,
     ToSchema,

@@ -52,7 +52,7 @@ pub struct AccountLimit {
 }
 
 /// The request of a replica to the ledger of one account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseRequest {
     /// Grows with each request of a replica: an older one that arrives later changes nothing.
     pub sequence: i64,
@@ -68,7 +68,7 @@ pub struct LeaseRequest {
 }
 
 /// The ledger's record of one replica.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StoredLease {
     pub sequence: i64,
     /// How often the replica's leases were released: it has nothing of those that it got before.
@@ -77,7 +77,7 @@ pub struct StoredLease {
 }
 
 /// The answer of the ledger.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct LeaseAnswer {
     /// Added to the amount that the replica kept.
     pub granted: Amount,
@@ -137,6 +137,8 @@ fn rounded_down(cost_usd: Decimal) -> Decimal {
 /// A replica's lease of one account. `in_use` is the amount that its calls hold, and the amount that they spent and the
 /// replica did not settle. All amounts are in the unit of the limit ([`AccountLimit::limited`]).
 #[derive(Debug, Default)]
+// A part of the states of the model in `tests/models`.
+#[cfg_attr(feature = "test-support", derive(Clone, PartialEq, Eq, Hash))]
 pub struct BudgetLease {
     /// Leased and not settled.
     amount: Amount,

@@ -14,6 +14,7 @@ pub trait Quantity: Copy + Default {
 
 /// The use of this second, and of the one before.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "test-support", derive(Clone, PartialEq, Eq, Hash))]
 pub struct UseWindow<Q> {
     began: Duration,
     this: Q,
