@@ -93,8 +93,11 @@ pub async fn beat(store: &Store, id: &str) {
     store.replicas().beat(replica, LOST_AFTER).await.unwrap();
 }
 
-/// As if the database had been away for so long: no replica had a heartbeat.
+/// As if the database had been away for so long: no replica had a heartbeat, or renewed a lease. Leases lose `LOST_AFTER` at most, so
+/// that they have not ended.
 pub async fn silence_replicas(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE work SET held_until = held_until - $1");
+    aged.bind(i64::try_from(by.min(LOST_AFTER).as_micros()).unwrap()).execute(&store.pool).await.unwrap();
     let silenced = sqlx::query("UPDATE replicas SET heartbeat = heartbeat - $1, live_since = live_since - $1");
     silenced.bind(i64::try_from(by.as_micros()).unwrap()).execute(&store.pool).await.unwrap();
 }

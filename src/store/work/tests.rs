@@ -239,6 +239,20 @@ async fn the_heartbeats_of_replicas_only_shorten_leases() {
     }
 }
 
+/// Its heartbeat is due within 3 s: until then it counts as lost.
+#[tokio::test]
+async fn a_replica_that_is_back_keeps_what_it_takes_before_its_heartbeat() {
+    for kind in KINDS {
+        let store = new_store().await;
+        silence_replicas(&store, MINUTE).await;
+        beat(&store, "other").await;
+        age_replica(&store, "other", MINUTE).await;
+        let lease = take(&store, kind, "one").await.unwrap();
+        assert_eq!(take(&store, kind, "other").await, None, "{kind:?}");
+        assert_eq!(store.work().renew(&lease).await.unwrap(), LockState::Held, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn things_of_a_replica_that_has_left_are_free_at_once() {
     for kind in KINDS {

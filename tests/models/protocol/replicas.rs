@@ -5,9 +5,6 @@ use crate::REPLICAS;
 /// `LOST_AFTER` of `src/store/replica.rs`.
 pub const LOST_AFTER: i16 = 12;
 
-/// `HEARTBEAT` of `src/store/replica.rs`: the interval.
-pub const HEARTBEAT: i16 = 3;
-
 /// Tenths of a second of the replicas' clocks in a second of the database's: 10 % slow, right, and 10 % fast.
 pub const TENTHS: [u16; REPLICAS] = [9, 10, 11];
 

@@ -13,7 +13,7 @@ use stateright::{Model, Property};
 pub use self::mistakes::{ALL, MISTAKES, Mistake};
 use self::mistakes::{ALWAYS_FREED, NO_FORMER_WRITE, ONE_ACTS};
 use crate::REPLICAS;
-use crate::replicas::{HEARTBEAT, LOST_AFTER, Registered, TENTHS};
+use crate::replicas::{Registered, TENTHS};
 
 /// Seconds of a lease of the kinds with the shortest one.
 const LEASE: i16 = 15;
@@ -198,9 +198,7 @@ impl Model for Work {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (at, replica) in state.replicas.iter().enumerate().filter(|(_, replica)| !replica.is_dead) {
             let (remaining, has_lease) = (state.remaining, replica.lease.is_some());
-            let is_live = replica.registered.heartbeat > state.now - LOST_AFTER + HEARTBEAT
-                || self.has(Mistake::TakenBeforeHeartbeat);
-            let takes = replica.asks() && is_live && !has_lease && remaining.takings > 0;
+            let takes = replica.asks() && !has_lease && remaining.takings > 0;
             let possible = [
                 (takes, Action::Take(at, true)),
                 (takes && remaining.lost_answers > 0, Action::Take(at, false)),

@@ -38,7 +38,7 @@ pub enum Mistake {
     /// A lease has no end, and no replica is lost.
     NoEnd,
     /// A replica that was without the database takes a thing before its heartbeat: it still counts as lost, and loses the thing.
-    TakenBeforeHeartbeat,
+    LostDespiteItsLease,
 }
 
 /// Each mistake, the bounds within which it is looked for, and the property that it must break.
@@ -50,5 +50,5 @@ pub const MISTAKES: [(Mistake, Work, &str); 8] = [
     (Mistake::NeverGivesUp, PARTITIONS, ONE_ACTS),
     (Mistake::LostTooEarly, PARTITIONS, ONE_ACTS),
     (Mistake::NoEnd, PARTITIONS, ALWAYS_FREED),
-    (Mistake::TakenBeforeHeartbeat, PARTITIONS, ONE_ACTS),
+    (Mistake::LostDespiteItsLease, PARTITIONS, ONE_ACTS),
 ];

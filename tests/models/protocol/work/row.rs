@@ -4,15 +4,17 @@ use super::{GIVE_UP, LEASE, Lease, Mistake, RENEWAL, State, Work};
 use crate::replicas::{LOST_AFTER, is_lost};
 
 impl Work {
-    /// `WorkStore::take`: `WHERE holder IS NULL OR held_until <= now OR (replica <> taker AND lost)`.
+    /// `WorkStore::take`: `WHERE holder IS NULL OR held_until <= now OR (replica <> taker AND held_until <= now + lease - LOST_AFTER AND
+    /// lost)`.
     pub(super) fn take(&self, state: &mut State, at: usize, is_answered: bool) {
         let (now, row) = (state.now, state.row);
         let lost_after = if self.has(Mistake::LostTooEarly) { LOST_AFTER / 2 } else { LOST_AFTER };
         let [of_holder, of_taker] = [row.replica, at].map(|at| state.replicas[at].registered);
+        let is_old = row.held_until <= now + LEASE - lost_after || self.has(Mistake::LostDespiteItsLease);
+        let is_lost = row.replica != at && is_old && is_lost(of_holder, of_taker, now, lost_after);
         let is_free = row.holder.is_none()
             || self.has(Mistake::TakenWhileHeld)
-            || !self.has(Mistake::NoEnd)
-                && (row.held_until <= now || row.replica != at && is_lost(of_holder, of_taker, now, lost_after));
+            || !self.has(Mistake::NoEnd) && (row.held_until <= now || is_lost);
         if !is_free {
             return;
         }
