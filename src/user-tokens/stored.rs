@@ -6,7 +6,6 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue, header};
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 use super::sign_in::not_pending;
 use super::{Authorization, Grant, Origin, OwnAddresses, Provider, TOKEN_KIND, User, UserSource};
@@ -109,12 +108,6 @@ impl UserSource {
     /// The header of the credentials that callers store, where they do not sign in.
     pub fn credential_header(&self) -> Option<&HeaderName> {
         self.provider.credential_header()
-    }
-
-    /// Whether a request to this address may carry what the source sends: a stored credential is for the origin of the upstream only.
-    pub fn may_be_sent_to(&self, url: &Url) -> bool {
-        let is_of_upstream = || Url::parse(&self.upstream).is_ok_and(|upstream| upstream.origin() == url.origin());
-        self.credential_header().is_none() || is_of_upstream()
     }
 
     /// Stores the credential of a caller in place of an earlier one.
@@ -249,20 +242,6 @@ mod tests {
         assert_eq!(source.token(&ann).await.err().unwrap().code(), ErrorCode::SignInRequired, "it has ended");
         let left = tokens.list(sekisho_store::UserTokenFilter { max: 10, ..Default::default() }).await.unwrap();
         assert!(left.is_empty(), "it is forgotten");
-    }
-
-    #[tokio::test]
-    async fn a_credential_is_for_the_origin_of_its_upstream() {
-        let (_folder, tokens) = tokens().await;
-        let source = source(&header::AUTHORIZATION, "https://crm.example", &tokens);
-        for (url, is_sent) in [
-            ("https://crm.example/me", true),
-            ("https://crm.example:8443/me", false),
-            ("http://crm.example/me", false),
-            ("https://other.example/me", false),
-        ] {
-            assert_eq!(source.may_be_sent_to(&Url::parse(url).unwrap()), is_sent, "{url}");
-        }
     }
 
     #[tokio::test]

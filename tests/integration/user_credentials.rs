@@ -14,7 +14,7 @@ use crate::user_sign_in::{self, app_with, needed, says, wait_for_tools};
 use crate::user_upstream::Upstream;
 
 /// As for callers who sign in; the API takes a key in a header of its own.
-fn yaml(upstream: &Upstream) -> String {
+fn yaml(upstream: &Upstream, elsewhere: &Upstream) -> String {
     let document = json!({
         "openapi": "3.1.0", "info": {"title": "Me", "version": "1"}, "servers": [{"url": upstream.url}],
         "components": {"securitySchemes": {
@@ -24,6 +24,9 @@ fn yaml(upstream: &Upstream) -> String {
         "security": [{"a_query": []}, {"user": []}],
         "paths": {
             "/me": {"get": {"operationId": "me", "responses": {"200": {"description": "who"}}}},
+            "/{name}": {"servers": [{"url": elsewhere.url}], "get": {"operationId": "other",
+                "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
+                "responses": {"200": {"description": "who"}}}},
         },
     });
     let signed_in = user_sign_in::yaml(upstream);
@@ -57,8 +60,8 @@ fn key_of(user: &str) -> Value {
 
 #[tokio::test]
 async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it() {
-    let upstream = upstream().await;
-    let app = app_with(&yaml(&upstream)).await;
+    let (upstream, elsewhere) = (upstream().await, upstream().await);
+    let app = app_with(&yaml(&upstream, &elsewhere)).await;
     for (source, tool, test) in [("mcp:far", "far__whoami", "passed"), ("openapi:api", "api__me", "none")] {
         let first = if source == "mcp:far" { "far__sign_in" } else { tool };
         assert_eq!(needed(&app, first, "ann").await["source"], source);
@@ -72,6 +75,13 @@ async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it
             assert!(said.contains(user) && !said.contains(other), "{tool} {user}: {said}");
         }
     }
+    // The same API at another server, which would know the key.
+    let request = app.post("/tools/api__other/execute").bearer_auth("key-of-ann");
+    let (_, refused) = answer(request.json(&json!({"arguments": {"name": "me"}}))).await;
+    assert!(
+        refused["success"] == false && refused["text"].as_str().unwrap().contains("401"),
+        "it got no credential: {refused}"
+    );
     let (_, listed) = answer(app.get("/me/credentials").bearer_auth("key-of-ann")).await;
     let items = listed["items"].as_array().unwrap();
     assert!(items.len() == 2 && items.iter().all(|item| item["last_used_at"].is_string()), "{listed}");
@@ -98,7 +108,7 @@ async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it
     needed(&app, "api__me", "ann").await;
 
     let directory = app.stop().await;
-    let app = TestApp::in_directory(directory, &yaml(&upstream)).await;
+    let app = TestApp::in_directory(directory, &yaml(&upstream, &elsewhere)).await;
     wait_for_tools(&app).await;
     assert!(says(&app, "far__whoami", "ann").await.contains("ann"), "after a restart");
     let directory = app.stop().await;
@@ -114,8 +124,8 @@ async fn each_caller_acts_with_the_credential_that_it_stored_and_nobody_reads_it
 
 #[tokio::test]
 async fn a_credential_that_cannot_be_used_is_refused_and_not_kept() {
-    let upstream = upstream().await;
-    let app = app_with(&yaml(&upstream)).await;
+    let (upstream, elsewhere) = (upstream().await, upstream().await);
+    let app = app_with(&yaml(&upstream, &elsewhere)).await;
     let yesterday = json!({"kind": "key", "secret": "s3cret", "expires_at": "2026-01-01T00:00:00Z"});
     for (source, body, status) in [
         ("mcp:near", key_of("ann"), StatusCode::NOT_FOUND),
@@ -143,8 +153,8 @@ async fn a_credential_that_cannot_be_used_is_refused_and_not_kept() {
 
 #[tokio::test]
 async fn the_page_of_a_refused_call_asks_for_the_credential_and_the_call_of_an_mcp_client_goes_on() {
-    let upstream = upstream().await;
-    let app = app_with(&yaml(&upstream)).await;
+    let (upstream, elsewhere) = (upstream().await, upstream().await);
+    let app = app_with(&yaml(&upstream, &elsewhere)).await;
     let client = McpClient::new(&app, NEWER, Some("key-of-ann")).with_capabilities(json!({"elicitation": {"url": {}}}));
     let call = json!({"name": "far__sign_in", "arguments": {}});
     let asked = client.result("tools/call", call.clone(), "InputRequiredResult").await;

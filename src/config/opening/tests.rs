@@ -83,7 +83,6 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         &["tools.overrides.t.fix"],
     ),
     ("tools: {overrides: {t: {project: a}}}", "", &["tools.overrides.t.project"]),
-    ("", "tools: {overrides: {t: {project: a, summarise: head, defaults: {a: 1}}}}", &[]),
     ("tools: {overrides: {t: {dangerous: true}}}", "", &["tools.overrides.t.dangerous"]),
     ("", "tools: {overrides: {t: {dangerous: false}}}", &["tools.overrides.t.dangerous"]),
     ("tools: {overrides: {t: {requires_auth: true}}}", "", &["tools.overrides.t.requires_auth"]),
@@ -331,6 +330,7 @@ const NEUTRAL: &[(&str, &str)] = &[
         "openapi: {collections: {p: {spec_file: a, descriptions: {x: new}, timeout_seconds: 60}}}",
     ),
     ("", "tools: {overrides: {t: {description: Does it., timeout_seconds: 5}}}"),
+    ("", "tools: {overrides: {t: {summarise: head, defaults: {a: 1}}}}"),
     ("", "execution: {max_attempts: 2}"),
 ];
 

@@ -253,14 +253,6 @@ impl OperationExecutor {
         request: &Request,
         most_bytes: usize,
     ) -> Result<OutboundResponse, CallError> {
-        if !source.may_be_sent_to(&request.url) {
-            let message = format!(
-                "the credentials of callers for {} are for its first server, and this operation is at another one: set \
-                 `base_url` of the collection, if one server has all operations",
-                source.name()
-            );
-            return Err(CallError::new(ErrorCode::Denied, message));
-        }
         let user = User::of(&attempt.call.caller)?;
         let token = source.token_for(attempt.call, &user).await?;
         let caller = UserToken::new(source, &user);
