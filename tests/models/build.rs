@@ -1,7 +1,7 @@
-//! Copies the structures of `src/core` once for each mistake, with the mistake in the copy.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a build stops at the first surprise")]
+//! Copies the structures of `src/core`: once as they are, and once for each mistake, with the mistake in the copy. Their unit tests are left
+//! out: they run in `sekisho-core`.
+#![expect(clippy::unwrap_used, reason = "a build stops at the first surprise")]
 
-use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};
 
@@ -10,32 +10,33 @@ include!("mistakes.rs");
 const FILES: [&str; 4] = ["bounded.rs", "share.rs", "share/bytes.rs", "share/lease.rs"];
 
 fn main() {
-    let core = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../src/core");
-    let out = env::var("OUT_DIR").unwrap();
-    let mut modules = String::new();
     println!("cargo::rerun-if-changed=mistakes.rs");
+    let mut modules = module("unchanged", |_, content| content);
     for (name, edited, text, replacement, _) in MISTAKES {
-        let folder = Path::new(&out).join(name);
-        fs::create_dir_all(folder.join("share")).unwrap();
-        for file in FILES {
-            println!("cargo::rerun-if-changed={}", core.join(file).display());
-            let mut content = fs::read_to_string(core.join(file)).unwrap();
-            if file == edited {
-                let times = content.matches(text).count();
-                if times != 1 {
-                    panic!("{name} in tests/models/mistakes.rs: its text is {times} times in {file}; write it again");
-                }
-                content = content.replace(text, replacement);
+        modules += &module(name, |file, content| {
+            if file != edited {
+                return content;
             }
-            fs::write(folder.join(file), content).unwrap();
-        }
-        let path = folder.display();
-        writeln!(
-            modules,
-            "#[path = {:?}] #[allow(warnings, clippy::all)] pub mod {name} {{ pub mod bounded; pub mod share; pub use sekisho_core::caller; }}",
-            path.to_string()
-        )
-        .unwrap();
+            let times = content.matches(text).count();
+            assert_eq!(times, 1, "{name} in tests/models/mistakes.rs: how often its text is in {file}; write it again");
+            content.replace(text, replacement)
+        });
     }
+    let out = env::var("OUT_DIR").unwrap();
     fs::write(Path::new(&out).join("modules.rs"), modules).unwrap();
+}
+
+/// Copies the files as `changed` returns them for their names, and returns the module of the copy.
+fn module(name: &str, changed: impl Fn(&str, String) -> String) -> String {
+    let core = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../src/core");
+    let folder = Path::new(&env::var("OUT_DIR").unwrap()).join(name);
+    fs::create_dir_all(folder.join("share")).unwrap();
+    for file in FILES {
+        println!("cargo::rerun-if-changed={}", core.join(file).display());
+        let content = changed(file, fs::read_to_string(core.join(file)).unwrap());
+        fs::write(folder.join(file), content.replace("#[cfg(test)]", "#[cfg(any())]")).unwrap();
+    }
+    format!(
+        "#[path = {folder:?}] #[allow(warnings, clippy::all)] pub mod {name} {{ pub mod bounded; pub mod share; pub use sekisho_core::caller; }}\n"
+    )
 }

@@ -13,17 +13,8 @@ extern crate self as tokio;
 pub use self::locks::{Mutex, RwLock};
 pub use sekisho_core::caller;
 
-/// The structures.
-#[path = "../../src/core"]
-pub mod core {
-    pub mod bounded;
-    pub mod share;
-
-    pub use sekisho_core::caller;
-}
-
-/// The structures with a mistake in each (`mistakes.rs`).
-pub mod mistakes {
+/// The structures: `unchanged`, and with a mistake in each (`mistakes.rs`).
+pub mod structures {
     include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 }
 

@@ -20,7 +20,7 @@ include!("../mistakes.rs");
 
 #[path = "."]
 mod real {
-    use sekisho_models::core as structures;
+    use sekisho_models::structures::unchanged as structures;
     #[path = "scenarios.rs"]
     pub mod scenarios;
 }
@@ -30,7 +30,7 @@ macro_rules! scenarios_of {
     ($($name:ident)*) => {
         $(#[path = "."]
         mod $name {
-            use sekisho_models::mistakes::$name as structures;
+            use sekisho_models::structures::$name as structures;
             #[path = "scenarios.rs"]
             pub mod scenarios;
         })*
