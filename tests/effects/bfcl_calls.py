@@ -1,4 +1,5 @@
-"""Prints the gold calls of BFCL's multi-turn tasks (PyPI `bfcl-eval`) as JSON: [tool, arguments] each. The other categories have the calls of
+"""Prints the gold calls of BFCL's multi-turn tasks (PyPI `bfcl-eval`) as JSON: for each task
+its calls, [tool, arguments] each. The other categories have the calls of
 the first with other conversations around them."""
 import ast
 import json
@@ -19,4 +20,4 @@ def made(text, parameters):
 
 parameters = {tool.name: list(tool.input_schema["properties"]) for tool in tools()}
 known = [entry for entry in entries().values() if entry["category"] == "base"]
-print(json.dumps([made(text, parameters) for entry in known for text in entry["calls"]]))
+print(json.dumps([[made(text, parameters) for text in entry["calls"]] for entry in known]))

@@ -23,9 +23,10 @@ NO_LIMIT = 1_000_000_000
 
 
 class Pair:
-    """Gateway and upstream, which are killed together and started again on the same state."""
+    """Gateway and upstream, which are killed together and started again on the same state; `further` topics of its configuration."""
 
-    def __init__(self, program, folder, store, tools):
+    def __init__(self, program, folder, store, tools, keys="", **further):
+        self.keys = keys
         self.program, self.folder, self.tools = program, folder, tools
         self.journal, self.cut = folder / "journal", folder / "cut"
         # The same after each start: a tool at another address is another tool.
@@ -36,6 +37,7 @@ class Pair:
             "session": {"record_effects": True},
             "limits": {name: NO_LIMIT for name in ("mcp_tool_rate_limit", "caller_rate_limit", "tenant_rate_limit")},
             "tools": {"overrides": {f"{NAME}__{tool}": overrides(tool) for tool in tools}},
+            **further,
         }
         self.start()
 
@@ -47,7 +49,7 @@ class Pair:
         settings = {**self.settings, "mcp": {"servers": {NAME: {"url": url, "share": "all"}}}}
         # Each line is YAML, a superset of JSON.
         yaml = "".join(f"{topic}: {json.dumps(value)}\n" for topic, value in settings.items())
-        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml)
+        self.gateway = Gateway(self.program, self.folder, {}, yaml=yaml, keys=self.keys)
         expected = {f"{NAME}__{tool}" for tool in self.tools}
         self.gateway.until(lambda: expected <= set(self.gateway.tools()), 60, "all tools are listed")
 
@@ -109,17 +111,17 @@ def play(pair, number, tool, arguments, when):
     return counts
 
 
-def chosen(calls, points):
-    """So many calls, spread over all of them."""
-    step = max(1, len(calls) // points) if points else 1
-    return calls[::step][:points]
+def chosen(entries, points):
+    """So many entries, spread over all of them."""
+    step = max(1, len(entries) // points) if points else 1
+    return entries[::step][:points]
 
 
 def counts(program, sources, points, stores):
     """The sums over all stores; `points` of each data set, or all."""
     total = collections.Counter()
     for place, store in stores.items():
-        calls = [call for source in sources for call in chosen(source, points)]
+        calls = [call for tasks in sources for call in chosen([call for task in tasks for call in task], points)]
         with tempfile.TemporaryDirectory() as folder:
             pair = Pair(program, pathlib.Path(folder), store, sorted({tool for tool, _ in calls}))
             try:

@@ -1,4 +1,5 @@
-"""Prints the calls of AgentDojo's ground truths (PyPI `agentdojo`, MIT) as JSON: [tool, arguments] each."""
+"""Prints the calls of AgentDojo's ground truths (PyPI `agentdojo`, MIT) as JSON: for each task its calls,
+[tool, arguments] each."""
 import json
 import warnings
 
@@ -11,9 +12,9 @@ if hasattr(yaml, "CSafeLoader"):
 from agentdojo.task_suite import get_suites  # noqa: E402
 
 warnings.simplefilter("ignore")
-calls = []
+tasks = []
 for suite in get_suites("v1.2.2").values():
     environment = suite.load_and_inject_default_environment({})
     for task in suite.user_tasks.values():
-        calls += [[call.function, dict(call.args)] for call in task.ground_truth(environment)]
-print(json.dumps(calls))
+        tasks.append([[call.function, dict(call.args)] for call in task.ground_truth(environment)])
+print(json.dumps(tasks))

@@ -1,7 +1,4 @@
-"""Programs that propose their effects: what differs from an approved list does not pass, and a task needs one prompt.
-
-proposals.py PROGRAM: the gateway's program; its last line is the counts as JSON.
-"""
+"""Programs that propose their effects: what differs from an approved list does not pass."""
 import contextlib
 import json
 import pathlib
@@ -13,10 +10,14 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/mcp"), str(ROOT / "examples/propose")]
-from gateway import Gateway  # noqa: E402
+from cuts import Pair, chosen  # noqa: E402
+from gateway import KEY, Gateway  # noqa: E402
 from shop import Shop  # noqa: E402
+from upstream import NAME  # noqa: E402
 
 MUTATIONS = 1_000
+# Of the first data set, each as a program.
+TASKS = 50
 KEYS = """, {id: ann, key: key-of-ann, tenant: acme}, {id: bob, key: key-of-bob, tenant: acme}, {id: far, key: key-of-far, tenant: far},
 {id: ann, key: key-of-other-ann, tenant: far}, {id: boss, key: key-of-boss, tenant: acme, roles: [approver]}"""
 PROGRAM = """from host import tools
@@ -143,30 +144,44 @@ tools: {{overrides: {{python_executor: {{rate_limit: 100000000}}, shop__get_arti
             shop.server.shutdown()
 
 
-def golds(base_url, key, tasks, approver="key-of-boss"):
-    """For each task, which is a list of calls `[tool, arguments]` that a person must approve: how many prompts it needs with one call after
-    the other, and as a program that proposes them. The gateway has the tools, and asks for each of them."""
-    caller, boss = Asked(base_url, key), Asked(base_url, approver)
+def golds(pair, tasks):
+    """How many prompts the tasks need in all, each as a program that proposes its calls."""
+    base_url = f"http://127.0.0.1:{pair.gateway.port}"
+    caller, boss, prompts = Asked(base_url, KEY), Asked(base_url, "key-of-boss"), 0
+    pair.gateway.until(lambda: pair.gateway.call("python_executor", {"code": ""})["success"], 120, "the interpreter is ready")
     for calls in tasks:
-        lines = [f"tools[{tool!r}](**{arguments!r})\n" for tool, arguments in calls]
-        reply, prompts = caller.propose("from host import tools\n" + "".join(lines)), 0
+        lines = [f"tools[{f'{NAME}__{tool}'!r}](**{arguments!r})\n" for tool, arguments in calls]
+        reply, asked = caller.propose("from host import tools\n" + "".join(lines)), 0
         while (reply.get("error_info") or {}).get("code") == "approval_required":
             info = reply["error_info"]
-            prompts += 1
+            asked += 1
             approve(boss, info["approval"]["id"])
             reply = caller.resume(info["run"])
-        yield len(calls), prompts
+        assert reply["success"], reply
+        assert asked <= 1, f"{asked} prompts for {calls}"
+        prompts += asked
+    return prompts
 
 
-def counts(program):
+def prompts(program, tasks):
+    """Prints how many prompts the tasks need, whose tools all ask for approval."""
+    tools = sorted({tool for calls in tasks for tool, _ in calls})
+    overrides = {f"{NAME}__{tool}": {"approval": "always"} for tool in tools}
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(program, pathlib.Path(folder), None, tools, keys=KEYS, tools={"overrides": overrides})
+        try:
+            before = pair.effects()
+            count = golds(pair, tasks)
+            calls = sum(map(len, tasks))
+            assert pair.effects() - before == calls, "each call has one effect"
+        finally:
+            pair.stop()
+    print(f"prompts: {count} for {len(tasks)} tasks with {calls} calls that ask for approval")
+
+
+def counts(program, sources):
     """For `scripts/effects`."""
+    prompts(program, chosen(sources[0], TASKS))
     with started(program) as (base_url, key):
         count, passed = mutations(base_url, key)
     return {"mutations": count, "mutations_passed": passed}
-
-
-if __name__ == "__main__":
-    found = counts(sys.argv[1])
-    print(json.dumps(found))
-    if found["mutations_passed"] or found["mutations"] < MUTATIONS:
-        sys.exit("what differs from an approved list has passed")

@@ -1,78 +1,106 @@
-"""Plays every recorded run of a caller again, and counts the runs that come to an equal digest and what was sent meanwhile.
-
-`replays(base_url, key)` is for a gateway with `recording.runs: true` that has made runs of agents and programs. The run of an agent is
-played by the program in the environment variable PROGRAM, or `sekisho`; that of a program by the gateway.
-"""
-
+"""Records runs of programs and of agents, plays each again from its file, and counts those that come to an equal digest."""
 import json
 import os
-import re
+import pathlib
 import subprocess
+import sys
 import tempfile
-import urllib.error
-import urllib.request
 
-# Runs the program that is played again: it is the one tool that a replay may count.
-EXECUTOR = "python_executor"
-EXECUTIONS = re.compile(r'^\w*tool_executions_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$', re.MULTILINE)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mcp"))
+from cuts import Pair, chosen  # noqa: E402
+from upstream import NAME  # noqa: E402
 
-
-def request(base_url, key, path, body=None):
-    """The status and the JSON of a reply."""
-    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
-    data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(base_url.rstrip("/") + path, data=data, headers=headers)
-    try:
-        with urllib.request.urlopen(asked, timeout=120) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+# Of each data set: the tasks of the first are programs, those of the second are agents.
+RUNS = 50
+# Seconds until a run has ended, the first with the start of the interpreter.
+RUN_TIMEOUT = 120
 
 
-def executions(base_url, key):
-    """The calls that tools have had so far, without the executor of programs."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    asked = urllib.request.Request(base_url.rstrip("/") + "/metrics", headers=headers)
-    with urllib.request.urlopen(asked, timeout=30) as reply:
-        text = reply.read().decode()
-    found = EXECUTIONS.finditer(text)
-    return sum(float(one["count"]) for one in found if f'tool_name="{EXECUTOR}"' not in one["labels"])
+def program_of(calls):
+    """Python that makes the calls of a task."""
+    return "from host import tools\n" + "".join(f"print(tools[{f'{NAME}__{tool}'!r}](**{arguments!r}))\n" for tool, arguments in calls)
 
 
-def listed(base_url, key):
+def script_of(calls):
+    """The turns of a model that makes the calls of a task, one a turn. JSON is YAML."""
+    turns = [
+        {"calls": [{"id": f"call-{number}", "tool": f"{NAME}__{tool}", "arguments": json.dumps(arguments)}]}
+        for number, (tool, arguments) in enumerate(calls)
+    ]
+    return json.dumps({"turns": [*turns, {"text": ["Done."]}]})
+
+
+def agent_replay(program, text):
+    """Whether the run is equal, and how many of its requests and calls had no answer in the file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write(text)
+        file.flush()
+        command = [program, "--json", "run", "replay", file.name]
+        played = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT)
+    if not played.stdout:
+        raise AssertionError(f"no replay: {played.stderr}")
+    shown = json.loads(played.stdout)
+    return played.returncode == 0 and shown["equal"], shown["further_requests"] + shown["further_calls"]
+
+
+def listed(gateway):
     """All recorded runs of the caller."""
     after, runs = "", []
     while after is not None:
-        status, page = request(base_url, key, f"/recorded-runs?limit=100{after}")
-        assert status == 200, page
+        page = gateway.json("GET", f"/recorded-runs?limit=100{after}")
         runs += page["items"]
         after = f"&after={page['next']}" if page.get("next") else None
     return runs
 
 
-def agent_replay(text):
-    """Whether the run is equal, and how many of its requests and calls had no answer in the file."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(text)
-        file.flush()
-        command = [os.environ.get("PROGRAM", "sekisho"), "--json", "run", "replay", file.name]
-        played = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    shown = json.loads(played.stdout)
-    return played.returncode == 0 and shown["equal"], shown["further_requests"] + shown["further_calls"]
+def record(gateway, programs, agents):
+    gateway.until(lambda: gateway.call("python_executor", {"code": ""})["success"], RUN_TIMEOUT, "the interpreter is ready")
+    for calls in programs:
+        reply = gateway.call("python_executor", {"code": program_of(calls)})
+        assert reply["success"], reply
+    for profile in agents:
+        message = {"role": "user", "content": "Do the task."}
+        reply = gateway.json("POST", "/v1/chat/completions", {"model": profile, "messages": [message]})
+        assert reply.get("choices"), reply
 
 
-def replays(base_url, key):
-    """The runs, those that were played to an equal digest, and the calls that were sent meanwhile."""
-    runs, equal, further = listed(base_url, key), 0, 0
-    before = executions(base_url, key)
+def play(pair, runs):
+    """How many runs are equal, and what was sent meanwhile: effects at the upstream, and requests without an answer in a file."""
+    equal, before, further = 0, pair.effects(), 0
     for run in runs:
-        status, exported = request(base_url, key, f"/recorded-runs/{run['id']}")
-        assert status == 200, exported
+        text = pair.gateway.json("GET", f"/recorded-runs/{run['id']}")["file"]
         if run["kind"] == "agent":
-            is_equal, unanswered = agent_replay(exported["file"])
+            is_equal, unanswered = agent_replay(pair.program, text)
             further += unanswered
         else:
-            status, _reply = request(base_url, key, "/recorded-runs/replay", {"file": exported["file"]})
-            is_equal = status == 200
+            connection, response = pair.gateway.request("POST", "/recorded-runs/replay", {"file": text})
+            shown = response.read()
+            connection.close()
+            is_equal = response.status == 200
+            if not is_equal:
+                print(f"{run['id']}: {shown.decode()}", file=sys.stderr)
         equal += is_equal
-    return len(runs), equal, int(executions(base_url, key) - before) + further
+    return equal, pair.effects() - before + further
+
+
+def counts(program, sources):
+    """For `scripts/effects`."""
+    programs, agents = (chosen(tasks, RUNS) for tasks in sources)
+    tools = sorted({tool for calls in [*programs, *agents] for tool, _ in calls})
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        profiles = {}
+        for number, calls in enumerate(agents):
+            script = folder / f"{number}.yaml"
+            script.write_text(script_of(calls))
+            profiles[f"task-{number}"] = {"provider": "replay", "model": os.fspath(script)}
+        recording = {"runs": True, "max_runs_per_caller": 10 * RUNS}
+        pair = Pair(program, folder, None, tools, recording=recording, agent={"profiles": profiles})
+        try:
+            record(pair.gateway, programs, profiles)
+            runs = listed(pair.gateway)
+            assert len(runs) == len(programs) + len(agents), [run["name"] for run in runs]
+            equal, sent = play(pair, runs)
+        finally:
+            pair.stop()
+    return {"runs": len(runs), "replayed_equal": equal, "sent_upstream": sent}
