@@ -180,6 +180,15 @@ impl Engine {
                              AND (taker.heartbeat <= {recently} OR taker.live_since > {recently})))))"
         )
     }
+
+    /// The condition that the lease of the row `w` of `work` was not renewed for as long as it takes to be lost, or that its replica has
+    /// left: one that was without the database may take a thing before its next heartbeat, and counts as lost until then.
+    pub(super) fn is_unrenewed(self, lease: &str, lost_after: &str) -> String {
+        format!(
+            "(w.held_until <= {} + {lease} - {lost_after} OR NOT EXISTS (SELECT 1 FROM replicas AS r WHERE r.id = w.replica))",
+            self.now_expression()
+        )
+    }
 }
 
 fn parsed(address: &Option<String>) -> Option<SocketAddr> {

@@ -40,10 +40,11 @@ impl FormerColumns {
     ) -> sqlx::Result<bool> {
         let WorkKind { table, key, .. } = taker.kind;
         let (now, lost) = (engine.now_expression(), engine.is_lost("w.replica", ("$6", "$7")));
+        let unrenewed = engine.is_unrenewed("$3", "$7");
         let sql = format!(
             "UPDATE {table} SET {} = $2, {}, {} WHERE {key} = $1 AND ({} OR EXISTS
                  (SELECT 1 FROM work AS w WHERE w.kind = $4 AND w.id = $5 AND {}
-                      AND w.replica <> $6 AND w.held_until <= {now} + $3 - $7 AND {lost}))",
+                      AND w.replica <> $6 AND {lost} AND {unrenewed}))",
             self.holder(),
             self.begins_anew(),
             self.held_until(&format!("{now} + $3"), engine),

@@ -41,22 +41,23 @@ impl WorkStore {
         Ok(fence.map(|fence| WorkLease { kind, id: id.to_owned(), holder, replica: replica.map(str::to_owned), fence }))
     }
 
-    /// The fence. A replica is lost with a lease that it has not renewed either for `LOST_AFTER`: one that was without the database may
-    /// take a thing before its next heartbeat. The former columns first, as in all transactions: they lock rows in one order.
+    /// The fence. The former columns first, as in all transactions: they lock rows in one order.
     async fn try_take(&self, connection: &mut AnyConnection, taker: Taker<'_>) -> sqlx::Result<Option<i64>> {
         if let Some(former) = taker.kind.former
             && !former.take(self.0.engine, connection, taker).await?
         {
             return Ok(None);
         }
-        let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("w.replica", ("$4", "$7")));
+        let engine = self.0.engine;
+        let (now, lost) = (engine.now_expression(), engine.is_lost("w.replica", ("$4", "$7")));
+        let unrenewed = engine.is_unrenewed("$5", "$7");
         let sql = format!(
             "INSERT INTO work AS w (kind, id, holder, replica, fence, held_until, stop_fence, expires)
              VALUES ($1, $2, $3, $4, 1, {now} + $5, 0, {now} + $6)
              ON CONFLICT (kind, id) DO UPDATE SET holder = excluded.holder, replica = excluded.replica,
                  fence = w.fence + 1, held_until = excluded.held_until, expires = excluded.expires
              WHERE w.holder IS NULL OR w.held_until <= {now}
-                 OR (w.replica <> $4 AND w.held_until <= {now} + $5 - $7 AND {lost})
+                 OR (w.replica <> $4 AND {lost} AND {unrenewed})
              RETURNING fence"
         );
         sqlx::query_scalar(AssertSqlSafe(sql))

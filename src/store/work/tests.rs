@@ -244,6 +244,7 @@ async fn the_heartbeats_of_replicas_only_shorten_leases() {
 async fn a_replica_that_is_back_keeps_what_it_takes_before_its_heartbeat() {
     for kind in KINDS {
         let store = new_store().await;
+        beat(&store, "one").await;
         silence_replicas(&store, MINUTE).await;
         beat(&store, "other").await;
         age_replica(&store, "other", MINUTE).await;
