@@ -245,7 +245,9 @@ impl Serving {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;
-            Some(line["address"].as_str()?.to_owned())
+            // Lines about refused connections of servers name an address, too.
+            let is_listening = line["message"].as_str()?.contains("is listening");
+            is_listening.then(|| line["address"].as_str().unwrap().to_owned())
         });
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url: format!("http://{}", address.expect("the log tells the address")) }
