@@ -83,9 +83,7 @@ impl StatePlaces {
 }
 
 /// Writes a new archive that only this user can read. `database` is a copy of the database, if there is one.
-///
-/// # Errors
-/// [`BackupError`]; nothing is left then.
+/// Errors: [`BackupError`]; nothing is left then.
 pub fn write(places: &StatePlaces, database: Option<&Path>, to: &Path) -> Result<BackupContents, BackupError> {
     if to.exists() {
         return Err(BackupError::Exists(to.to_owned()));

@@ -27,9 +27,7 @@ pub struct CopiedFile {
 }
 
 /// Opens the files of a trail for a copy. They are verified as [`verify`](super::verify()) does.
-///
-/// # Errors
-/// The first error; there is no trail.
+/// Errors: the first error; there is no trail.
 pub fn copy(file: &Path) -> Result<TrailCopy, AuditError> {
     let walked = walk(file)?;
     let mut files = Vec::new();
@@ -65,9 +63,7 @@ fn existing(path: &Path) -> Result<Option<CopiedFile>, AuditError> {
 }
 
 /// Whether there is a file of a trail, also a closed one.
-///
-/// # Errors
-/// The folder cannot be read.
+/// Errors: the folder cannot be read.
 pub fn exists(file: &Path) -> Result<bool, AuditError> {
     let has_folder = segments::folder(file).is_dir();
     Ok(file.exists() || head_path(file).exists() || has_folder && !segments::closed(file)?.is_empty())

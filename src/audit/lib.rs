@@ -133,18 +133,15 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 impl Audit {
     /// Creates the trail or continues an existing one, once its end matches its head. `readiness` is degraded while the
     /// disk fails, and when the trail is damaged.
-    ///
-    /// # Errors
-    /// The file cannot be used, another process writes it, or it was tampered with and the configuration says `refuse`.
+    /// Errors: the file cannot be used, another process writes it, or it was tampered with and the configuration says
+    /// `refuse`.
     pub fn open(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
         Self::start(open::open(file, config.on_damage)?, config, readiness, u64::MAX)
     }
 
     /// As [`open`](Self::open), for a trail whose segments are copied to object storage: none is removed before
     /// [`segments_stored_through`](Self::segments_stored_through).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors: as [`open`](Self::open).
     pub fn open_stored(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
         Self::start(open::open(file, config.on_damage)?, config, readiness, 0)
     }
@@ -178,9 +175,7 @@ impl Audit {
     }
 
     /// Reserves space for one line.
-    ///
-    /// # Errors
-    /// `overloaded` when the queue is full, the disk fails, or the trail is closed.
+    /// Errors: `overloaded` when the queue is full, the disk fails, or the trail is closed.
     pub fn reserve(&self) -> Result<AuditSlot, CallError> {
         let trail = &self.handle.0;
         if trail.refusing.load(Ordering::Acquire) {
@@ -321,9 +316,7 @@ impl RepeatedLine {
 
 impl Durable {
     /// Waits until the line is on the disk, if the trail is strict.
-    ///
-    /// # Errors
-    /// `internal` when the disk fails: the action of the line was done, but the line may be lost.
+    /// Errors: `internal` when the disk fails: the action of the line was done, but the line may be lost.
     pub async fn wait(self) -> Result<(), CallError> {
         match self.0 {
             None => Ok(()),

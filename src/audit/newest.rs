@@ -87,9 +87,7 @@ pub struct PastCall {
 
 /// The newest calls that are wanted, at most `limit`. After `within` it ends with what was found so far, and the place to go on
 /// from. The trail may be in use; a line that cannot be read is passed over. Verifies nothing.
-///
-/// # Errors
-/// There is no trail, or it cannot be read.
+/// Errors: there is no trail, or it cannot be read.
 pub fn newest(file: &Path, filter: &HistoryFilter, limit: usize, within: Duration) -> Result<HistoryPage, AuditError> {
     let mut search = Search { filter, limit, until: Instant::now() + within, lines: 0, page: HistoryPage::default() };
     for (path, segment) in files(file)?.into_iter().rev() {

@@ -78,8 +78,7 @@ impl ReceiptVerifier {
         Self { keys, last: None }
     }
 
-    /// # Errors
-    /// [`InvalidReceipt`]: something was changed, or another key has signed it.
+    /// Errors: [`InvalidReceipt`]: something was changed, or another key has signed it.
     pub fn verify(&mut self, receipt: &str) -> Result<VerifiedReceipt, InvalidReceipt> {
         let Receipt { line, index, path, note } = Receipt::read(receipt)?;
         let checkpoint = self.checkpoint(note)?;

@@ -55,9 +55,7 @@ pub struct FoundLine<'a> {
 
 /// Calls `found` with each line that is wanted, of all trails in the order of time, until it returns `false`. A trail may
 /// be in use. Verifies nothing.
-///
-/// # Errors
-/// There is no trail, it cannot be read, or it has a line that is none.
+/// Errors: there is no trail, it cannot be read, or it has a line that is none.
 pub fn search(trails: &[PathBuf], filter: &LineFilter, mut found: impl FnMut(&str) -> bool) -> Result<(), AuditError> {
     let mut searches = Vec::new();
     for trail in trails {

@@ -78,9 +78,7 @@ pub(super) fn folder(file: &Path) -> &Path {
 }
 
 /// The closed segments in the order of their lines.
-///
-/// # Errors
-/// The folder cannot be read.
+/// Errors: the folder cannot be read.
 pub(super) fn closed(file: &Path) -> Result<Vec<Segment>, AuditError> {
     let unusable = AuditError::unusable(folder(file));
     let mut found = Vec::new();

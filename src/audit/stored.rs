@@ -73,9 +73,7 @@ pub(super) fn folder(trail: &str) -> BlobKey {
 }
 
 /// Verifies the closed segments of all trails. A segment that was not copied yet is not missing.
-///
-/// # Errors
-/// The storage cannot be listed.
+/// Errors: the storage cannot be listed.
 pub async fn verify_stored(blobs: &Blobs) -> Result<Vec<StoredTrail>, BlobError> {
     let mut trails: BTreeMap<String, Vec<BlobKey>> = BTreeMap::new();
     for object in blobs.list(&BlobKey::of([FOLDER])).await? {

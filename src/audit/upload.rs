@@ -48,8 +48,7 @@ pub enum UploadError {
 }
 
 impl SegmentUploads {
-    /// # Errors
-    /// The id of the trail cannot be read or written.
+    /// Errors: the id of the trail cannot be read or written.
     pub fn new(file: PathBuf, blobs: Blobs, replica: &str, host: &str) -> Result<Self, AuditError> {
         let trail = trail_id(&file)?;
         tracing::info!(trail, storage = %blobs, "closed segments of the audit trail are copied to object storage");
@@ -65,9 +64,7 @@ impl SegmentUploads {
     }
 
     /// Copies the segments that the storage does not have, and lets `audit` remove those that it has.
-    ///
-    /// # Errors
-    /// The first that cannot be copied, and how many wait.
+    /// Errors: the first that cannot be copied, and how many wait.
     pub async fn copy_closed(&mut self, audit: &Audit) -> Result<(), (UploadError, usize)> {
         let file = self.file.clone();
         let closed = blocking(move || segments::closed(&file)).await.map_err(|error| (error.into(), 0))?;

@@ -38,9 +38,7 @@ pub struct MarkedDamage {
 }
 
 /// Verifies the chain from the first line to the head, and the lines after it. The trail may be in use.
-///
-/// # Errors
-/// The first error.
+/// Errors: the first error.
 pub fn verify(file: &Path) -> Result<Verified, AuditError> {
     walk(file).map(|walked| walked.verified)
 }
@@ -71,9 +69,7 @@ pub(super) fn walk(file: &Path) -> Result<Walked, AuditError> {
 }
 
 /// The segments in order, and the one that is written, opened.
-///
-/// # Errors
-/// There is no trail, or it cannot be read.
+/// Errors: there is no trail, or it cannot be read.
 pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
     // Opened first: if it is closed meanwhile, it is in the list as well.
     let written = File::open(file);
@@ -215,9 +211,7 @@ impl Walk {
 }
 
 /// The head beside `file`; `None` when there is none.
-///
-/// # Errors
-/// It cannot be read, or is damaged.
+/// Errors: it cannot be read, or is damaged.
 pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditError> {
     let path = head_path(file);
     match std::fs::read(&path) {

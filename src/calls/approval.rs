@@ -138,10 +138,8 @@ impl Approvals {
     }
 
     /// Lets a call pass that needs no approval any more or has one, and asks for one otherwise.
-    ///
-    /// # Errors
-    /// `approval_required` with the approval to wait for; `approval_mismatch` if the approved call is not this one;
-    /// `overloaded`, `too_large` if none can be asked.
+    /// Errors: `approval_required` with the approval to wait for; `approval_mismatch` if the approved call is not this
+    /// one; `overloaded`, `too_large` if none can be asked.
     pub async fn grant(&self, asked: AskedCall<'_>, approved: Option<&ApprovedCall>) -> Result<Grant, CallError> {
         let binding = Binding::of(asked.call, asked.tool, asked.arguments);
         if let Some(approved) = approved {
@@ -175,9 +173,7 @@ impl Approvals {
     }
 
     /// The reasons why a person must approve a call, if it is made now.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn reasons_of(&self, asked: &AskedCall<'_>) -> Result<Vec<String>, CallError> {
         self.reasons(asked, &Binding::of(asked.call, asked.tool, asked.arguments)).await
     }
@@ -266,27 +262,21 @@ impl Approvals {
     }
 
     /// An approval, for any caller.
-    ///
-    /// # Errors
-    /// `not_found`, `overloaded` when the store cannot be read.
+    /// Errors: `not_found`, `overloaded` when the store cannot be read.
     pub async fn find(&self, id: &str) -> Result<Approval, CallError> {
         let stored = self.store.approvals().get(id).await.map_err(|error| refusal::unavailable(&error))?;
         Approval::read(stored.ok_or_else(refusal::not_found)?)
     }
 
     /// The latest first; the calls of one run, conversation or session that wait are one item, which is the first of them.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
         let stored = self.store.approvals().list(filter).await.map_err(|error| refusal::unavailable(&error))?;
         stored.into_iter().map(Approval::read).collect()
     }
 
     /// The other calls of its run, conversation or session that wait, the oldest first: a person decides about them together.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn waiting_with(&self, approval: &Approval) -> Result<Vec<Approval>, CallError> {
         let Some(group) = &approval.stored.group_digest else { return Ok(Vec::new()) };
         let waiting = self.store.approvals().list_waiting(group, MAX_TOGETHER).await;
@@ -296,9 +286,7 @@ impl Approvals {
     }
 
     /// The number of calls that each of these items has: those that wait with it, and itself.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn count_calls(&self, approvals: &[Approval]) -> Result<Vec<u64>, CallError> {
         let groups: Vec<_> = approvals.iter().filter_map(Approval::waiting_group).collect();
         let counts = self.store.approvals().count_waiting(&groups).await;

@@ -131,9 +131,7 @@ impl Breakers {
     }
 
     /// Whether the upstream may be tried for a call of the tenant. A call without one, of a local tool, always may.
-    ///
-    /// # Errors
-    /// `circuit_open` with the time after which to call again.
+    /// Errors: `circuit_open` with the time after which to call again.
     pub fn admit(&self, upstream: Option<Upstream>, tenant: &str) -> Result<BreakerPermit, CallError> {
         let Some(upstream) = upstream else { return Ok(BreakerPermit(None)) };
         let (tenants, admission) = match &upstream.chosen_by {
@@ -238,9 +236,7 @@ impl BreakerPermit {
     }
 
     /// For use before a retry: whether the breaker has opened since.
-    ///
-    /// # Errors
-    /// `circuit_open`, if so.
+    /// Errors: `circuit_open`, if so.
     pub fn still_permitted(&self) -> Result<(), CallError> {
         let Some(Admitted { upstream, tenants, admission }) = &self.0 else { return Ok(()) };
         let permitted = match tenants {

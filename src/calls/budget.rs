@@ -159,9 +159,7 @@ impl Budgets {
     }
 
     /// Reserves the tool's price and the tokens its text may have, at most as many as are left.
-    ///
-    /// # Errors
-    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
+    /// Errors: `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
     /// `invalid_request` for an id that is empty or too long.
     pub async fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
         self.reserve_most(call, asked_by(call, tool), Some(tool.name())).await
@@ -169,10 +167,8 @@ impl Budgets {
 
     /// Reserves the maximum cost and tokens of a model's turn. The tokens count only in the days of the caller and the tenant
     /// and by `limits.rules`; the other limits are of the text of tools.
-    ///
-    /// # Errors
-    /// `budget_exceeded` or `token_limit_exceeded` when it does not fit, `invalid_request` for an id that is empty or too
-    /// long.
+    /// Errors: `budget_exceeded` or `token_limit_exceeded` when it does not fit, `invalid_request` for an id that is
+    /// empty or too long.
     pub async fn reserve_turn(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
         let cost = Amount { cost_usd: rounded(most.cost_usd), tokens: 0 };
         self.reserve_most(call, MaxUsage { tool: model, most: cost, day_tokens: most.tokens }, None).await
@@ -180,9 +176,7 @@ impl Budgets {
 
     /// As [`reserve_turn`](Self::reserve_turn). Where the money fits, but for holds of the same request, it waits until these are
     /// charged or refunded: most of them cost less in the end.
-    ///
-    /// # Errors
-    /// As `reserve_turn`.
+    /// Errors: as `reserve_turn`.
     pub async fn reserve_turn_or_wait(&self, call: &CallContext, model: &str, most: Amount) -> Result<Hold, CallError> {
         let mut is_tried_again = false;
         loop {
@@ -224,9 +218,7 @@ impl Budgets {
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.
-    ///
-    /// # Errors
-    /// The errors of `reserve`.
+    /// Errors: the errors of `reserve`.
     pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
         let (day, asked) = (self.today(), asked_by(call, tool));
         let asked = match self.rules.of(day, &call.caller, Some(tool.name())) {

@@ -350,9 +350,6 @@ impl Flow {
 
     /// The known destinations of a tenant, those that were used last first. `after`: when the last one of the page before
     /// was used, and its key.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn known(
         &self,
         tenant: &str,
@@ -364,9 +361,6 @@ impl Flow {
     }
 
     /// Removes destinations; returns how many.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn forget(&self, tenant: &str, forget: &ForgetDestinations) -> Result<u64, StoreError> {
         self.write().await;
         self.history.forget(tenant, forget).await
@@ -393,9 +387,6 @@ impl Flow {
     }
 
     /// Removes destinations and sessions that are known no longer.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.stored.sweep().await?;
         self.history.sweep().await

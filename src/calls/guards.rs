@@ -69,9 +69,7 @@ pub struct InvalidRulesFile {
 
 impl GuardRules {
     /// The rules of a configuration; `before` where it is the same one, so that a file that was changed behind it loosens nothing.
-    ///
-    /// # Errors
-    /// [`InvalidRulesFile`]: without it nothing would be found.
+    /// Errors: [`InvalidRulesFile`]: without it nothing would be found.
     pub(crate) fn of(config: &GuardsConfig, before: &Arc<Self>) -> Result<Arc<Self>, InvalidRulesFile> {
         if before.config == *config {
             return Ok(Arc::clone(before));

@@ -87,9 +87,7 @@ impl Journals {
 
     /// The journal of a run that begins with a call. Nothing is written yet. `input`: the program's further input;
     /// `None` if it is too large.
-    ///
-    /// # Errors
-    /// The call's arguments have no JSON.
+    /// Errors: the call's arguments have no JSON.
     pub fn begin(
         self: &Arc<Self>,
         call: &CallContext,
@@ -104,9 +102,7 @@ impl Journals {
     }
 
     /// The journal of a run that a call resumes, and the past of the run.
-    ///
-    /// # Errors
-    /// `not_found` for a run of another caller or endpoint, and for one that has ended or expired;
+    /// Errors: `not_found` for a run of another caller or endpoint, and for one that has ended or expired;
     /// `conversation_locked` while it runs; `too_large` if it has no journal any more; `replay_diverged` if the journal
     /// does not open; `overloaded`.
     pub async fn resume(
@@ -177,9 +173,7 @@ impl Journals {
     }
 
     /// The call that began a run, which is not taken. `asking`: a call of the same caller and endpoint.
-    ///
-    /// # Errors
-    /// As [`resume`](Self::resume).
+    /// Errors: as [`resume`](Self::resume).
     pub async fn recorded_call(&self, asking: &CallContext, id: &str) -> Result<RecordedCall, CallError> {
         let owner = Owner::of(asking);
         let run = self.store.get(id, owner.of_store()).await.map_err(|error| unavailable(&error))?;
@@ -194,9 +188,7 @@ impl Journals {
     }
 
     /// The runs of a caller, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when they cannot be read now.
+    /// Errors: `overloaded` when they cannot be read now.
     pub async fn list(&self, asking: &CallContext) -> Result<Vec<StoredProgramRun>, CallError> {
         let listed = self.store.of_owner(Owner::of(asking).of_store()).await;
         listed.map_err(|error| unavailable(&error))

@@ -139,8 +139,7 @@ trait Limit: fmt::Debug + Send + Sync {
 }
 
 impl Limits {
-    /// # Errors
-    /// The name of the field that is zero: it would refuse every call.
+    /// Errors: the name of the field that is zero: it would refuse every call.
     pub fn new(config: &LimitsConfig) -> Result<Self, String> {
         let numbers = Numbers::of(config)?;
         let rates: [Box<dyn Limit>; 3] = [
@@ -154,9 +153,7 @@ impl Limits {
 
     /// The limits of a replica: rates, and slots of tools that are marked so, are counted over all replicas of the
     /// store ([`exchange`](Self::exchange)).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors: as [`new`](Self::new).
     pub fn of_replica(config: &LimitsConfig, store: Store) -> Result<Self, String> {
         let (permits, shared) = (Arc::new(GlobalPermits::new(store.permits())), SharedRates::new(store));
         Ok(Self { shared: Some(shared), permits: Some(permits), ..Self::new(config)? })
@@ -187,9 +184,7 @@ impl Limits {
     }
 
     /// Applies new numbers; the counts so far stay, and calls in flight finish.
-    ///
-    /// # Errors
-    /// The name of the field that is zero. The current numbers stay in force then.
+    /// Errors: the name of the field that is zero. The current numbers stay in force then.
     pub fn reconfigure(&self, config: &LimitsConfig) -> Result<(), String> {
         let numbers = Numbers::of(config)?;
         for limit in &self.rates {
@@ -201,9 +196,7 @@ impl Limits {
     }
 
     /// Whether a call of this caller, of any tool, could be admitted now; takes nothing.
-    ///
-    /// # Errors
-    /// `rate_limited`, as for a call.
+    /// Errors: `rate_limited`, as for a call.
     pub fn check(&self, caller: &Caller) -> Result<(), CallError> {
         let Some(shared) = &self.shared else {
             return self.rates.iter().try_for_each(|limit| limit.check(caller));
@@ -217,10 +210,8 @@ impl Limits {
 
     /// Admits one call, after waiting in a queue if necessary, at most until the call [must begin](CallContext::begin_by). That
     /// wait is not counted as the tool's time.
-    ///
-    /// # Errors
-    /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
-    /// `timeout` when no slot came free in time.
+    /// Errors: `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full; `timeout`
+    /// when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
         call.limit_queueing(tool.timeout());
         let _waiting = call.progress.queueing.begin();

@@ -136,9 +136,7 @@ const UNDECIDED: &str = "the policies could not be evaluated for this call, so i
 
 impl Policy {
     /// Compiles the policies of `config.directory`, or the default set.
-    ///
-    /// # Errors
-    /// All errors of the set, each with file and line.
+    /// Errors: all errors of the set, each with file and line.
     pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyError>> {
         let LoadedPolicies(set, shadow) = Self::read(config)?;
         let (current, shadow) = (ArcSwap::from_pointee(set), Shadow::new(shadow));
@@ -147,18 +145,14 @@ impl Policy {
     }
 
     /// Loads the policies again and replaces the active set.
-    ///
-    /// # Errors
-    /// As [`Policy::load`]; the active set does not change.
+    /// Errors: as [`Policy::load`]; the active set does not change.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
         self.replace(Self::read(config)?, config);
         Ok(())
     }
 
     /// Loads the policies, and leaves the active set in force.
-    ///
-    /// # Errors
-    /// As [`Policy::load`].
+    /// Errors: as [`Policy::load`].
     pub fn read(config: &PolicyConfig) -> Result<LoadedPolicies, Vec<PolicyError>> {
         Ok(LoadedPolicies(load_set(config)?, shadow::load(config)?))
     }
@@ -197,9 +191,7 @@ impl Policy {
     }
 
     /// Permits or refuses the call, or says why a person must approve it.
-    ///
-    /// # Errors
-    /// `unauthenticated` or `denied` from the checks, `denied` from the rules, with all reasons.
+    /// Errors: `unauthenticated` or `denied` from the checks, `denied` from the rules, with all reasons.
     pub fn authorize(
         &self,
         call: &CallContext,
@@ -221,9 +213,7 @@ impl Policy {
     }
 
     /// JSON Pointers into the arguments of a call: the parts that an approver does not see.
-    ///
-    /// # Errors
-    /// `denied`: they cannot be evaluated.
+    /// Errors: `denied`: they cannot be evaluated.
     pub fn masks(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Result<Vec<String>, CallError> {
         let set = self.current.load();
         evaluate_masks(&set, call, tool, arguments).map_err(|failure| denied(Decision::failed(failure, &set.version)))
@@ -231,9 +221,7 @@ impl Policy {
 
     /// Refuses a caller who may make no call of the tool, as far as that is known without a call: by the checks, and by
     /// rules that read no more than tool and user.
-    ///
-    /// # Errors
-    /// `unauthenticated` or `denied`, as [`authorize`](Self::authorize) refuses each call.
+    /// Errors: `unauthenticated` or `denied`, as [`authorize`](Self::authorize) refuses each call.
     pub fn check_access(&self, tool: &Tool, caller: &Arc<Caller>) -> Result<(), CallError> {
         let set = self.current.load();
         pass_checks(&set, tool, caller)?;
@@ -292,9 +280,7 @@ fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &ValidArg
 }
 
 /// The input about one call, limited to the fields that the rules read.
-///
-/// # Errors
-/// Arguments that are nested too deeply.
+/// Errors: arguments that are nested too deeply.
 fn input_of(
     known: &Known,
     call: &CallContext,

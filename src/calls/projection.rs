@@ -57,8 +57,7 @@ pub struct InvalidProjection {
 }
 
 impl Projection {
-    /// # Errors
-    /// [`InvalidProjection`], which names the tool and the place in the expression.
+    /// Errors: [`InvalidProjection`], which names the tool and the place in the expression.
     pub fn compile(tool: &str, expression: &str) -> Result<Self, InvalidProjection> {
         let tree = check(expression).and_then(|()| parse(expression)).map_err(|error| InvalidProjection {
             tool: tool.to_owned(),
@@ -73,9 +72,7 @@ impl Projection {
     }
 
     /// The value that it selects. `memory`: maximum bytes that it may walk over and build; `output`: of the value.
-    ///
-    /// # Errors
-    /// As [`select`].
+    /// Errors: as [`select`].
     pub fn of(&self, value: &Value, memory: usize, output: usize) -> Result<Value, CallError> {
         let end = Instant::now() + PROJECTION_TIME;
         let bounds = Bounds { memory, output, depth: MAX_PROJECTION_DEPTH };
@@ -84,9 +81,7 @@ impl Projection {
 }
 
 /// The value that an expression selects. `stop` is asked now and then whether to end.
-///
-/// # Errors
-/// `tool_error` with the position in the expression; `output_too_large`.
+/// Errors: `tool_error` with the position in the expression; `output_too_large`.
 pub fn select(query: &str, data: &Value, bounds: Bounds, stop: &dyn Fn() -> bool) -> Result<Value, CallError> {
     evaluate(query, &parse(query)?, data, bounds, stop)
 }
@@ -103,8 +98,7 @@ fn evaluate(
     rendering::render(&selected, bounds.output)
 }
 
-/// # Errors
-/// `tool_error` when the expression is too long, or nested too deeply to parse safely.
+/// Errors: `tool_error` when the expression is too long, or nested too deeply to parse safely.
 pub fn check(query: &str) -> Result<(), CallError> {
     if query.len() > MAX_QUERY_BYTES {
         return Err(CallError::tool(format!("the query is longer than {MAX_QUERY_BYTES} bytes")));

@@ -106,9 +106,8 @@ impl Registry {
     }
 
     /// The tool of that name, if it is visible to the caller.
-    ///
-    /// # Errors
-    /// `unknown_tool` with the most similar names, `tool_changed`, or the state of a source that has not listed its tools yet.
+    /// Errors: `unknown_tool` with the most similar names, `tool_changed`, or the state of a source that has not listed
+    /// its tools yet.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
         let snapshot = self.snapshot.load();
         snapshot.find(name, caller).cloned().map_err(|error| {
@@ -119,9 +118,7 @@ impl Registry {
     }
 
     /// The tool of the call's name, or the operation of the source that has the call's target.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
+    /// Errors: as [`find`](Self::find).
     pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
         let snapshot = self.snapshot.load();
         let Some(target) = &call.target else {
@@ -209,9 +206,7 @@ impl Snapshot {
 
     /// The tool of that name, if it is visible to the caller. For a tool that is hidden from the caller, the error is the
     /// same as for a missing one; only its cause, which is logged, differs.
-    ///
-    /// # Errors
-    /// `unknown_tool` or `tool_changed`.
+    /// Errors: `unknown_tool` or `tool_changed`.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<&Arc<Tool>, CallError> {
         let found = self.get(name);
         if let Some(tool) = found.filter(|tool| !tool.metadata.is_hidden_from(caller)) {

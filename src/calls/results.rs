@@ -164,9 +164,7 @@ impl Results {
     }
 
     /// The result with that handle, if the call's caller and session may read it.
-    ///
-    /// # Errors
-    /// `unknown_result`; `overloaded` when it cannot be read now.
+    /// Errors: `unknown_result`; `overloaded` when it cannot be read now.
     pub async fn read(&self, call: &CallContext, handle: &str) -> Result<OpenedResult, CallError> {
         if !is_handle(handle) {
             return Err(unknown());
@@ -183,9 +181,7 @@ impl Results {
 
     /// At most so many results that the caller may read, of all its sessions, the latest first. `before`: the moment and handle of
     /// the last one of another page.
-    ///
-    /// # Errors
-    /// `overloaded` when they cannot be read now.
+    /// Errors: `overloaded` when they cannot be read now.
     pub async fn list(
         &self,
         caller: &Arc<Caller>,

@@ -160,9 +160,7 @@ impl Tool {
 
     /// The arguments of a call, complete and valid: with the values of its override and those that the executor fills in, also from the
     /// `prompt_params` of the caller's session, changed by the rules, and in the form in which they are sent.
-    ///
-    /// # Errors
-    /// `invalid_arguments`.
+    /// Errors: `invalid_arguments`.
     pub fn valid_arguments(
         &self,
         arguments: Arguments,

@@ -54,8 +54,7 @@ pub struct Transforms {
 }
 
 impl TransformRules {
-    /// # Errors
-    /// A rule with a path that is no JSONPath.
+    /// Errors: a rule with a path that is no JSONPath.
     pub fn compile(config: &TransformConfig, rules: &Arc<Rules>) -> Result<Self, InvalidRule> {
         let compile = |list: &[TransformRule], direction: Direction| {
             list.iter().map(|rule| Rule::compile(rule, rules, direction).map(Arc::new)).collect::<Result<Vec<_>, _>>()

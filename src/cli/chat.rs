@@ -176,8 +176,7 @@ fn exit_of(reason: FinishReason) -> Exit {
 }
 
 impl Chat {
-    /// # Errors
-    /// The profile, the session or the conversation to resume does not exist.
+    /// Errors: the profile, the session or the conversation to resume does not exist.
     fn begin(
         json: bool,
         agents: Arc<AgentService>,
@@ -204,9 +203,7 @@ impl Chat {
     }
 
     /// Runs the agent on one message, and shows its events. Ctrl-C stops it.
-    ///
-    /// # Errors
-    /// The run cannot start.
+    /// Errors: the run cannot start.
     async fn ask(&mut self, prompt: String) -> Result<FinishReason, CallError> {
         let message = Message::User(prompt.into());
         let mut messages = self.history.clone();
@@ -254,9 +251,7 @@ impl Chat {
     }
 
     /// Goes on with another profile.
-    ///
-    /// # Errors
-    /// There is no such profile.
+    /// Errors: there is no such profile.
     fn change_model(&mut self, name: &str) -> Result<(), CallError> {
         (self.agent, self.profile) = profile_of(&self.agents.gateway().configuration().current(), name, self.plans)?;
         name.clone_into(&mut self.model);
@@ -281,9 +276,7 @@ impl Chat {
 }
 
 /// The name of an agent and its profile, with a planner if `plans`.
-///
-/// # Errors
-/// There is no such profile; the error names the existing ones.
+/// Errors: there is no such profile; the error names the existing ones.
 fn profile_of(config: &Config, name: &str, plans: bool) -> Result<(String, Arc<AgentProfile>), CallError> {
     let (agent, profile) = named_profile(config, name)?;
     if plans && profile.planner.is_none() {

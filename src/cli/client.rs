@@ -54,9 +54,7 @@ impl Unanswered {
 
 impl Endpoint {
     /// The gateway at `--server`, with the key of `SEKISHO_API_KEY`.
-    ///
-    /// # Errors
-    /// The key is not a valid header value.
+    /// Errors: the key is not a valid header value.
     pub(super) fn at(server: &Url) -> Result<Self, Unanswered> {
         let mut headers = HeaderMap::new();
         if let Some(key) = std::env::var("SEKISHO_API_KEY").ok().filter(|key| !key.is_empty()) {
@@ -75,9 +73,7 @@ impl Endpoint {
     }
 
     /// The client, with the headers of every request.
-    ///
-    /// # Errors
-    /// There is no TLS.
+    /// Errors: there is no TLS.
     pub(super) fn connection(&self) -> Result<(Outbound, HeaderMap), Unanswered> {
         let outbound = Outbound::new(&OutboundConfig::default());
         let outbound = outbound.map_err(|problem| unusable(&self.address, &problem.to_string()))?;
@@ -117,17 +113,14 @@ impl Remote {
         Self::new(&Endpoint::at(server)?)
     }
 
-    /// # Errors
-    /// The server cannot be reached, or its status is not 2xx.
+    /// Errors: the server cannot be reached, or its status is not 2xx.
     pub(super) fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
         let answer = self.ask(RemoteRequest { query, ..RemoteRequest::get(path) })?;
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
     /// All items of a list.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get); the gateway is of an earlier version, whose lists have another form.
+    /// Errors: as [`get`](Self::get); the gateway is of an earlier version, whose lists have another form.
     pub(super) fn get_all(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Vec<Value>, Unanswered> {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
@@ -143,30 +136,24 @@ impl Remote {
     }
 
     /// The body, with any status.
-    ///
-    /// # Errors
-    /// The server cannot be reached.
+    /// Errors: the server cannot be reached.
     pub(super) fn get_any(&self, path: &[&str]) -> Result<Value, Unanswered> {
         Ok(self.ask(RemoteRequest::get(path))?.body)
     }
 
     /// A call's reply, with any status: a refusal is a reply too.
-    ///
-    /// # Errors
-    /// The server cannot be reached.
+    /// Errors: the server cannot be reached.
     pub(super) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
         Ok(self.ask(RemoteRequest::post(path, body))?.body)
     }
 
-    /// # Errors
-    /// The server cannot be reached, or its status is not 2xx.
+    /// Errors: the server cannot be reached, or its status is not 2xx.
     pub(super) fn send(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Value, Unanswered> {
         let answer = self.ask(RemoteRequest { method, body, ..RemoteRequest::get(path) })?;
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
-    /// # Errors
-    /// As [`send`](Self::send).
+    /// Errors: as [`send`](Self::send).
     pub(super) fn delete(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
         let answer = self.ask(RemoteRequest { method: Method::DELETE, query, ..RemoteRequest::get(path) })?;
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }

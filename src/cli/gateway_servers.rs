@@ -19,8 +19,7 @@ pub(super) struct GatewayServers {
 }
 
 impl GatewayServers {
-    /// # Errors
-    /// The file cannot be read.
+    /// Errors: the file cannot be read.
     pub(super) fn read(config: Config, environment: Environment) -> Result<Self, String> {
         let file = mcp_servers::file_of(&config)?;
         let entries = mcp_file::entries::read(&file)?;
@@ -35,9 +34,7 @@ impl GatewayServers {
 
     /// Adds a server of an editor, unless it is there already. Returns its name: with the editor's as a suffix where
     /// another server has it.
-    ///
-    /// # Errors
-    /// Why the gateway cannot have the server.
+    /// Errors: why the gateway cannot have the server.
     pub(super) fn take(&mut self, name: &str, editor: &str, entry: Value) -> Result<String, String> {
         let plain = mcp_file::as_name(name);
         for name in [plain.clone(), mcp_file::as_name(&format!("{plain}-{editor}"))] {
@@ -62,9 +59,7 @@ impl GatewayServers {
     }
 
     /// Adds a server.
-    ///
-    /// # Errors
-    /// The name is taken, or the gateway cannot have the server.
+    /// Errors: the name is taken, or the gateway cannot have the server.
     pub(super) fn add(&mut self, name: &str, entry: Value) -> Result<(), String> {
         if self.entries.contains_key(name) || self.config.mcp.servers.contains_key(name) {
             return Err(format!("the gateway has a server {name:?} already; choose another name, or remove it first"));
@@ -105,8 +100,7 @@ impl GatewayServers {
         }
     }
 
-    /// # Errors
-    /// The file cannot be written.
+    /// Errors: the file cannot be written.
     pub(super) fn write(&self) -> Result<(), String> {
         if self.is_changed { mcp_file::entries::write(&self.file, &self.entries) } else { Ok(()) }
     }

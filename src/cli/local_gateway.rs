@@ -54,10 +54,8 @@ pub(super) enum Place {
 }
 
 /// The gateway at `--server`, or of the state directory; without one, takes the directory's lock.
-///
-/// # Errors
-/// The exit code, after the problem was shown: a configuration that is invalid or not the gateway's, or a lock that is
-/// not released.
+/// Errors: the exit code, after the problem was shown: a configuration that is invalid or not the gateway's, or a lock
+/// that is not released.
 pub(super) fn place(common: &Common, identity: &Identity) -> Result<Place, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map(Place::Gateway).map_err(Unanswered::report);
@@ -77,9 +75,7 @@ pub(super) fn place(common: &Common, identity: &Identity) -> Result<Place, Exit>
 }
 
 /// The gateway at `--server`, or the one that runs on the state directory, as its administrator.
-///
-/// # Errors
-/// The exit code, after the problem was shown: no gateway runs, or it has another configuration.
+/// Errors: the exit code, after the problem was shown: no gateway runs, or it has another configuration.
 pub(super) fn find_remote(common: &Common) -> Result<Endpoint, Exit> {
     find_remote_as(common, &NamedCaller::administrator())
 }
@@ -102,9 +98,7 @@ pub(super) fn with_remote_as(
 }
 
 /// The gateway at `--server`, or the one that runs on the state directory, as this caller.
-///
-/// # Errors
-/// As [`find_remote`].
+/// Errors: as [`find_remote`].
 pub(super) fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map_err(Unanswered::report);
@@ -117,17 +111,14 @@ pub(super) fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<En
     })
 }
 
-/// # Errors
-/// The exit code, after the problems were shown.
+/// Errors: the exit code, after the problems were shown.
 pub(super) fn configuration(common: &Common) -> Result<Config, Exit> {
     let loaded = load_config(common.config.as_deref(), &ServeOptions::default());
     loaded.map_err(|errors| misconfigured(&describe(&errors)))
 }
 
 /// The running gateway of the state directory, if it has this configuration.
-///
-/// # Errors
-/// The exit code, after the problem was shown.
+/// Errors: the exit code, after the problem was shown.
 pub(super) fn find(config: &Config, caller: &NamedCaller) -> Result<Option<Endpoint>, Exit> {
     let until = Instant::now() + RELOAD_TIMEOUT;
     loop {
@@ -145,9 +136,7 @@ pub(super) fn find(config: &Config, caller: &NamedCaller) -> Result<Option<Endpo
 
 /// Takes the lock of the state directory for a gateway. A gateway on demand makes way for a gateway that was started by
 /// hand.
-///
-/// # Errors
-/// The exit code, after the problem was shown: another gateway, or a command that does not end.
+/// Errors: the exit code, after the problem was shown: another gateway, or a command that does not end.
 pub(super) fn take_over(config: &Config, on_demand: bool) -> Result<StateLock, Exit> {
     let mut until = Instant::now() + LOCK_TIMEOUT;
     let mut asked = None;
@@ -175,9 +164,7 @@ pub(super) fn take_over(config: &Config, on_demand: bool) -> Result<StateLock, E
 }
 
 /// The gateway that serves the socket of the state directory.
-///
-/// # Errors
-/// The exit code, after the problem was shown.
+/// Errors: the exit code, after the problem was shown.
 fn running(config: &Config) -> Result<Option<(PathBuf, GatewayStatus)>, Exit> {
     // A gateway whose socket has no path serves without one.
     let Ok(path) = local_socket::path_of(&config.state_directory()) else { return Ok(None) };
@@ -199,9 +186,7 @@ fn running(config: &Config) -> Result<Option<(PathBuf, GatewayStatus)>, Exit> {
 }
 
 /// How many tools the caller of this endpoint may not use, and advice to change that.
-///
-/// # Errors
-/// The gateway does not answer, or knows no such caller.
+/// Errors: the gateway does not answer, or knows no such caller.
 pub(super) fn left_out(gateway: &Endpoint) -> Result<Option<String>, Unanswered> {
     let status = Remote::new(gateway)?.get(&["gateway"], &[])?;
     Ok(status["left_out"].as_str().map(str::to_owned))
@@ -219,9 +204,7 @@ fn stop(socket: PathBuf) -> Result<(), Exit> {
 }
 
 /// Finds the gateway of the state directory, or starts one in the background.
-///
-/// # Errors
-/// The exit code, after the problem was shown.
+/// Errors: the exit code, after the problem was shown.
 pub(super) fn find_or_start(common: &Common, config: &Config, caller: &NamedCaller) -> Result<Endpoint, Exit> {
     let until = Instant::now() + START_TIMEOUT;
     let mut started: Option<OnDemand> = None;

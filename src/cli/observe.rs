@@ -29,9 +29,7 @@ pub(super) fn observed_call(text: &str) -> Result<ObservedCall, String> {
 }
 
 /// Runs the server with the calls, and prints the smallest profile that it needed.
-///
-/// # Errors
-/// A gateway runs, which would use the same folders; the entry is invalid; the server or a call failed.
+/// Errors: a gateway runs, which would use the same folders; the entry is invalid; the server or a call failed.
 pub(super) fn run(common: &Common, name: &str, entry: &Value, calls: Vec<ObservedCall>) -> Result<(), Failure> {
     let config = with_server(common, local_gateway::configuration(common)?, name, entry)?;
     let prefix = if config.mcp.prefix == McpPrefix::Never { String::new() } else { format!("{name}__") };
@@ -72,9 +70,7 @@ fn with_server(common: &Common, mut config: Config, name: &str, entry: &Value) -
 }
 
 /// Makes the calls, one after the other.
-///
-/// # Errors
-/// The first that failed.
+/// Errors: the first that failed.
 async fn make(gateway: &Gateway, prefix: &str, calls: Vec<ObservedCall>) -> Result<(), String> {
     for ObservedCall { tool, arguments } in calls {
         let tool = format!("{prefix}{tool}");

@@ -66,9 +66,7 @@ pub(super) fn run(common: &Common, command: &PolicyCommand) -> Exit {
 }
 
 /// Judges the calls of the trails, several at a time.
-///
-/// # Errors
-/// A trail cannot be read.
+/// Errors: a trail cannot be read.
 fn judged(replay: &PolicyReplay, files: &[PathBuf], since: Option<Timestamp>) -> Result<Report, String> {
     let filter = LineFilter { since, ..LineFilter::default() };
     let workers = thread::available_parallelism().map_or(1, |count| count.get().min(MAX_WORKERS));

@@ -106,8 +106,7 @@ fn write(text: &str, output: Option<&Path>) -> Exit {
     }
 }
 
-/// # Errors
-/// The file cannot be read, or a change is none.
+/// Errors: the file cannot be read, or a change is none.
 fn replay(common: &Common, identity: &Identity, options: &ReplayOptions) -> Result<Exit, String> {
     let name = options.file.display();
     let text =
@@ -175,8 +174,7 @@ fn change_program(file: &mut RunFile, changes: &[ChangedCall]) -> Result<(), Str
 }
 
 impl ChangedCall {
-    /// # Errors
-    /// The two values are not `call=ID output=TEXT`, or the file cannot be read.
+    /// Errors: the two values are not `call=ID output=TEXT`, or the file cannot be read.
     fn read(values: &[String]) -> Result<Self, String> {
         let wrong = || "write a change as `--change call=ID output=@FILE`".to_owned();
         let [call, output] = values else { return Err(wrong()) };

@@ -75,9 +75,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
 }
 
 /// The routes of agents, where the program has them.
-///
-/// # Errors
-/// A file of agents that cannot be used.
+/// Errors: a file of agents that cannot be used.
 #[cfg(feature = "agent")]
 fn routes_of_agents(gateway: &Arc<Gateway>) -> Result<Routes, String> {
     let agents = sekisho_agent::AgentService::new(gateway).map_err(|problem| problem.to_string())?;

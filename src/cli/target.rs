@@ -21,9 +21,7 @@ enum RemoteSupport {
 }
 
 /// Determines the gateway of the command. An empty variable counts as unset.
-///
-/// # Errors
-/// The command line is invalid; the message explains why.
+/// Errors: the command line is invalid; the message explains why.
 pub(super) fn settle(common: &mut Common, command: &Command) -> Result<(), String> {
     let variable = std::env::var(SERVER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
     settle_with(common, command, variable.as_deref())

@@ -129,9 +129,7 @@ impl AgentConfig {
     }
 
     /// Gives each profile the rows of `models_file`.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not a table.
+    /// Errors: the file cannot be read, or is not a table.
     pub(super) fn read_models(&mut self) -> Result<(), ConfigError> {
         let Some(file) = &self.models_file else { return Ok(()) };
         let text = fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;

@@ -38,9 +38,8 @@ impl Environment {
     /// The process's variables, and as a fallback the variables of a `.env` file: the one beside the configuration
     /// file, otherwise the one in the working directory. The process takes precedence. Without `HOME`, it is the home
     /// folder of the user.
-    ///
-    /// # Errors
-    /// A `.env` file that cannot be read or parsed, or one of the working directory that sets a variable it may not set.
+    /// Errors: a `.env` file that cannot be read or parsed, or one of the working directory that sets a variable it may
+    /// not set.
     pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigError> {
         // Invalid Unicode becomes U+FFFD, which no number, host or key of ours accepts.
         let mut environment: Self = std::env::vars_os()

@@ -190,9 +190,7 @@ pub struct Config {
 impl Config {
     /// Loads the file, if one is given, applies the environment's overrides, and checks the result. Relative paths
     /// are relative to the working directory, but `policy.directory` to the folder of the file.
-    ///
-    /// # Errors
-    /// All errors found: first errors of types; checks of values run only when every type is right.
+    /// Errors: all errors found: first errors of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         let config = Self::from_document(document, environment, None)?;
@@ -212,9 +210,7 @@ impl Config {
 
     /// Itself, unless its file sets nothing: a file that was cut off would open everything that it had closed, at a
     /// start as after a change.
-    ///
-    /// # Errors
-    /// The file is empty, or has only comments.
+    /// Errors: the file is empty, or has only comments.
     pub fn refuse_empty_file(self) -> Result<Self, Vec<ConfigError>> {
         match &self.file {
             Some(file) if self.set.is_empty_file() => {
@@ -227,9 +223,7 @@ impl Config {
 
     /// Reads a text as if it were the content of `file`, to check it. Values of variables, files and programs that it names are not
     /// read, and neither are `mcp.files`, except those that are among `mcp_files`.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), without those that such a value may cause.
+    /// Errors: as [`load`](Self::load), without those that such a value may cause.
     pub fn load_text(
         file: &Path,
         text: String,

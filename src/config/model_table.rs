@@ -97,9 +97,7 @@ impl ModelTable {
     }
 
     /// The shipped table, with the rows of this text before its own.
-    ///
-    /// # Errors
-    /// The text is not a table; the error says where.
+    /// Errors: the text is not a table; the error says where.
     pub fn with(yaml: &str) -> Result<Self, String> {
         let own = Self::parse(yaml)?;
         let rows = own.rows().iter().chain(SHIPPED_TABLE.rows()).cloned().collect();

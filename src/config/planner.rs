@@ -155,9 +155,7 @@ impl PlannerConfig {
     }
 
     /// The branches of the file, or of the preset.
-    ///
-    /// # Errors
-    /// The problem of the file.
+    /// Errors: the problem of the file.
     pub fn read_branches(&self) -> Result<Vec<Branch>, String> {
         match &self.branches {
             Some(file) => read_file(file),

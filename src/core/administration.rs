@@ -23,15 +23,11 @@ pub enum Ownership {
 /// changes only data of its [`owner`](Self::owner), so that no route, form or command can leave the check out.
 pub trait AdministratorProof: Sized + Send + Sync + 'static {
     /// For data that the caller adds.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     fn of(caller: &Caller) -> Result<Self, CallError>;
 
     /// For existing data of this owner.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     fn for_owner(caller: &Caller, owner: &Ownership) -> Result<Self, CallError>;
 
     /// The owner whose data may be changed.
@@ -160,9 +156,7 @@ impl Caller {
     }
 
     /// Requires that this is an administrator of the own tenant.
-    ///
-    /// # Errors
-    /// `denied`.
+    /// Errors: `denied`.
     pub fn require_administrator(&self) -> Result<(), CallError> {
         if self.administers(&self.tenant) { Ok(()) } else { Err(lacks_role()) }
     }

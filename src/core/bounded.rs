@@ -146,9 +146,7 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
     }
 
     /// Adds a key, or replaces the value of a known one, which is returned.
-    ///
-    /// # Errors
-    /// The new value: there are `max` other keys.
+    /// Errors: the new value: there are `max` other keys.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, V> {
         if self.is_full_for(&key) {
             return Err(value);
@@ -165,9 +163,7 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
     }
 
     /// As [`try_insert`](Self::try_insert); where it is full for a new key, those that may go are removed first.
-    ///
-    /// # Errors
-    /// The new value: there are `max` other keys, and none may go.
+    /// Errors: the new value: there are `max` other keys, and none may go.
     pub fn insert_after(&mut self, key: K, value: V, mut may_go: impl FnMut(&K, &V) -> bool) -> Result<Option<V>, V> {
         if self.is_full_for(&key) {
             self.entries.retain(|key, value| !may_go(key, value));
@@ -284,9 +280,7 @@ impl<F: Future> BoundedFutures<F> {
     }
 
     /// Adds one.
-    ///
-    /// # Errors
-    /// The future: there are `max` others.
+    /// Errors: the future: there are `max` others.
     pub fn push(&mut self, future: F) -> Result<(), F> {
         if !self.has_room() {
             return Err(future);

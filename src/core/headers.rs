@@ -12,9 +12,7 @@ pub enum HeaderError {
 }
 
 /// The value of a header that may be sent once; `None` if it is absent.
-///
-/// # Errors
-/// The header is duplicate or not text.
+/// Errors: the header is duplicate or not text.
 pub fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, HeaderError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

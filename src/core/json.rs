@@ -72,8 +72,7 @@ pub struct CheckedJson<'t> {
 }
 
 impl<'t> CheckedJson<'t> {
-    /// # Errors
-    /// [`InvalidJson`] with the position.
+    /// Errors: [`InvalidJson`] with the position.
     pub fn new(text: &'t [u8], max_values: usize) -> Result<Self, InvalidJson> {
         match check::count_values(text, max_values) {
             Ok(counts) => Ok(Self { text, counts }),
@@ -83,9 +82,7 @@ impl<'t> CheckedJson<'t> {
     }
 
     /// Refuses integers beyond 64 bits: reading would round them.
-    ///
-    /// # Errors
-    /// [`InvalidJson`] with the position of the first.
+    /// Errors: [`InvalidJson`] with the position of the first.
     pub fn without_large_integers(self) -> Result<Self, InvalidJson> {
         match large::find(self.text).into_iter().next() {
             None => Ok(self),
@@ -99,26 +96,21 @@ impl<'t> CheckedJson<'t> {
         self.text.len() + values * VALUE_BYTES + objects * OBJECT_BYTES
     }
 
-    /// # Errors
-    /// [`InvalidJson`] where the text does not match `T`.
+    /// Errors: [`InvalidJson`] where the text does not match `T`.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, InvalidJson> {
         serde_json::from_slice(self.text).map_err(InvalidJson::from)
     }
 }
 
 /// Parses one JSON value of a request.
-///
-/// # Errors
-/// [`InvalidJson`] with the position, for everything this module refuses.
+/// Errors: [`InvalidJson`] with the position, for everything this module refuses.
 pub fn parse(text: &[u8]) -> Result<Value, InvalidJson> {
     CheckedJson::new(text, MAX_VALUES)?.without_large_integers()?.read()
 }
 
 /// Parses one JSON value of an upstream's response: integers beyond 64 bits become strings of their digits. Returns
 /// their paths too.
-///
-/// # Errors
-/// As [`parse`].
+/// Errors: as [`parse`].
 pub fn parse_answer(text: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
     let checked = CheckedJson::new(text, MAX_VALUES)?;
     let Exact { text, paths } = exact(text, |_| true);
@@ -131,18 +123,14 @@ pub fn parse_answer(text: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
 
 /// Reads a text of a tool that is JSON, whatever else this module refuses: the last of several members with one name
 /// counts. Integers beyond 64 bits become strings of their digits.
-///
-/// # Errors
-/// It is no JSON, or nested beyond [`MAX_DEPTH`].
+/// Errors: it is no JSON, or nested beyond [`MAX_DEPTH`].
 pub fn lenient(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str::<IgnoredAny>(text)?;
     serde_json::from_slice(&exact(text.as_bytes(), |_| true).text)
 }
 
 /// Parses a text of a known type.
-///
-/// # Errors
-/// As [`parse`], and where the text does not match `T`.
+/// Errors: as [`parse`], and where the text does not match `T`.
 pub fn parse_as<T: DeserializeOwned>(text: &[u8]) -> Result<T, InvalidJson> {
     CheckedJson::new(text, MAX_VALUES)?.read()
 }

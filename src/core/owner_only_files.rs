@@ -30,9 +30,7 @@ pub enum Unusable {
 }
 
 /// Creates the folder if it is missing, closed to others.
-///
-/// # Errors
-/// When it cannot be created, or when other users can write to the existing one.
+/// Errors: when it cannot be created, or when other users can write to the existing one.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
     let found = fs::symlink_metadata(path)?;
@@ -47,9 +45,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Opens without following a link, and checks the opened file rather than its name, which may change.
-///
-/// # Errors
-/// The reason why the file counts as missing.
+/// Errors: the reason why the file counts as missing.
 pub fn open(path: &Path) -> Result<File, Unusable> {
     let opened = OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
     let file = opened.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
@@ -62,9 +58,7 @@ pub fn open(path: &Path) -> Result<File, Unusable> {
 }
 
 /// Whether the path is a folder that only our user, or root, can change.
-///
-/// # Errors
-/// The reason why it counts as missing.
+/// Errors: the reason why it counts as missing.
 pub fn check_folder(path: &Path) -> Result<(), Unusable> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() && is_trusted(&found) => Ok(()),
@@ -75,9 +69,7 @@ pub fn check_folder(path: &Path) -> Result<(), Unusable> {
 }
 
 /// Compares a file with its SHA-256 sum.
-///
-/// # Errors
-/// The reason why the file counts as missing.
+/// Errors: the reason why the file counts as missing.
 pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
     let actual = sum_of(open(path)?).map_err(|error| Unusable::Unreadable(path.to_owned(), error))?;
     if actual == sum { Ok(()) } else { Err(Unusable::Changed(path.to_owned())) }
@@ -85,8 +77,6 @@ pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
 
 /// Creates or replaces a file once `fill` has written all of it. Readers see either the old file or the new one; an
 /// interruption leaves no file under its name.
-///
-/// # Errors
 /// Errors of `fill`, and errors of writing, as on a full disk. No part of the file remains.
 pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
     let unfinished = path.with_added_extension(format!("{}.new", std::process::id()));
@@ -105,8 +95,6 @@ pub fn create(path: &Path) -> io::Result<File> {
 
 /// A lock that one process has at a time, until it drops the file; the kernel releases it when the process exits. `waits` is
 /// called where another one has it.
-///
-/// # Errors
 /// Errors of opening and locking the file. A missing file is created.
 pub fn lock(path: &Path, waits: impl FnOnce()) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;

@@ -73,9 +73,7 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
 
     /// Adds an entry, or replaces the entry of the same key. Returns the entries that were removed for it: those for
     /// which `may_go` is true.
-    ///
-    /// # Errors
-    /// [`NotAdded`], when the map is full and nothing may go.
+    /// Errors: [`NotAdded`], when the map is full and nothing may go.
     pub fn insert(
         &self,
         owner: &Owner,
@@ -88,9 +86,7 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
 
     /// Marks the entry as used and returns the value that `find` reads from it. Without an entry, or if `find` returns
     /// nothing, adds the value.
-    ///
-    /// # Errors
-    /// The value, as [`PerOwner::insert`].
+    /// Errors: the value, as [`PerOwner::insert`].
     pub fn find_or_insert<R>(
         &self,
         owner: &Owner,

@@ -219,8 +219,7 @@ impl RunKind {
 }
 
 impl RunFile {
-    /// # Errors
-    /// The text is no such file, or one of a newer program.
+    /// Errors: the text is no such file, or one of a newer program.
     pub fn parse(text: &str) -> Result<Self, RunFileError> {
         let mut numbered = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
         let (line, first) = numbered.next().ok_or(RunFileError::NoHeader)?;

@@ -106,9 +106,7 @@ impl CallApprovals {
 
     /// Makes a call for which the run of an agent paused, with the arguments that its approval has for it. `written`:
     /// the model's arguments.
-    ///
-    /// # Errors
-    /// The approval, while nobody has decided about it.
+    /// Errors: the approval, while nobody has decided about it.
     pub async fn call_of_paused_run(
         &self,
         mut call: CallContext,
@@ -193,9 +191,7 @@ impl CallApprovals {
 
     /// An approval that the caller may see, and whether it may see the arguments too: approvers see the arguments of
     /// their tenant.
-    ///
-    /// # Errors
-    /// `not_found`, `overloaded` when the store cannot be read.
+    /// Errors: `not_found`, `overloaded` when the store cannot be read.
     pub async fn find(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
         let approval = self.pipeline.approvals.find(id).await?;
         let is_visible = match self.reach_of(caller) {
@@ -210,9 +206,7 @@ impl CallApprovals {
     }
 
     /// The approvals that the caller may see, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn list(&self, caller: &Caller, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
         let reach = self.reach_of(caller);
         let filter = ApprovalFilter {
@@ -224,9 +218,7 @@ impl CallApprovals {
     }
 
     /// Approves or denies a call of another.
-    ///
-    /// # Errors
-    /// `denied` for a caller who is no approver or may not approve this, `not_found`, and the errors of
+    /// Errors: `denied` for a caller who is no approver or may not approve this, `not_found`, and the errors of
     /// [`decide`](sekisho_calls::approval::Approvals::decide).
     pub async fn decide(&self, approver: &Caller, id: &str, judgement: &Judgement) -> Result<Approval, CallError> {
         let (approval, is_approver) = self.find(approver, id).await?;
@@ -276,9 +268,8 @@ impl CallApprovals {
     }
 
     /// The arguments that an approver writes, as the tool takes them, and their sent form, where it is another one.
-    ///
-    /// # Errors
-    /// `invalid_arguments`, also where a masked part is left out; `invalid_request`: the tool is another one by now.
+    /// Errors: `invalid_arguments`, also where a masked part is left out; `invalid_request`: the tool is another one by
+    /// now.
     fn valid_change(
         &self,
         approval: &Approval,

@@ -121,18 +121,14 @@ pub(super) async fn sweep_session_images(sandbox: &Sandbox) {
 }
 
 /// The storage of a configuration, if it has one.
-///
-/// # Errors
-/// It names none that can be used.
+/// Errors: it names none that can be used.
 pub(super) fn open(config: &Config, outbound: &Outbound) -> Result<Option<Blobs>, StartError> {
     let opened = config.cluster.blobs.as_ref().map(|blobs| Blobs::open(blobs, outbound));
     opened.transpose().map_err(component_error("cluster.blobs"))
 }
 
 /// Where sessions of interpreters are stored. `None` when they cannot be sealed, or others could not read them.
-///
-/// # Errors
-/// The folder in the state directory cannot be used.
+/// Errors: the folder in the state directory cannot be used.
 pub(super) fn session_images(
     config: &Config,
     store: &Store,
@@ -163,9 +159,7 @@ fn open_alone(config: &Config) -> Result<Option<Blobs>, StartError> {
 
 /// Writes, reads and removes an object in the storage of a configuration; returns the place of the storage. `None`
 /// without one.
-///
-/// # Errors
-/// The first operation that fails.
+/// Errors: the first operation that fails.
 pub async fn probe_blobs(config: &Config) -> Result<Option<String>, StartError> {
     let Some(blobs) = open_alone(config)? else { return Ok(None) };
     blobs.probe().await.map_err(component_error("cluster.blobs"))?;
@@ -173,9 +167,7 @@ pub async fn probe_blobs(config: &Config) -> Result<Option<String>, StartError> 
 }
 
 /// Verifies the audit trails in the storage of a configuration; `None` where it has none.
-///
-/// # Errors
-/// The storage cannot be listed.
+/// Errors: the storage cannot be listed.
 pub async fn verify_stored_trails(config: &Config) -> Result<Option<Vec<StoredTrail>>, StartError> {
     let Some(blobs) = open_alone(config)? else { return Ok(None) };
     sekisho_audit::verify_stored(&blobs).await.map(Some).map_err(component_error("cluster.blobs"))

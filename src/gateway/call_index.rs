@@ -132,9 +132,6 @@ impl CallIndex {
     }
 
     /// Why a call failed, in the words of its tool.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn words(&self, call: &CallSummary) -> Result<Option<String>, StoreError> {
         let sealed = self.store.words_of(call).await?;
         // Of a key that is not in force any more.
@@ -169,9 +166,7 @@ fn sealed_for(owner: &Owner) -> SealedFor<'_> {
 
 /// Adds the lines of trails to the index of a configuration, each once. Returns the calls and events that were read. A gateway may
 /// use the index.
-///
-/// # Errors
-/// The store or a trail cannot be read.
+/// Errors: the store or a trail cannot be read.
 pub async fn rebuild_index(config: &Config, trails: Vec<PathBuf>, filter: LineFilter) -> Result<u64, StartError> {
     let location = StoreLocation::of(config);
     let main = Store::open(&location).await.map_err(component_error("store"))?;

@@ -71,10 +71,8 @@ impl Cluster {
     }
 
     /// The id of this replica, and all replicas that did not leave, each with its leases of today's budgets.
-    ///
-    /// # Errors
-    /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no
+    /// replica; `overloaded` when the store cannot be read.
     pub async fn list(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
         let replica = self.replica_shown_to(caller)?;
         let mut leased = self.store.budget_leases().leased_on(self.pipeline.budget.today()).await?;
@@ -86,18 +84,14 @@ impl Cluster {
     }
 
     /// Checks that this caller may release the leases of replicas.
-    ///
-    /// # Errors
-    /// As [`list`](Self::list).
+    /// Errors: as [`list`](Self::list).
     pub fn require_administrator(&self, caller: &Caller) -> Result<(), CallError> {
         self.replica_shown_to(caller).map(drop)
     }
 
     /// Gives back the part of a day's budgets that a lost replica leases and that is not known as spent.
-    ///
-    /// # Errors
-    /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store
-    /// cannot be written.
+    /// Errors: `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the
+    /// store cannot be written.
     pub async fn release(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
         match self.store.budget_leases().release(id, RELEASED_AFTER).await? {
             Release::Done(given_back) => Ok(given_back),
@@ -248,9 +242,7 @@ fn may_be_live(id: &str, silent: Duration) -> CallError {
 }
 
 /// Registers this gateway, if the configuration makes it a replica.
-///
-/// # Errors
-/// The store cannot be written.
+/// Errors: the store cannot be written.
 pub(super) async fn register(
     config: &Config,
     policy: &Policy,
@@ -281,9 +273,7 @@ pub(super) fn files_of(config: &Config, policies: Arc<str>) -> Files {
 }
 
 /// The replicas that are live in the database of a configuration, and its digest, without writing anything.
-///
-/// # Errors
-/// The database cannot be read.
+/// Errors: the database cannot be read.
 pub async fn live_replicas(config: &Config) -> Result<(Vec<StoredReplica>, String), StartError> {
     let failed = component_error("store");
     let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(&failed)?;

@@ -103,9 +103,7 @@ impl Configuration {
     }
 
     /// Each setting in force, and where it was set.
-    ///
-    /// # Errors
-    /// `denied` to all but administrators of the tenant `default`: it is about all tenants.
+    /// Errors: `denied` to all but administrators of the tenant `default`: it is about all tenants.
     pub fn settings(&self, caller: &Caller) -> Result<Vec<Setting>, CallError> {
         self.require_all_tenants(caller)?;
         Ok(self.current().set.with_defaults())
@@ -152,9 +150,7 @@ impl Configuration {
 impl ConfigurationNotes {
     /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken
     /// over. For a text, values of variables, files and programs are not read.
-    ///
-    /// # Errors
-    /// `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
+    /// Errors: `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
     pub async fn check(&self, caller: &Caller, text: Option<String>) -> Result<ConfigurationCheck, CallError> {
         self.configuration.require_all_tenants(caller)?;
         let file = self.configuration.file();

@@ -36,9 +36,7 @@ pub struct ConfigurationNotes {
 }
 
 /// Refuses a configuration with a guard whose name misspells the name of a tool.
-///
-/// # Errors
-/// The names with their places.
+/// Errors: the names with their places.
 pub(super) fn refuse_misspelled(config: &Config, existing: &ExistingNames) -> Result<(), StartError> {
     let errors = config.name_errors(&config.unknown_names(existing));
     if errors.is_empty() { Ok(()) } else { Err(component_error("names")(lines(&errors))) }

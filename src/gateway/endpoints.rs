@@ -7,9 +7,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 impl Configuration {
     /// The endpoint of that name.
-    ///
-    /// # Errors
-    /// `not_found`: there is none, or none for this caller.
+    /// Errors: `not_found`: there is none, or none for this caller.
     pub fn endpoint(&self, name: &str, caller: &Caller) -> Result<McpEndpoint, CallError> {
         let config = self.current();
         let found = config.mcp.endpoints.get(name).filter(|endpoint| endpoint.is_for(caller));

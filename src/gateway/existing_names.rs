@@ -72,9 +72,7 @@ impl RegisteredNames {
     }
 
     /// The names in the configured store; none when the store does not exist.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
+    /// Errors: as [`read`](Self::read).
     pub async fn of_configured_store(config: &Config) -> Result<Self, StoreError> {
         let store = Store::open_copy(&StoreLocation::of(config)).await?;
         let names = Self::read(&store).await;

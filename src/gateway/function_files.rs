@@ -61,9 +61,7 @@ pub struct FunctionSource {
 
 impl PythonFunctions {
     /// All files, by name.
-    ///
-    /// # Errors
-    /// `denied` to all but operators and administrators of the tenant `default`.
+    /// Errors: `denied` to all but operators and administrators of the tenant `default`.
     pub fn files(&self, caller: &Caller) -> Result<FunctionFolder, CallError> {
         self.require_source_reader(caller)?;
         let found = self.tool_offer.python_tools.load();
@@ -72,9 +70,7 @@ impl PythonFunctions {
     }
 
     /// One file.
-    ///
-    /// # Errors
-    /// `denied` to all but operators and administrators of the tenant `default`; `not_found`.
+    /// Errors: `denied` to all but operators and administrators of the tenant `default`; `not_found`.
     pub async fn source(&self, caller: &Caller, name: &str) -> Result<FunctionSource, CallError> {
         self.require_source_reader(caller)?;
         let found = self.tool_offer.python_tools.load_full();

@@ -49,9 +49,7 @@ impl History {
     }
 
     /// The wanted calls of the audit trail that the caller may see, the newest first.
-    ///
-    /// # Errors
-    /// `denied` without a role of the console; internal: the trail cannot be read.
+    /// Errors: `denied` without a role of the console; internal: the trail cannot be read.
     pub async fn search(&self, caller: &Caller, filter: HistoryFilter, limit: usize) -> Result<HistoryPage, CallError> {
         let tenant = match self.configuration.reach(caller) {
             Reach::AllTenants => None,
@@ -68,9 +66,7 @@ impl History {
     }
 
     /// A call of the trail.
-    ///
-    /// # Errors
-    /// `not_found`: there is none, or none that the caller may see; and the errors of [`search`](Self::search).
+    /// Errors: `not_found`: there is none, or none that the caller may see; and the errors of [`search`](Self::search).
     pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let search = |filter| self.search(caller, filter, 1);
         one_call(id, &HistoryFilter::default(), search).await
@@ -78,10 +74,8 @@ impl History {
 
     /// The receipt of a call: its line of the trail, with the proof that a signed checkpoint includes it. For a call of the caller,
     /// and for the calls that it may see with a role of the console.
-    ///
-    /// # Errors
-    /// `not_found`: there is no such call, or none that the caller may see; `overloaded`: the trail is not signed, or too many
-    /// wait; internal: it cannot be read, or was changed.
+    /// Errors: `not_found`: there is no such call, or none that the caller may see; `overloaded`: the trail is not
+    /// signed, or too many wait; internal: it cannot be read, or was changed.
     pub async fn receipt(&self, caller: &Caller, id: &str) -> Result<String, CallError> {
         let began = Instant::now();
         let tenant = || Some(caller.tenant.to_string());

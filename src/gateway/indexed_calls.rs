@@ -41,9 +41,7 @@ impl History {
     }
 
     /// The wanted calls that the caller may see, in an order: at most `limit` after a place.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn calls(
         &self,
         caller: &Caller,
@@ -58,9 +56,7 @@ impl History {
     }
 
     /// The latest of the wanted calls that the caller may see.
-    ///
-    /// # Errors
-    /// As [`calls`](Self::calls).
+    /// Errors: as [`calls`](Self::calls).
     pub async fn latest_calls(
         &self,
         caller: &Caller,
@@ -71,9 +67,7 @@ impl History {
     }
 
     /// The most frequent values of the wanted calls that the caller may see.
-    ///
-    /// # Errors
-    /// As [`calls`](Self::calls).
+    /// Errors: as [`calls`](Self::calls).
     pub async fn facets(&self, caller: &Caller, filter: IndexFilter) -> Result<Vec<Facet>, CallError> {
         let Some(filter) = self.within_reach(caller, filter) else { return Ok(Vec::new()) };
         self.index.write().await;
@@ -81,9 +75,8 @@ impl History {
     }
 
     /// One call.
-    ///
-    /// # Errors
-    /// `not_found`: the index has none, or none that the caller may see; and the errors of [`calls`](Self::calls).
+    /// Errors: `not_found`: the index has none, or none that the caller may see; and the errors of
+    /// [`calls`](Self::calls).
     pub async fn call(&self, caller: &Caller, id: &str) -> Result<IndexedCall, CallError> {
         let filter =
             IndexFilter { call_id: Some(id.to_ascii_lowercase()), since: arrival(id), ..IndexFilter::default() };
@@ -96,9 +89,7 @@ impl History {
 
     /// Why a call failed, in words that may quote the upstream; `None` for a caller without the role `operator` or `admin`, and
     /// where they are not kept.
-    ///
-    /// # Errors
-    /// As [`calls`](Self::calls).
+    /// Errors: as [`calls`](Self::calls).
     pub async fn words(&self, caller: &Caller, call: &CallSummary) -> Result<Option<String>, CallError> {
         let roles = self.configuration.console_roles(caller);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {
@@ -108,9 +99,7 @@ impl History {
     }
 
     /// The calls of an agent's run with these ids, by them.
-    ///
-    /// # Errors
-    /// As [`calls`](Self::calls).
+    /// Errors: as [`calls`](Self::calls).
     pub async fn calls_of_agent(
         &self,
         caller: &Caller,
@@ -129,9 +118,7 @@ impl History {
 
     /// The calls that the tool of a call made, and the calls that their tools made, by the calls that made them, in the order in
     /// which they ended.
-    ///
-    /// # Errors
-    /// As [`calls`](Self::calls).
+    /// Errors: as [`calls`](Self::calls).
     pub async fn calls_below(
         &self,
         caller: &Caller,
@@ -156,9 +143,7 @@ impl History {
     }
 
     /// Events after a place, the latest first, and where to go on: all of the tenant; for administrators of all tenants, all.
-    ///
-    /// # Errors
-    /// `denied` without a role of the console; the database fails.
+    /// Errors: `denied` without a role of the console; the database fails.
     pub async fn events(
         &self,
         caller: &Caller,

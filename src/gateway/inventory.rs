@@ -53,9 +53,7 @@ struct Surveyed {
 
 /// The tools of all sources: of the configuration, and registered over HTTP in the same state directory. Connects to
 /// every MCP server and reads every document, and then disconnects.
-///
-/// # Errors
-/// Names and schemas that cannot be registered, or a store or lock that cannot be read.
+/// Errors: names and schemas that cannot be registered, or a store or lock that cannot be read.
 pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> {
     let lock = lock::read(config).await?.map(Arc::new);
     let has_lock = lock.is_some();
@@ -63,9 +61,7 @@ pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> 
 }
 
 /// The same as pins, for any lock.
-///
-/// # Errors
-/// As [`offered_tools`].
+/// Errors: as [`offered_tools`].
 pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let Surveyed { offered, definitions, words } = survey(config, None, true).await?;
     let mut pins = pins(&definitions, &config.tools, &offered.snapshot);

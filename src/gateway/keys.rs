@@ -74,9 +74,7 @@ pub struct Keys {
 
 impl Keys {
     /// The keys of a configuration, and of the store.
-    ///
-    /// # Errors
-    /// The store cannot be read, or `auth` cannot be used.
+    /// Errors: the store cannot be read, or `auth` cannot be used.
     pub(super) async fn read(config: &Config, outbound: &Outbound, store: &Store) -> Result<Self, StartError> {
         let stored = store.keys().all().await.map_err(component_error("store"))?;
         let managed = Arc::new(ManagedKeys::new(&stored, config.cluster.enabled, store.clock()));
@@ -95,9 +93,7 @@ impl Keys {
     }
 
     /// The authenticator of another configuration, with the present one's knowledge of issuers.
-    ///
-    /// # Errors
-    /// `auth` cannot be used.
+    /// Errors: `auth` cannot be used.
     pub(super) async fn next_authenticator(
         &self,
         config: &Config,
@@ -119,9 +115,7 @@ impl Keys {
     }
 
     /// Checks a new key with this id.
-    ///
-    /// # Errors
-    /// `invalid_request`; `denied` for rights that the administrator does not have.
+    /// Errors: `invalid_request`; `denied` for rights that the administrator does not have.
     pub fn check(&self, by: KeyAdministrator<'_>, id: &str, key: WantedKey) -> Result<CheckedKey, CallError> {
         let (token, sha256) = new_token(id);
         let person = key.person.unwrap_or_else(|| id.to_owned());
@@ -145,9 +139,7 @@ impl Keys {
     }
 
     /// Stores a key, which is accepted from now on. The token is known to nobody else.
-    ///
-    /// # Errors
-    /// `overloaded` when there are too many, or the store cannot be written.
+    /// Errors: `overloaded` when there are too many, or the store cannot be written.
     pub async fn create(&self, CheckedKey { key, token }: CheckedKey) -> Result<(StoredKey, Secret), CallError> {
         let _changing = self.changing.lock().await;
         let Some(stored) = self.store.keys().add(&key).await? else {
@@ -160,9 +152,7 @@ impl Keys {
     }
 
     /// A key that this administrator may see.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be read.
+    /// Errors: `not_found`; `overloaded` when the store cannot be read.
     pub async fn find(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
         let found = self.store.keys().get(id).await?;
         let tenant = Self::tenant_of(by);
@@ -171,18 +161,14 @@ impl Keys {
     }
 
     /// At most so many keys that this administrator may see, after the one with this id, in the order of their ids.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn list(&self, by: KeyAdministrator<'_>, after: &str, max: usize) -> Result<Vec<StoredKey>, CallError> {
         let keys = self.store.keys().after(after, Self::tenant_of(by), max).await?;
         Ok(keys.into_iter().map(|key| self.with_last_use(key)).collect())
     }
 
     /// Checks that the administrator may have a token of this key.
-    ///
-    /// # Errors
-    /// `denied`; `invalid_request` for a key that has ended.
+    /// Errors: `denied`; `invalid_request` for a key that has ended.
     pub fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
         if key.has_ended(self.store.now()) {
             return Err(invalid("this key was revoked or has expired, and gets no other token; create a new one"));
@@ -194,9 +180,7 @@ impl Keys {
 
     /// Gives a key, as it was read, another token, which its administrator gets; the token before is accepted for
     /// `overlap` more.
-    ///
-    /// # Errors
-    /// `invalid_request` for a key that was rotated or revoked in between, or that too many persons rotated;
+    /// Errors: `invalid_request` for a key that was rotated or revoked in between, or that too many persons rotated;
     /// `overloaded` when the store cannot be written.
     pub async fn rotate(
         &self,
@@ -215,9 +199,7 @@ impl Keys {
     }
 
     /// Revokes a key: it is refused from now on here, and within two seconds at other replicas.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be written.
+    /// Errors: `not_found`; `overloaded` when the store cannot be written.
     pub async fn revoke(&self, id: &str) -> Result<StoredKey, CallError> {
         let _changing = self.changing.lock().await;
         let stored = self.store.keys().revoke(id).await?.ok_or_else(|| unknown(id))?;

@@ -23,9 +23,7 @@ const QUARANTINE: &str = "quarantine";
 const MAX_NAMED: usize = 10;
 
 /// Reads the lock of a configuration from its file; `None` when none is configured and the default does not exist.
-///
-/// # Errors
-/// The file cannot be used, or is configured but does not exist.
+/// Errors: the file cannot be used, or is configured but does not exist.
 pub async fn read(config: &Config) -> Result<Option<Lock>, StartError> {
     let file = config.lock_file();
     let shown = file.display().to_string();

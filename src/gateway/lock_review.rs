@@ -45,9 +45,7 @@ impl LockReview {
 
 impl ToolOffer {
     /// The differences from the lock; `None` without a lock.
-    ///
-    /// # Errors
-    /// The tools cannot be read.
+    /// Errors: the tools cannot be read.
     pub async fn review_lock(self: &Arc<Self>) -> Result<Option<LockReview>, CallError> {
         let Some(lock) = self.lock.load_full() else { return Ok(None) };
         let offer = Arc::clone(self);
@@ -61,10 +59,8 @@ impl ToolOffer {
     }
 
     /// Approves differences as they were seen, writes the lock, and applies it.
-    ///
-    /// # Errors
-    /// `not_found` without a lock, `invalid_request` for a difference that has changed since it was seen; internal: the
-    /// file cannot be written. Nothing is approved then.
+    /// Errors: `not_found` without a lock, `invalid_request` for a difference that has changed since it was seen;
+    /// internal: the file cannot be written. Nothing is approved then.
     pub async fn approve(self: &Arc<Self>, _by: SharedAdministrator, approvals: &[Approval]) -> Result<(), CallError> {
         let _changing = self.changing.lock().await;
         let review = self.review_lock().await?;

@@ -144,8 +144,8 @@ impl McpRegistrations {
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
     }
 
-    /// # Errors
-    /// [`AddServerError::NameTaken`]: another owner has the name. [`AddServerError::TooMany`]: there are [`MAX_REGISTERED`] others.
+    /// Errors: [`AddServerError::NameTaken`]: another owner has the name. [`AddServerError::TooMany`]: there are
+    /// [`MAX_REGISTERED`] others.
     fn check_room_for_server(&self, name: &str, owner: &Ownership) -> Result<(), AddServerError> {
         match self.mcp_servers.added(name) {
             Some(known) if known != *owner => Err(AddServerError::NameTaken(name.to_owned())),
@@ -156,8 +156,7 @@ impl McpRegistrations {
         }
     }
 
-    /// # Errors
-    /// A tool of another source has the name. The error names the tool only if the owner's callers see it.
+    /// Errors: a tool of another source has the name. The error names the tool only if the owner's callers see it.
     fn check_function_name(&self, name: &str, owner: &Ownership) -> Result<(), AddServerError> {
         let snapshot = self.pipeline.registry.snapshot();
         let other = snapshot.get(name).filter(|tool| tool.metadata.source != format!("mcp:{name}"));
@@ -169,9 +168,7 @@ impl McpRegistrations {
     }
 
     /// Removes a registered server and its tools; returns whether the owner had one of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, StoreError> {
         {
             let _registrations = self.changing.lock().await;

@@ -149,9 +149,7 @@ impl OpenapiCollections {
     }
 
     /// Removes a registered collection and its tools; returns whether the owner had one of that name.
-    ///
-    /// # Errors
-    /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
+    /// Errors: [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
     pub async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.tool_offer.changing.lock().await;
         if self.registered.load().get(name).is_none_or(|known| known.owner != *by.owner()) {
@@ -281,9 +279,8 @@ impl OpenapiCollections {
     }
 
     /// If two tools had one name, the tenant's tool would not be offered.
-    ///
-    /// # Errors
-    /// [`RegisterError::NameTaken`]: another source offers a tool of the same name as a tool of a tenant's collection.
+    /// Errors: [`RegisterError::NameTaken`]: another source offers a tool of the same name as a tool of a tenant's
+    /// collection.
     fn check_tools_free(&self, name: &str, collection: &Collection) -> Result<(), RegisterError> {
         if collection.settings.owner.is_shared() {
             return Ok(());

@@ -120,9 +120,7 @@ impl Status {
     }
 
     /// The overview for a caller: of the calls that the caller sees.
-    ///
-    /// # Errors
-    /// The index cannot be read.
+    /// Errors: the index cannot be read.
     pub async fn overview(&self, caller: &Caller, now: SystemTime) -> Result<Overview, CallError> {
         let figures = &self.pipeline.settlement.figures;
         let hour = match self.configuration.reach(caller) {

@@ -30,9 +30,7 @@ use sekisho_tools::builtin::Workspaces;
 use sekisho_user_tokens::UserTokens;
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
-///
-/// # Errors
-/// The configuration of outbound requests is not usable.
+/// Errors: the configuration of outbound requests is not usable.
 pub fn loader_of(config: &Config) -> Result<Loader, StartError> {
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     loader(config, &outbound)
@@ -163,9 +161,7 @@ pub(super) async fn pipeline(
 }
 
 /// Whether a gateway of this configuration has a key for its sealed data, without starting anything.
-///
-/// # Errors
-/// `secrets.key` is missing; the error names the settings that need it.
+/// Errors: `secrets.key` is missing; the error names the settings that need it.
 pub fn require_sealing_key(config: &Config, policy: &Policy) -> Result<(), StartError> {
     let can_seal = Sealer::new(config).is_available();
     require_key_for_approvals(config, policy, can_seal)?;
@@ -187,17 +183,15 @@ fn require_key_for_approvals(config: &Config, policy: &Policy, can_seal: bool) -
 }
 
 /// The tokens of callers who sign in on their own.
-///
-/// # Errors
-/// A source is called as its callers, or runs go on with the tokens of their requests, and these cannot be sealed.
+/// Errors: a source is called as its callers, or runs go on with the tokens of their requests, and these cannot be
+/// sealed.
 pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserTokens>, StartError> {
     let tokens = UserTokens::new(config, store.user_tokens());
     require_key_for_tokens(config, tokens.can_keep_tokens())?;
     Ok(tokens)
 }
 
-/// # Errors
-/// As [`user_tokens`].
+/// Errors: as [`user_tokens`].
 pub(super) fn require_key_for_tokens(config: &Config, can_seal: bool) -> Result<(), StartError> {
     if config.agent.recover == Recover::Auto && !can_seal {
         let problem = "with `agent.recover: auto` requests are kept sealed while their runs are on: set the key to the output of \

@@ -41,9 +41,7 @@ pub struct Explained {
 
 impl History {
     /// The decisions of the policy stage about the latest calls that the caller may see, the most frequent first.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Errors: the database fails.
     pub async fn decisions(&self, caller: &Caller) -> Result<Vec<DecisionCount>, CallError> {
         let mut counted: HashMap<(Option<ErrorCode>, Option<String>), usize> = HashMap::new();
         for IndexedCall { call, calls } in self.latest_calls(caller, IndexFilter::default(), MAX_DECIDED).await? {
@@ -64,10 +62,8 @@ impl History {
     }
 
     /// The verdict of each stage about a call, which is not made.
-    ///
-    /// # Errors
-    /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that the
-    /// operator does not see.
+    /// Errors: `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that
+    /// the operator does not see.
     pub async fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
         let roles = self.configuration.console_roles(operator);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {

@@ -166,9 +166,7 @@ impl Sources {
     }
 
     /// A server or collection.
-    ///
-    /// # Errors
-    /// `not_found`: there is none, or none that the caller may see.
+    /// Errors: `not_found`: there is none, or none that the caller may see.
     pub fn find(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
         let found = self.list(caller).into_iter().find(|status| status.kind == kind && status.name == name);
         found.ok_or_else(|| {

@@ -56,18 +56,14 @@ impl SignIns {
     }
 
     /// Where the caller signs in to an upstream.
-    ///
-    /// # Errors
-    /// `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller without credentials;
-    /// `overloaded` when the store cannot be written.
+    /// Errors: `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller
+    /// without credentials; `overloaded` when the store cannot be written.
     pub async fn offer(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
         self.source_for(caller, source)?.offer(&User::of(caller)?, &[]).await
     }
 
     /// The sign-ins to upstreams: of the caller, and for administrators of their tenant, or of all tenants.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn list(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
         let reach = self.reach_of(caller);
         let filter = UserTokenFilter {
@@ -80,9 +76,7 @@ impl SignIns {
     }
 
     /// The upstreams with a tool that the caller may see, to which it can sign in and has not.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn missing(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
         if caller.anonymous {
             return Ok(Vec::new());
@@ -97,9 +91,7 @@ impl SignIns {
 
     /// Revokes the sign-in of a caller to an upstream, here and at the upstream's authorization server. `of`: another caller,
     /// for administrators.
-    ///
-    /// # Errors
-    /// `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
+    /// Errors: `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
     pub async fn revoke(&self, caller: &Caller, source: &str, of: Option<SignedInCaller<'_>>) -> Result<(), CallError> {
         let reach = self.reach_of(caller);
         let other = of.filter(|of| !of.is(caller));
@@ -171,25 +163,19 @@ impl SignIns {
     }
 
     /// A sign-in for its page.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be read.
+    /// Errors: `not_found`; `overloaded` when the store cannot be read.
     pub async fn open(&self, id: &str) -> Result<StoredSignIn, CallError> {
         self.users.sign_in(id).await
     }
 
     /// Checks the one-time code of a sign-in.
-    ///
-    /// # Errors
-    /// `denied`; `overloaded` when the store cannot be read.
+    /// Errors: `denied`; `overloaded` when the store cannot be read.
     pub async fn check_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
         self.users.check_code(sign_in, code).await
     }
 
     /// Begins a sign-in in a browser that has proven to be its caller's; returns the address to send it to.
-    ///
-    /// # Errors
-    /// `not_found`; `upstream_error` if the authorization server cannot be used.
+    /// Errors: `not_found`; `upstream_error` if the authorization server cannot be used.
     pub async fn begin(
         &self,
         sign_in: &StoredSignIn,
@@ -201,10 +187,8 @@ impl SignIns {
     }
 
     /// Ends a sign-in whose browser has come back, with a line in the audit trail.
-    ///
-    /// # Errors
-    /// `not_found`: it belongs to another browser, or was used; `upstream_error` with the reason; `overloaded` when the
-    /// trail cannot take the line.
+    /// Errors: `not_found`: it belongs to another browser, or was used; `upstream_error` with the reason; `overloaded`
+    /// when the trail cannot take the line.
     pub async fn finish(
         &self,
         browser: &str,
@@ -236,9 +220,8 @@ impl SignIns {
     }
 
     /// An upstream that is called as its callers, and that this caller may use.
-    ///
-    /// # Errors
-    /// `not_found`, also for an upstream of another tenant, and for a server that needs a role which the caller lacks.
+    /// Errors: `not_found`, also for an upstream of another tenant, and for a server that needs a role which the caller
+    /// lacks.
     pub(super) fn source_for(&self, caller: &Caller, name: &str) -> Result<Arc<UserSource>, CallError> {
         let may_use = match name.split_once(':') {
             Some(("mcp", server)) => self.mcp_servers.admits(server, caller),

@@ -35,26 +35,20 @@ use sekisho_tools::python_tools::PythonTools;
 
 impl Gateway {
     /// Starts with the built-in tools.
-    ///
-    /// # Errors
-    /// The part that cannot start, and the reason.
+    /// Errors: the part that cannot start, and the reason.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
         Self::with_sources(config, Vec::new()).await
     }
 
     /// Starts with the built-in tools and the tools of further sources.
-    ///
-    /// # Errors
-    /// As [`Gateway::start`].
+    /// Errors: as [`Gateway::start`].
     pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, StartError> {
         let lock = StateLock::acquire(&config.state_directory()).map_err(component_error("state_directory"))?;
         Box::pin(Self::with_lock(config, sources, lock)).await
     }
 
     /// Starts with the lock of the state directory.
-    ///
-    /// # Errors
-    /// As [`Gateway::start`].
+    /// Errors: as [`Gateway::start`].
     pub async fn with_lock(
         config: Config,
         sources: Vec<Box<dyn Source>>,

@@ -19,9 +19,7 @@ pub struct KeptCredential {
 
 impl SignIns {
     /// The credentials that the caller has stored, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn credentials(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
         let (tenant, caller_key) = (Some(&*caller.tenant), Some(&*caller.key));
         let filter = UserTokenFilter { tenant, caller_key, max: MAX_LISTED, ..UserTokenFilter::default() };
@@ -31,18 +29,15 @@ impl SignIns {
     }
 
     /// The credential that the caller has stored for an upstream.
-    ///
-    /// # Errors
-    /// As [`credentials`](Self::credentials).
+    /// Errors: as [`credentials`](Self::credentials).
     pub async fn credential(&self, caller: &Caller, source: &str) -> Result<Option<StoredUserToken>, CallError> {
         Ok(self.credentials(caller).await?.into_iter().find(|stored| stored.source == source))
     }
 
     /// Stores a credential of the caller in place of an earlier one, and tries it if its upstream is an MCP server.
-    ///
-    /// # Errors
-    /// `not_found` for an upstream that the caller may not use; `invalid_request` for a credential that cannot be sent, and for one
-    /// that the upstream refuses (401), which is not kept; `unauthenticated` for a caller without credentials; `overloaded`.
+    /// Errors: `not_found` for an upstream that the caller may not use; `invalid_request` for a credential that cannot
+    /// be sent, and for one that the upstream refuses (401), which is not kept; `unauthenticated` for a caller without
+    /// credentials; `overloaded`.
     pub async fn store_credential(
         &self,
         caller: &Caller,
@@ -69,9 +64,7 @@ impl SignIns {
     }
 
     /// Forgets the credential that the caller has stored for an upstream, which may have been removed.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be written.
+    /// Errors: `not_found`; `overloaded` when the store cannot be written.
     pub async fn remove_credential(&self, caller: &Caller, source: &str) -> Result<(), CallError> {
         // One that is replaced meanwhile is another one.
         while let Some(found) = self.credential(caller, source).await? {
@@ -88,10 +81,8 @@ impl SignIns {
     }
 
     /// Stores the credential that was written at the page of a sign-in, with a line in the audit trail.
-    ///
-    /// # Errors
-    /// `not_found`: the sign-in was used; `invalid_request` for a credential that cannot be sent; `overloaded` when the trail cannot
-    /// take the line.
+    /// Errors: `not_found`: the sign-in was used; `invalid_request` for a credential that cannot be sent; `overloaded`
+    /// when the trail cannot take the line.
     pub async fn store_at_page(
         &self,
         sign_in: &StoredSignIn,

@@ -48,9 +48,7 @@ impl ToolSet<'_> {
     }
 
     /// The registry's next state. Unchanged tools are taken from `before`.
-    ///
-    /// # Errors
-    /// Names and schemas that cannot be registered.
+    /// Errors: names and schemas that cannot be registered.
     pub(super) fn rebuild(
         self,
         config: &Config,

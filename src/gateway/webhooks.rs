@@ -54,9 +54,7 @@ impl CallApprovals {
 }
 
 /// Sends a webhook once, to a receiver that a caller names: to addresses that its tools may reach, too.
-///
-/// # Errors
-/// Why it was not taken: the sentence of the outbound guard, of the connection or of the receiver.
+/// Errors: why it was not taken: the sentence of the outbound guard, of the connection or of the receiver.
 pub async fn post_webhook(
     outbound: &Outbound,
     webhook: &WebhookConfig,

@@ -298,9 +298,7 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// Encodes a message as a frame.
-///
-/// # Errors
-/// When it is longer than the maximum frame.
+/// Errors: when it is longer than the maximum frame.
 pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut frame = postcard::to_extend(message, vec![0; LENGTH_BYTES]).map_err(io::Error::other)?;
     let length = frame.len() - LENGTH_BYTES;
@@ -325,9 +323,7 @@ impl<S: AsyncRead + Unpin> Frames<S> {
 
     /// The next message; `None` where the stream ends between two. Cancel safe: no bytes are lost when the future is
     /// dropped.
-    ///
-    /// # Errors
-    /// I/O errors, and a frame that is incomplete, too long, or not a message.
+    /// Errors: I/O errors, and a frame that is incomplete, too long, or not a message.
     pub async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.take()? {

@@ -50,9 +50,8 @@ impl Default for InstancePool {
 }
 
 /// An engine with space for the pool's instances.
-///
-/// # Errors
-/// When the machine cannot reserve the address space, or the processor lacks a feature that compiled code needs.
+/// Errors: when the machine cannot reserve the address space, or the processor lacks a feature that compiled code
+/// needs.
 pub fn engine(pool: InstancePool) -> wasmtime::Result<Engine> {
     Engine::new(&settings(pool))
 }

@@ -166,9 +166,7 @@ impl Files {
     }
 
     /// Creates a folder at the path, with its parents. For the host: free of quota.
-    ///
-    /// # Errors
-    /// When the path is invalid or leads through a file.
+    /// Errors: when the path is invalid or leads through a file.
     pub fn place_folder(&mut self, path: &str, read_only: bool) -> Result<NodeId, FileError> {
         let mut at = ROOT;
         for name in names(path)? {
@@ -185,9 +183,7 @@ impl Files {
 
     /// Creates a file at the path, with its parent folders. For the host: free of quota. A file that is not read-only is
     /// copied when the guest writes to it.
-    ///
-    /// # Errors
-    /// When the path is invalid, leads through a file, or exists already.
+    /// Errors: when the path is invalid, leads through a file, or exists already.
     pub fn place_file(&mut self, path: &str, content: Bytes, read_only: bool) -> Result<NodeId, FileError> {
         let (above, name) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((above, name)) => (above, name),
@@ -208,9 +204,7 @@ impl Files {
     }
 
     /// The node at a path, relative to a folder. `.` and `..` are resolved; `..` stops at the root.
-    ///
-    /// # Errors
-    /// [`FileError::Missing`], [`FileError::NotAFolder`] or an invalid path.
+    /// Errors: [`FileError::Missing`], [`FileError::NotAFolder`] or an invalid path.
     pub fn find(&self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         if path.is_empty() {
             return Err(FileError::Missing);
@@ -223,16 +217,13 @@ impl Files {
     }
 
     /// The entries of a folder, sorted by name.
-    ///
-    /// # Errors
-    /// When it is not a folder.
+    /// Errors: when it is not a folder.
     pub fn list(&self, id: NodeId) -> Result<impl Iterator<Item = (&str, Status)>, FileError> {
         let entries = self.folder(id)?;
         Ok(entries.iter().filter_map(|(name, id)| Some((&**name, self.status(*id).ok()?))))
     }
 
-    /// # Errors
-    /// When the node no longer exists.
+    /// Errors: when the node no longer exists.
     pub fn status(&self, id: NodeId) -> Result<Status, FileError> {
         let node = self.node(id)?;
         let (is_folder, length) = match &node.kind {
@@ -244,9 +235,7 @@ impl Files {
     }
 
     /// Copies bytes from an offset into the buffer; returns their number.
-    ///
-    /// # Errors
-    /// When it is a folder.
+    /// Errors: when it is a folder.
     pub fn read(&self, id: NodeId, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
         match &self.node(id)?.kind {
             Kind::Folder { .. } => Err(FileError::IsAFolder),
@@ -259,9 +248,7 @@ impl Files {
     }
 
     /// Writes as much as the quota allows; returns that number of bytes.
-    ///
-    /// # Errors
-    /// When nothing could be written: a folder, read-only, no space, past the largest offset.
+    /// Errors: when nothing could be written: a folder, read-only, no space, past the largest offset.
     pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<usize, FileError> {
         self.copy_placed(id, u64::MAX)?;
         let room = self.quota.bytes.saturating_sub(self.used_bytes);
@@ -276,9 +263,7 @@ impl Files {
     }
 
     /// Truncates a file, or extends it by a hole.
-    ///
-    /// # Errors
-    /// When it is a folder, read-only, or longer than the maximum size.
+    /// Errors: when it is a folder, read-only, or longer than the maximum size.
     pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileError> {
         if length > MAX_OFFSET {
             return Err(FileError::TooLarge);
@@ -309,9 +294,7 @@ impl Files {
     }
 
     /// Records that a handle was opened on the node.
-    ///
-    /// # Errors
-    /// When the node no longer exists.
+    /// Errors: when the node no longer exists.
     pub fn opened(&mut self, id: NodeId) -> Result<(), FileError> {
         match self.nodes.get_mut(&id) {
             Some(node) => node.handles = node.handles.saturating_add(1),

@@ -34,9 +34,7 @@ const NOTHING: Quota = Quota { bytes: 0, nodes: 0 };
 
 impl Mounts {
     /// Maps files and reads folders of the host.
-    ///
-    /// # Errors
-    /// I/O errors, errors of [`owner_only_files::open`], and mounts that conflict.
+    /// Errors: I/O errors, errors of [`owner_only_files::open`], and mounts that conflict.
     pub fn open(mounts: &[Mount]) -> io::Result<Self> {
         let mut files = Files::new(NOTHING);
         let mut folders = vec![(Arc::from("/"), ROOT)];
@@ -65,9 +63,7 @@ impl Mounts {
     }
 
     /// A fresh file system with all mounts; nothing is copied.
-    ///
-    /// # Errors
-    /// When a mount is at the path of one of the guest's own folders.
+    /// Errors: when a mount is at the path of one of the guest's own folders.
     pub fn place(&self, quota: Quota) -> Result<Placed, FileError> {
         let mut files = self.common.thaw(quota);
         files.place_folder("/tmp", false)?;
@@ -78,9 +74,7 @@ impl Mounts {
     }
 
     /// A file system as an image has it, with the same mounts.
-    ///
-    /// # Errors
-    /// The image is of other mounts, or damaged.
+    /// Errors: the image is of other mounts, or damaged.
     pub fn restore(&self, image: FilesImage, data_files: &DataFiles) -> Result<RestoringFiles, DamagedImageError> {
         self.common.restore(image, data_files)
     }

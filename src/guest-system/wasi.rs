@@ -99,8 +99,7 @@ pub struct Wasi {
 }
 
 impl Wasi {
-    /// # Errors
-    /// When a start folder does not exist.
+    /// Errors: when a start folder does not exist.
     pub fn new(mut files: Files, start: Start, limits: Limits) -> Result<Self, FileError> {
         for (_, folder) in &start.folders {
             files.opened(*folder)?;
@@ -210,9 +209,7 @@ macro_rules! define {
 /// Adds all calls of preview 1 to a linker. `view` gets the guest's system out of the store's data; the memory is the
 /// guest's export of that name. Calls that wait need a runtime with time, and the guest's functions must be called
 /// asynchronously.
-///
-/// # Errors
-/// When the linker has one of the calls already.
+/// Errors: when the linker has one of the calls already.
 pub fn add_to_linker<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &mut Wasi) -> wasmtime::Result<()> {
     define! { linker, view,
         args_get(pointers: u32, bytes: u32);

@@ -108,9 +108,7 @@ impl Worker {
 
 impl Components {
     /// A component that cannot be loaded fails its own calls.
-    ///
-    /// # Errors
-    /// The engine cannot run anything.
+    /// Errors: the engine cannot run anything.
     async fn load(engine: &Engine, load: ComponentsLoad) -> Result<Self, String> {
         run_first(engine).await.map_err(|error| format!("{error:#}"))?;
         let linker = state::linker(engine).map_err(|error| format!("{error:#}"))?;
@@ -128,9 +126,7 @@ impl Components {
     }
 
     /// A call that runs as soon as it is polled.
-    ///
-    /// # Errors
-    /// There is no such component, or it cannot be loaded.
+    /// Errors: there is no such component, or it cannot be loaded.
     fn begin(&self, call: ComponentCall, link: ToolLink) -> Result<Run, String> {
         let loaded = self.0.get(&call.component).ok_or("the component has changed; call the tool again")?;
         // The gateway logs why: the reason names files of this machine.

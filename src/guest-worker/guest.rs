@@ -145,8 +145,7 @@ pub struct Program {
 }
 
 impl Template {
-    /// # Errors
-    /// When the module has imports that are not provided here, or the pool has no space.
+    /// Errors: when the module has imports that are not provided here, or the pool has no space.
     pub async fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(engine);
         wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;
@@ -162,17 +161,13 @@ impl Template {
     }
 
     /// A new instance that waits for its program.
-    ///
-    /// # Errors
-    /// When the pool is used up, the module exports no memory, or it ends without requesting a program.
+    /// Errors: when the pool is used up, the module exports no memory, or it ends without requesting a program.
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
         self.guest_reading(ReadRecorder::default()).await
     }
 
     /// The same with the recorder of a run that is resumed: the instance reads from it before it has its program, too.
-    ///
-    /// # Errors
-    /// As [`guest`](Self::guest).
+    /// Errors: as [`guest`](Self::guest).
     pub async fn guest_reading(&self, recorder: ReadRecorder) -> wasmtime::Result<Guest> {
         let recorder = Arc::new(recorder);
         let (state, awaited) = State::awaiting_job(&recorder);

@@ -21,9 +21,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetA
 const ADDRESS_SPACE_LEFT: u64 = 8 << 30;
 
 /// Closes all inherited descriptors except the three standard streams. Call it before anything is opened.
-///
-/// # Errors
-/// When the kernel does not support it (before Linux 5.9).
+/// Errors: when the kernel does not support it (before Linux 5.9).
 pub(super) fn close_inherited() -> io::Result<()> {
     #[expect(unsafe_code, reason = "there is no safe way to close inherited descriptors")]
     // SAFETY: this process has opened no descriptor yet, so nothing owns one of these.
@@ -33,9 +31,7 @@ pub(super) fn close_inherited() -> io::Result<()> {
 
 /// Drops every capability, so that the worker of a gateway that runs as root has none of root's rights. Capabilities
 /// belong to a thread: call it while there is only one.
-///
-/// # Errors
-/// When the kernel refuses.
+/// Errors: when the kernel refuses.
 pub(super) fn drop_capabilities() -> Result<(), String> {
     let held = capabilities(None).map_err(text)?;
     if held.effective.contains(CapabilitySet::SETPCAP) {

@@ -186,9 +186,7 @@ impl HostCall {
     }
 
     /// Handles a frame and returns the reply, unless the program has to wait for it.
-    ///
-    /// # Errors
-    /// When a limit is exceeded, which ends the run.
+    /// Errors: when a limit is exceeded, which ends the run.
     fn handle(&mut self, frame: &[u8]) -> Result<Handled, Spent> {
         if frame.len() > SHORT_FRAME_BYTES && !self.admits(frame) {
             return Ok(Handled::Reply(refusal(0, "too_large", "the frame is too long")));
@@ -323,9 +321,7 @@ fn refusal(id: u64, kind: &str, message: &str) -> Vec<u8> {
 
 /// Implements `host.call`: reads the frame at an address, and writes the reply to the address that the guest's
 /// `host_alloc` returns. `view` gets the guest's [`HostCall`] out of the store's data.
-///
-/// # Errors
-/// When a limit is exceeded, or the guest ends while it allocates.
+/// Errors: when a limit is exceeded, or the guest ends while it allocates.
 pub async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
     view: fn(&mut T) -> &mut HostCall,

@@ -65,9 +65,7 @@ const NICER: i32 = 10;
 
 /// Serves the gateway at the other end of standard input until it disconnects. `in_background` makes it a worker of the
 /// second class, which yields the processor to workers of the first.
-///
-/// # Errors
-/// When there is no gateway, the interpreter cannot be loaded, or a message is invalid.
+/// Errors: when there is no gateway, the interpreter cannot be loaded, or a message is invalid.
 pub fn main(in_background: bool) -> Result<(), WorkerError> {
     if in_background {
         // Before other threads start, which inherit it.
@@ -108,9 +106,7 @@ pub fn main(in_background: bool) -> Result<(), WorkerError> {
 }
 
 /// The fingerprints of the engines of this program.
-///
-/// # Errors
-/// WebAssembly cannot run on this machine.
+/// Errors: WebAssembly cannot run on this machine.
 pub fn fingerprints() -> Result<EngineFingerprints, String> {
     let failed = |error: wasmtime::Error| format!("WebAssembly cannot run here: {error:#}");
     let interpreter = fingerprint(&engine(InstancePool::default()).map_err(failed)?);
@@ -267,8 +263,7 @@ impl Worker {
         ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() }
     }
 
-    /// # Errors
-    /// Why the job cannot run.
+    /// Errors: why the job cannot run.
     async fn run_of(&mut self, job: Job, link: ToolLink) -> Result<Run, String> {
         let (job, link) = match self.begin_with_image(job, link).await {
             Ok(run) => return Ok(run),

@@ -93,9 +93,7 @@ impl HeldImage {
 
 impl Worker {
     /// A run in an instance that has the image of the job's module.
-    ///
-    /// # Errors
-    /// The job, where this worker has no image that can be used: the module is executed then.
+    /// Errors: the job, where this worker has no image that can be used: the module is executed then.
     pub(super) async fn begin_with_image(&mut self, job: Job, link: ToolLink) -> Result<Run, Box<(Job, ToolLink)>> {
         let Some(id) = job.image else { return Err(Box::new((job, link))) };
         let Some(held) = self.module_images.used(id) else { return Err(Box::new((job, link))) };

@@ -50,9 +50,7 @@ struct GuestEnvironment {
 }
 
 /// Loads every profile of an interpreter, by name.
-///
-/// # Errors
-/// The file that cannot be used, and the reason.
+/// Errors: the file that cannot be used, and the reason.
 pub(super) async fn load_all(
     engine: &Engine,
     interpreter: &Prepared,
@@ -125,9 +123,7 @@ impl Profile {
     }
 
     /// A fresh instance that runs the job as soon as it is polled.
-    ///
-    /// # Errors
-    /// The part of the job's request that is not available.
+    /// Errors: the part of the job's request that is not available.
     pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
         if (job.session.is_some() || job.module.is_some()) && self.environment.kind == InterpreterKind::Command {
             return Err("this interpreter runs programs alone: it has no sessions and no modules".to_owned());
@@ -213,17 +209,13 @@ impl Profile {
     }
 
     /// A session of which the first part of its image is known.
-    ///
-    /// # Errors
-    /// Why it cannot be restored here.
+    /// Errors: why it cannot be restored here.
     pub(super) async fn restore(&self, state: StateImage) -> Result<RestoringGuest, RestoreError> {
         self.template.restore(state, &self.environment.mounts, &self.environment.data_files).await
     }
 
     /// The session, of which all parts are known.
-    ///
-    /// # Errors
-    /// One is missing.
+    /// Errors: one is missing.
     pub(super) fn restored(
         &self,
         guest: RestoringGuest,
@@ -366,8 +358,7 @@ fn place_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), File
     Ok(())
 }
 
-/// # Errors
-/// Which file of the job cannot be placed, and why.
+/// Errors: which file of the job cannot be placed, and why.
 fn replace_inputs(files: &mut Files, job: &mut Job) -> Result<(), String> {
     for GuestFile { path, content } in std::mem::take(&mut job.files) {
         replace_input(files, &path, content.into()).map_err(|error| format!("{path} cannot be placed: {error}"))?;

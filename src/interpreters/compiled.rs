@@ -23,9 +23,7 @@ pub struct CompiledFolder {
 
 impl CompiledFolder {
     /// Creates the folder if it is missing.
-    ///
-    /// # Errors
-    /// When it cannot be created, or when the existing one is open to other users.
+    /// Errors: when it cannot be created, or when the existing one is open to other users.
     pub fn open(path: &Path, fingerprint: &str) -> io::Result<Self> {
         owner_only_files::make_folder(path)?;
         Ok(Self { path: path.to_owned(), fingerprint: fingerprint.to_owned() })
@@ -39,9 +37,7 @@ impl CompiledFolder {
     /// Checks owner and mode, in microseconds: for the path that starts a worker. The folder is closed to others, so
     /// a file of ours in it was written by us. Records the use of the file for
     /// [`remove_unused`](Self::remove_unused).
-    ///
-    /// # Errors
-    /// The reason why the file must be compiled again.
+    /// Errors: the reason why the file must be compiled again.
     pub fn find(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.path_of(module_sum);
         owner_only_files::open(&path)?;
@@ -51,9 +47,7 @@ impl CompiledFolder {
     }
 
     /// Checks the content too, against the recorded hash.
-    ///
-    /// # Errors
-    /// The reason why the file must be compiled again.
+    /// Errors: the reason why the file must be compiled again.
     pub fn verify(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.find(module_sum)?;
         let unreadable = |error| Unusable::Unreadable(path.clone(), error);
@@ -66,9 +60,7 @@ impl CompiledFolder {
 
     /// Stores a compiled module. Readers see either the old file or the new one; an interruption leaves no partial
     /// file.
-    ///
-    /// # Errors
-    /// When the file cannot be written, as on a full disk; no part of it remains.
+    /// Errors: when the file cannot be written, as on a full disk; no part of it remains.
     pub fn store(&self, module_sum: &str, compiled: &[u8]) -> io::Result<PathBuf> {
         let path = self.path_of(module_sum);
         let sum = sum_of(compiled)?;
@@ -83,9 +75,7 @@ impl CompiledFolder {
 impl CompiledFolder {
     /// Removes files of any version that were not used for this long and that no process runs; returns their number.
     /// Each is some hundred MB, and every version of the interpreter, the gateway or wasmtime has its own.
-    ///
-    /// # Errors
-    /// I/O errors of reading the folder and removing files.
+    /// Errors: I/O errors of reading the folder and removing files.
     pub fn remove_unused(&self, for_so_long: Duration) -> io::Result<usize> {
         let mut removed = 0;
         for entry in fs::read_dir(&self.path)? {

@@ -147,9 +147,7 @@ pub struct Digest(String);
 
 impl Manifest {
     /// Parses a manifest, given the Python files beside it and its folder, and validates it.
-    ///
-    /// # Errors
-    /// Names the invalid part.
+    /// Errors: names the invalid part.
     pub fn parse(text: &str, preludes: &[(&str, &str)], folder: Option<&Path>) -> Result<Self, ManifestError> {
         let mut manifest: Self = toml::from_str(text)?;
         manifest.folder = folder.map(Path::to_owned);

@@ -97,9 +97,7 @@ fn not_pinned(Requirement { line, text, .. }: &Requirement) -> String {
 }
 
 /// The folder of an unpacked wheel, which counts as used.
-///
-/// # Errors
-/// Why it cannot be used, and the remedy.
+/// Errors: why it cannot be used, and the remedy.
 fn place_of(pin: &Pin, wheels: Option<&Path>, room: &mut Room<'_>) -> Result<PathBuf, String> {
     let Pin { name, version, sha256, .. } = pin;
     let missing = |reason: &str| {

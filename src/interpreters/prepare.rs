@@ -39,18 +39,14 @@ pub fn default_folder() -> Option<PathBuf> {
 
 /// Unpacks a wheel, whose content this is and was verified, into the folder of that name. Whoever calls this has the folder
 /// around it to itself.
-///
-/// # Errors
-/// It cannot be unpacked, or is too large; no part of it remains under the name.
+/// Errors: it cannot be unpacked, or is too large; no part of it remains under the name.
 pub(crate) fn unpack_wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareError> {
     unpack::wheel(path, content, target)
 }
 
 impl Interpreters {
     /// Creates the folder if it is missing. `fingerprint`: the engine for which modules are compiled.
-    ///
-    /// # Errors
-    /// When it cannot be created, or is open to other users.
+    /// Errors: when it cannot be created, or is open to other users.
     pub fn open(path: &Path, fingerprint: &str) -> Result<Self, PrepareError> {
         let inner = ["files", "archives", "snapshots", SNAPSHOT_SUMS].map(|name| path.join(name));
         for folder in [path.to_owned()].into_iter().chain(inner) {
@@ -77,9 +73,7 @@ impl Interpreters {
     }
 
     /// The complete interpreter, by names, owners and modes of its files.
-    ///
-    /// # Errors
-    /// The first part that is missing or not owned by us.
+    /// Errors: the first part that is missing or not owned by us.
     pub fn find(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         match self.find_usable(manifest)? {
             (prepared, None) => Ok(prepared),
@@ -89,9 +83,7 @@ impl Interpreters {
 
     /// The interpreter with its compiled profiles up to the first that is missing, and the reason for that one.
     /// Profiles are compiled in order, so that programs can run while the richer ones are compiled.
-    ///
-    /// # Errors
-    /// The first part that is missing or not owned by us, when not even the lightest profile can run.
+    /// Errors: the first part that is missing or not owned by us, when not even the lightest profile can run.
     pub fn find_usable(&self, manifest: &Manifest) -> Result<(Prepared, Option<Unusable>), Unusable> {
         self.find_files(manifest)?;
         for archive in &manifest.archives {
@@ -119,9 +111,7 @@ impl Interpreters {
 
     /// The complete interpreter, each file verified by its hash. A changed file is removed, so that the next
     /// preparation creates it again.
-    ///
-    /// # Errors
-    /// The first part that is missing, not owned by us, or changed.
+    /// Errors: the first part that is missing, not owned by us, or changed.
     pub fn verify(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         let compared = self.compare(manifest);
         if let Err(Unusable::Changed(path)) = &compared {
@@ -141,14 +131,12 @@ impl Interpreters {
         Ok(())
     }
 
-    /// # Errors
-    /// It is not unpacked, or not owned by us.
+    /// Errors: it is not unpacked, or not owned by us.
     pub fn check_package(&self, package: &SourcePackage) -> Result<(), Unusable> {
         owner_only_files::check_folder(&self.archive_path(&package.sha256))
     }
 
-    /// # Errors
-    /// The first that is missing or not owned by us.
+    /// Errors: the first that is missing or not owned by us.
     pub fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
         manifest.files.iter().try_for_each(|file| owner_only_files::open(&self.file_path(&file.sha256)).map(drop))
     }
@@ -181,9 +169,7 @@ impl Interpreters {
     }
 
     /// The lock of the one process that prepares. Held until it is dropped.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
+    /// Errors: the folder cannot be written to.
     pub fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
         let path = self.path.join("lock");
         let waits = || progress.report("another process prepares an interpreter: waiting for it");

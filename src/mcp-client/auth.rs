@@ -115,9 +115,7 @@ impl SignIn {
     }
 
     /// Records a response that requires a sign-in (401), or more scopes (403).
-    ///
-    /// # Errors
-    /// `tool_error` for such a response, with the remedy for an administrator.
+    /// Errors: `tool_error` for such a response, with the remedy for an administrator.
     pub(super) fn handle(
         &self,
         method: &Method,

@@ -53,9 +53,7 @@ pub enum BridgeError {
 
 /// Forwards messages until the input ends. `headers` contain the credentials. A message of the client with more than
 /// `max_bytes` is refused.
-///
-/// # Errors
-/// [`BridgeError`]: the gateway refused the first message, or the connection to it ended.
+/// Errors: [`BridgeError`]: the gateway refused the first message, or the connection to it ended.
 pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap, max_bytes: usize) -> Result<(), BridgeError> {
     let access = AuthorizedHttp {
         outbound,

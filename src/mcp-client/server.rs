@@ -301,11 +301,9 @@ impl Server {
     /// The session for a call: the client's own, or one that callers share.
     ///
     /// While a session is opened, the call's deadline is paused; `connect_timeout_seconds` bounds the wait.
-    ///
-    /// # Errors
-    /// `circuit_open` when the server is down, `warming_up` when it does not connect in time. Neither is recorded by the
-    /// breaker, because no request was sent: a server that is up again is called at once. `upstream_error` when the
-    /// caller's session cannot be opened, `overloaded` when there are too many sessions.
+    /// Errors: `circuit_open` when the server is down, `warming_up` when it does not connect in time. Neither is
+    /// recorded by the breaker, because no request was sent: a server that is up again is called at once.
+    /// `upstream_error` when the caller's session cannot be opened, `overloaded` when there are too many sessions.
     pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
         let user = self.user_with_token(call).await?;
         let mut headers = self.own_headers(call)?;
@@ -333,9 +331,7 @@ impl Server {
     }
 
     /// The caller of a call who has signed in, with `identity: per_user`.
-    ///
-    /// # Errors
-    /// `sign_in_required`, and errors of the store and the authorization server.
+    /// Errors: `sign_in_required`, and errors of the store and the authorization server.
     async fn user_with_token(&self, call: &CallContext) -> Result<Option<User>, CallError> {
         let Some(source) = &self.connector.user_source else { return Ok(None) };
         let user = User::of(&call.caller)?;
@@ -388,9 +384,7 @@ impl Server {
     }
 
     /// Requests a resource, prompt or completion on behalf of a call.
-    ///
-    /// # Errors
-    /// The server's own ([`output::refused`]), or the reason why it is unreachable.
+    /// Errors: the server's own ([`output::refused`]), or the reason why it is unreachable.
     pub(super) async fn ask(
         self: &Arc<Self>,
         call: &CallContext,

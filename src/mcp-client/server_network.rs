@@ -62,8 +62,7 @@ struct Name {
 }
 
 impl ServerNetwork {
-    /// # Errors
-    /// A host of the list that is none.
+    /// Errors: a host of the list that is none.
     pub(crate) fn new(
         name: &str,
         settings: &McpServerSettings,

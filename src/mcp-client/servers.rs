@@ -205,9 +205,7 @@ impl McpServers {
     /// Tests a server before it is added: connects, reads its lists, and disconnects.
     ///
     /// A server that requires a user's sign-in is accepted, because it can be used after the sign-in.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
+    /// Errors: why it cannot be used.
     pub async fn try_out(&self, name: &str, registered: &Registered, config: &Config) -> Result<(), String> {
         let problem = |problem: Unusable| problem.to_string();
         let settings = match registered {

@@ -110,8 +110,7 @@ pub struct MetricsError {
 const UNKNOWN: &str = "unknown";
 
 impl Metrics {
-    /// # Errors
-    /// `namespace` cannot start a metric's name.
+    /// Errors: `namespace` cannot start a metric's name.
     pub fn new(namespace: &str) -> Result<Self, MetricsError> {
         Self::register(namespace).map_err(|problem| MetricsError { namespace: namespace.to_owned(), problem })
     }

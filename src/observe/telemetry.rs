@@ -68,9 +68,7 @@ pub enum TelemetryError {
 }
 
 /// Sets up the process's subscriber. `RUST_LOG` overrides `config.log`.
-///
-/// # Errors
-/// A log directive that is none, an `OTEL_*` setting that cannot be met, or a second start.
+/// Errors: a log directive that is none, an `OTEL_*` setting that cannot be met, or a second start.
 pub fn start(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError> {
     let from_environment = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let filter = match from_environment("RUST_LOG") {

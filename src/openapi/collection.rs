@@ -90,9 +90,7 @@ impl Collection {
     }
 
     /// Checks that the hosts of its tools are allowed.
-    ///
-    /// # Errors
-    /// [`FetchError::NotAllowed`] with the first that is not.
+    /// Errors: [`FetchError::NotAllowed`] with the first that is not.
     pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchError> {
         self.servers().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
     }

@@ -91,9 +91,7 @@ impl Loader {
     }
 
     /// Fetches the document and its overlays, and generates its tools.
-    ///
-    /// # Errors
-    /// [`CollectionError`]. A part of the document that cannot be used is a line of the report instead.
+    /// Errors: [`CollectionError`]. A part of the document that cannot be used is a line of the report instead.
     pub async fn load(
         &self,
         name: &str,
@@ -108,9 +106,7 @@ impl Loader {
     }
 
     /// Previews a collection. A document without a server gets a placeholder.
-    ///
-    /// # Errors
-    /// As [`Loader::load`].
+    /// Errors: as [`Loader::load`].
     pub async fn preview(
         &self,
         name: &str,
@@ -184,9 +180,7 @@ impl Loader {
 
     /// The API that a document describes. Its report is about the tools that it would become, and operations that would
     /// not become one are left out.
-    ///
-    /// # Errors
-    /// [`CollectionError`]: the document is unreachable, not allowed, or not an OpenAPI document.
+    /// Errors: [`CollectionError`]: the document is unreachable, not allowed, or not an OpenAPI document.
     pub async fn read(&self, origin: SpecOrigin, stand_in: Url) -> Result<Api, CollectionError> {
         let text = self.fetcher.fetch(origin).await?;
         let whole = self.whole(text, Vec::new()).await?;

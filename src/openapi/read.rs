@@ -44,9 +44,7 @@ const METHODS: [(&str, Method); 8] = [
 ];
 
 /// Reads a parsed document. `base` is the address it was loaded from, which relative addresses are resolved against.
-///
-/// # Errors
-/// [`DocumentError`] when it is not an OpenAPI document; other errors are lines of the report.
+/// Errors: [`DocumentError`] when it is not an OpenAPI document; other errors are lines of the report.
 pub fn read(document: &Value, base: Option<&Url>) -> Result<Api, DocumentError> {
     let version = document::version(document)?;
     let reader = Reader {

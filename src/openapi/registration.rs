@@ -141,9 +141,7 @@ pub enum RegistrationError {
 
 impl Registration {
     /// The settings of the collection, with its secrets filled in.
-    ///
-    /// # Errors
-    /// [`RegistrationError`]: a literal credential, an unconfigured secret, or invalid values.
+    /// Errors: [`RegistrationError`]: a literal credential, an unconfigured secret, or invalid values.
     pub fn settings(
         &self,
         owner: &Ownership,

@@ -52,9 +52,7 @@ const MAX_INPUT: usize = 64 << 10;
 ///
 /// A tool's name is `collection__operationId`, or made of method and path where the id is missing or
 /// duplicate; it depends on nothing else, so that it is stable over reloads.
-///
-/// # Errors
-/// [`CredentialError`]: the configured credentials cannot be sent.
+/// Errors: [`CredentialError`]: the configured credentials cannot be sent.
 pub fn definitions(
     collection: &str,
     api: &Api,
@@ -277,9 +275,7 @@ impl Maker<'_> {
 }
 
 /// The arguments' schema in a form that can be checked, and a note on the removed part.
-///
-/// # Errors
-/// No part of it can be checked.
+/// Errors: no part of it can be checked.
 fn checkable(
     arguments: &mut ArgumentList,
     definitions: &Arc<Map<String, Value>>,

@@ -70,25 +70,19 @@ pub struct ListedBlob {
 
 impl Blobs {
     /// Nothing is sent yet.
-    ///
-    /// # Errors
-    /// The configuration names no storage that can be used.
+    /// Errors: the configuration names no storage that can be used.
     pub fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Self, BlobError> {
         open::open(config, outbound)
     }
 
     /// In an existing folder of this machine. Only this user can read its objects.
-    ///
-    /// # Errors
-    /// It cannot be used.
+    /// Errors: it cannot be used.
     pub fn open_folder(path: &Path) -> Result<Self, BlobError> {
         open::open_folder(path)
     }
 
     /// Writes an object, in place of one with this key.
-    ///
-    /// # Errors
-    /// [`BlobError`]; it may have been written nevertheless.
+    /// Errors: [`BlobError`]; it may have been written nevertheless.
     pub async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
         if bytes.len() > MAX_OBJECT_BYTES {
             return Err(self.too_large(key, bytes.len() as u64, MAX_OBJECT_BYTES));
@@ -104,9 +98,7 @@ impl Blobs {
     }
 
     /// Writes a new object below `folder`.
-    ///
-    /// # Errors
-    /// [`BlobError`]; it may have been written nevertheless, and nothing names it.
+    /// Errors: [`BlobError`]; it may have been written nevertheless, and nothing names it.
     pub async fn add(&self, folder: &BlobKey, bytes: Bytes) -> Result<StoredBlob, BlobError> {
         let key = folder.child(&Uuid::now_v7().to_string());
         let stored = StoredBlob { sha256: digest(&bytes), bytes: bytes.len() as u64, key };
@@ -115,9 +107,7 @@ impl Blobs {
     }
 
     /// The object with this key, if there is one.
-    ///
-    /// # Errors
-    /// [`BlobError`], also for an object that is longer than `max_bytes`.
+    /// Errors: [`BlobError`], also for an object that is longer than `max_bytes`.
     pub async fn get(&self, key: &BlobKey, max_bytes: usize) -> Result<Option<Bytes>, BlobError> {
         let read = async {
             let found = self.store.get(key.path()).await?;
@@ -134,9 +124,7 @@ impl Blobs {
     }
 
     /// An object as it was written.
-    ///
-    /// # Errors
-    /// [`BlobError`], also for one that is missing or has changed.
+    /// Errors: [`BlobError`], also for one that is missing or has changed.
     pub async fn read(&self, stored: &StoredBlob) -> Result<Bytes, BlobError> {
         let StoredBlob { key, sha256, bytes } = stored;
         let length = usize::try_from(*bytes).unwrap_or(usize::MAX).min(MAX_OBJECT_BYTES);
@@ -169,9 +157,7 @@ impl Blobs {
     }
 
     /// Writes, reads and removes an object.
-    ///
-    /// # Errors
-    /// The first of them that fails.
+    /// Errors: the first of them that fails.
     pub async fn probe(&self) -> Result<(), BlobError> {
         let stored = self.add(&BlobKey::of(["probes"]), Bytes::from(Uuid::new_v4().to_string())).await?;
         let read = self.read(&stored).await;

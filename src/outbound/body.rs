@@ -15,8 +15,7 @@ use sekisho_core::headers;
 /// Time before the deadline in which the part of a stream that came is handed over.
 const STREAM_MARGIN: Duration = Duration::from_secs(1);
 
-/// # Errors
-/// The connection breaks off, or the body is longer than allowed.
+/// Errors: the connection breaks off, or the body is longer than allowed.
 pub(super) async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
     let limit = request.max_response_bytes;
     let Response { status, headers, remote_addr, body: mut answer } = response;

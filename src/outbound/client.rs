@@ -132,9 +132,7 @@ pub(super) struct Body {
 }
 
 /// The encryption of connections: the certificates of this machine and of `ca_files` decide who is trusted.
-///
-/// # Errors
-/// A file without certificates, or a library that was built without a part that TLS needs.
+/// Errors: a file without certificates, or a library that was built without a part that TLS needs.
 pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = || ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -155,9 +153,7 @@ pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
 }
 
 /// The same with a client certificate, and without the sessions of other clients.
-///
-/// # Errors
-/// Files that cannot be read, or a key that does not belong to the certificate.
+/// Errors: files that cannot be read, or a key that does not belong to the certificate.
 pub(super) fn tls_with_certificate(
     tls: &ClientConfig,
     certificate: &Path,
@@ -223,9 +219,8 @@ impl Client {
 
     /// Sends the request with these headers in place of its own, and gives the answer as soon as its head is there.
     /// Dropping the future closes the connection.
-    ///
-    /// # Errors
-    /// Of the connection, a request that cannot be written as HTTP, and an answer in a content coding that was not asked for.
+    /// Errors: of the connection, a request that cannot be written as HTTP, and an answer in a content coding that was
+    /// not asked for.
     pub(super) async fn send(&self, request: &OutboundRequest<'_>, headers: HeaderMap) -> Result<Response, Failure> {
         let url = &request.url;
         let pool = if url.scheme() == "https" { &self.0.encrypted } else { &self.0.plain };
@@ -270,9 +265,7 @@ impl Body {
     }
 
     /// The next bytes; `None` at the end.
-    ///
-    /// # Errors
-    /// The connection breaks off, or what came cannot be decoded.
+    /// Errors: the connection breaks off, or what came cannot be decoded.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
         while let Some(frame) = self.bytes.frame().await {
             match frame.map(Frame::into_data) {

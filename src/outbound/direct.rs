@@ -30,9 +30,7 @@ pub enum RefusedConnection {
 
 impl Outbound {
     /// The addresses of a host that this machine has a route to. Who connects to one asks [`Self::may_connect`].
-    ///
-    /// # Errors
-    /// When the name has none, or they cannot be looked up in time.
+    /// Errors: when the name has none, or they cannot be looked up in time.
     pub async fn addresses_of(&self, owner: Owner, host: &str) -> io::Result<Vec<IpAddr>> {
         let call = OnBehalf { owner, sent: SentFlag::default(), queueing: Arc::default() };
         let Dialing { names, connect_timeout, .. } = &*self.dialing;
@@ -49,9 +47,7 @@ impl Outbound {
 
     /// Whether this source may connect to the address. Services of this machine are often open to it and to nobody else,
     /// also at an address of the machine that is public.
-    ///
-    /// # Errors
-    /// Why not.
+    /// Errors: why not.
     pub fn may_connect(&self, address: SocketAddr) -> Result<(), RefusedConnection> {
         let (ip, key) = (address.ip(), || Arc::clone(self.guard.key()));
         if !self.guard.permits(ip) {
@@ -65,9 +61,7 @@ impl Outbound {
     }
 
     /// Whether the address is not the gateway's, wherever else it is.
-    ///
-    /// # Errors
-    /// When it is.
+    /// Errors: when it is.
     pub fn is_elsewhere(&self, address: SocketAddr) -> Result<(), RefusedConnection> {
         if self.dialing.own.are_at(address) { Err(RefusedConnection::Own(address)) } else { Ok(()) }
     }

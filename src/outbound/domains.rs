@@ -24,9 +24,7 @@ impl DomainList {
     }
 
     /// The listed hosts; `*` means every host, an empty list none.
-    ///
-    /// # Errors
-    /// The first invalid entry.
+    /// Errors: the first invalid entry.
     pub fn parse(entries: &[String]) -> Result<Self, InvalidDomain> {
         let mut list = Self { everything: false, hosts: Vec::new() };
         for entry in entries {

@@ -46,18 +46,14 @@ pub struct InvalidNetwork {
 impl AddressGuard {
     /// For all that the operator or an administrator configured. `networks` are address ranges in CIDR notation,
     /// or single addresses.
-    ///
-    /// # Errors
-    /// The first entry that is neither.
+    /// Errors: the first entry that is neither.
     pub fn shared(networks: &[String]) -> Result<Self, InvalidNetwork> {
         let allowed = parse_networks(networks, SHARED_KEY)?;
         Ok(Self { allowed, ports: AllowedPorts::Any, key: SHARED_KEY.into() })
     }
 
     /// For one source, which may reach `networks` in addition.
-    ///
-    /// # Errors
-    /// As [`AddressGuard::shared`].
+    /// Errors: as [`AddressGuard::shared`].
     pub fn with_networks(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
         let mut guard = self.clone();
         guard.allowed.extend(parse_networks(networks, key)?);
@@ -66,9 +62,7 @@ impl AddressGuard {
     }
 
     /// For `web_fetch`, whose addresses callers choose: nothing that other sources may reach is open to it.
-    ///
-    /// # Errors
-    /// As [`AddressGuard::shared`].
+    /// Errors: as [`AddressGuard::shared`].
     pub fn web_fetch(networks: &[String], ports: &[u16]) -> Result<Self, InvalidNetwork> {
         let key = "tools.web_fetch.allow_networks";
         let allowed = parse_networks(networks, key)?;

@@ -252,8 +252,8 @@ impl SentCredentials {
 }
 
 impl Outbound {
-    /// # Errors
-    /// An `allow_networks` entry that is not a network, an invalid timeout, or a TLS configuration that cannot be loaded.
+    /// Errors: an `allow_networks` entry that is not a network, an invalid timeout, or a TLS configuration that cannot
+    /// be loaded.
     pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
         Self::with(config, system_lookup(), &client::tls(&config.ca_files)?)
     }
@@ -284,9 +284,7 @@ impl Outbound {
 
     /// The client of one source, which may reach `networks` besides the `outbound.allow_networks`. `key` is the
     /// configuration key of the list.
-    ///
-    /// # Errors
-    /// An entry that is not a network.
+    /// Errors: an entry that is not a network.
     pub fn for_source(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
         Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
     }
@@ -294,9 +292,7 @@ impl Outbound {
     /// The client of `web_fetch`: public addresses and ports 80 and 443, and those permitted for it, but never the
     /// gateway itself. Through a proxy only with a list of hosts, since a caller could choose a name that leads to a
     /// private network there.
-    ///
-    /// # Errors
-    /// An entry that is not a network.
+    /// Errors: an entry that is not a network.
     pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
         let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
         let may_use_proxy = !config.allowed_domains.is_empty();
@@ -310,9 +306,7 @@ impl Outbound {
 
     /// The same client with a certificate of its own, for servers that ask for one. Each connection shows it, so its
     /// requests must go to one server.
-    ///
-    /// # Errors
-    /// Files that cannot be read, or a key that does not belong to the certificate.
+    /// Errors: files that cannot be read, or a key that does not belong to the certificate.
     pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, OutboundError> {
         let dialing =
             Arc::new(self.dialing.with_tls(client::tls_with_certificate(&self.dialing.tls, certificate, key)?));
@@ -321,9 +315,7 @@ impl Outbound {
     }
 
     /// The same client with another proxy in place of `outbound.proxy`; without a URL, the same.
-    ///
-    /// # Errors
-    /// A URL that is none of a proxy, or an entry of `no_proxy` that is neither a host nor a network.
+    /// Errors: a URL that is none of a proxy, or an entry of `no_proxy` that is neither a host nor a network.
     pub fn through(&self, config: &ProxyConfig) -> Result<Self, InvalidProxy> {
         if config.url.is_none() {
             return Ok(self.clone());
@@ -356,10 +348,8 @@ impl Outbound {
     }
 
     /// Sends the request, follows redirects, and reads the response. Dropping the future closes the connection.
-    ///
-    /// # Errors
-    /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
-    /// fails, `timeout` at the deadline, `output_too_large` for a body that exceeds the limit.
+    /// Errors: `tool_error` for an address that may not be reached, `upstream_error` for a connection that fails,
+    /// `timeout` at the deadline, `output_too_large` for a body that exceeds the limit.
     pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
         let (host, deadline) = (host_of(&request.url), request.deadline);
         let queueing = request.on_behalf.as_ref().map(|call| Arc::clone(&call.queueing));
@@ -373,8 +363,6 @@ impl Outbound {
 
     /// Fetches a document from an address of the configuration, such as a key set: private addresses are permitted,
     /// redirects are not followed.
-    ///
-    /// # Errors
     /// Errors of [`Outbound::send`], and every status but success.
     pub async fn fetch_trusted(&self, url: Url, deadline: Deadline, max_bytes: usize) -> Result<Bytes, CallError> {
         let request = OutboundRequest {

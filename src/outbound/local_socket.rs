@@ -34,9 +34,7 @@ pub struct LocalSocket {
 }
 
 /// The socket of the gateway that uses this state directory: in it, or in `$XDG_RUNTIME_DIR` if the path is too long.
-///
-/// # Errors
-/// The path is too long and the variable is not set.
+/// Errors: the path is too long and the variable is not set.
 pub fn path_of(state_directory: &Path) -> Result<PathBuf, SocketPathError> {
     path_in(state_directory, std::env::var_os("XDG_RUNTIME_DIR"))
 }
@@ -56,9 +54,7 @@ fn path_in(state_directory: &Path, runtime_directory: Option<OsString>) -> Resul
 
 impl LocalSocket {
     /// Binds the socket, in place of one that an earlier process left. The state directory's lock must be held.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
+    /// Errors: the folder cannot be written to.
     pub fn bind(path: PathBuf) -> io::Result<Self> {
         // Nobody can open the socket by its name before it is restricted to this user.
         let unfinished = path.with_extension("new");
@@ -74,9 +70,7 @@ impl LocalSocket {
     }
 
     /// The next connection of this user; connections of other users are closed.
-    ///
-    /// # Errors
-    /// A connection could not be accepted.
+    /// Errors: a connection could not be accepted.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.listener.accept().await?;

@@ -69,9 +69,7 @@ fn may_have_route(error: &io::Error) -> bool {
 }
 
 /// The address from which this machine would connect to `peer`. Sends nothing.
-///
-/// # Errors
-/// When there is no route.
+/// Errors: when there is no route.
 pub(super) fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any = if peer.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;

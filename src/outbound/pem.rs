@@ -16,9 +16,7 @@ pub struct PemFileError {
 }
 
 /// The certificates of a file, at least one.
-///
-/// # Errors
-/// A file that cannot be read, or has no certificate.
+/// Errors: a file that cannot be read, or has no certificate.
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, PemFileError> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.and_then(|found| if found.is_empty() { Err(Error::NoItemsFound) } else { Ok(found) });
@@ -26,9 +24,7 @@ pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, PemFile
 }
 
 /// The certificates of a file, each of which can be trusted as an authority.
-///
-/// # Errors
-/// As [`certificates`], and a certificate that cannot be parsed.
+/// Errors: as [`certificates`], and a certificate that cannot be parsed.
 pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, PemFileError> {
     let (found, mut roots) = (certificates(file)?, RootCertStore::empty());
     for certificate in &found {
@@ -40,9 +36,7 @@ pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, PemFileE
 }
 
 /// The first private key of a file.
-///
-/// # Errors
-/// A file that cannot be read, or has no key; one with a password counts as none.
+/// Errors: a file that cannot be read, or has no key; one with a password counts as none.
 pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, PemFileError> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| problem(file, &error, "private key without a password"))
 }

@@ -40,9 +40,7 @@ impl fmt::Debug for Proxy {
 
 impl Proxy {
     /// `None` without a URL. `connect` makes the client.
-    ///
-    /// # Errors
-    /// A URL that is none of a proxy, or an entry of `no_proxy` that is neither a host nor a network.
+    /// Errors: a URL that is none of a proxy, or an entry of `no_proxy` that is neither a host nor a network.
     pub(super) fn new(
         config: &ProxyConfig,
         connect: impl FnOnce(&reqwest::Proxy) -> Client,

@@ -11,9 +11,7 @@ use super::{OutboundRequest, Trust};
 const HARMLESS: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
 
 /// The target of a response's redirect; `None` without one.
-///
-/// # Errors
-/// A `Location` that is not a URL.
+/// Errors: a `Location` that is not a URL.
 pub(super) fn location(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {
     if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -24,9 +22,7 @@ pub(super) fn location(response: &Response, from: &Url) -> Result<Option<Url>, F
 }
 
 /// Turns `request` into the redirected one. Whether its address may be reached is checked afterwards.
-///
-/// # Errors
-/// A redirect from `https` to `http` that would carry confidential data.
+/// Errors: a redirect from `https` to `http` that would carry confidential data.
 pub(super) fn follow(request: &mut OutboundRequest<'_>, status: StatusCode, to: Url) -> Result<(), Failure> {
     let keeps_method = matches!(status.as_u16(), 307 | 308);
     let post_becomes_get = status != StatusCode::SEE_OTHER && request.method == Method::POST;

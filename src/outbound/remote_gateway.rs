@@ -70,8 +70,7 @@ impl RemoteGateway {
         &self.server
     }
 
-    /// # Errors
-    /// Why there is no response, as the end of a sentence.
+    /// Errors: why there is no response, as the end of a sentence.
     pub async fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, String> {
         let request = OutboundRequest {
             method: question.method,

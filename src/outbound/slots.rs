@@ -49,9 +49,7 @@ impl Slots {
 
     /// Waits for a slot. The origin's comes first: requests in line for a busy origin must not keep slots from the
     /// others. As many may wait as there are calls, which are limited themselves.
-    ///
-    /// # Errors
-    /// The deadline passed first.
+    /// Errors: the deadline passed first.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         owner: &Owner,

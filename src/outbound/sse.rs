@@ -70,9 +70,7 @@ impl EventReader {
     }
 
     /// The next event that has data or sets something; `None` until more bytes arrive.
-    ///
-    /// # Errors
-    /// An event is larger than the bound.
+    /// Errors: an event is larger than the bound.
     pub fn next(&mut self) -> Result<Option<Event>, LargeEvent> {
         while let Some(end) = self.end_of_line() {
             let line = self.buffer.get(self.line..end).unwrap_or_default();

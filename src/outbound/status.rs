@@ -12,9 +12,7 @@ use sekisho_core::redaction::SentSecrets;
 
 /// Success, or the error for the status: 5xx is the upstream's own failure, 429 requests a pause, every other status
 /// is a response to this call and is not counted.
-///
-/// # Errors
-/// `upstream_error` for 5xx and 429 (with the upstream's `Retry-After`), `tool_error` otherwise.
+/// Errors: `upstream_error` for 5xx and 429 (with the upstream's `Retry-After`), `tool_error` otherwise.
 pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
     let status = response.status;
     if status.is_success() {

@@ -43,9 +43,7 @@ impl Outbound {
     /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The deadline is
     /// for the head, from when the request is sent; the body ends when the answer is dropped, or with
     /// `max_response_bytes` where it is read [whole](OutboundStream::whole).
-    ///
-    /// # Errors
-    /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
+    /// Errors: as [`Outbound::send`], and `overloaded` when too many such requests are under way.
     pub async fn open(&self, mut request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
         let place = self.place_for(&mut request).await?;
@@ -79,9 +77,7 @@ impl Outbound {
 
 impl OutboundStream {
     /// The whole body.
-    ///
-    /// # Errors
-    /// `output_too_large` for a body that exceeds the limit, `upstream_error` when it is interrupted.
+    /// Errors: `output_too_large` for a body that exceeds the limit, `upstream_error` when it is interrupted.
     pub async fn whole(mut self) -> Result<Bytes, CallError> {
         let too_large = || CallError::from(Failure::TooLarge { limit: self.limit });
         if self.body.announced().is_some_and(|announced| announced > self.limit as u64) {

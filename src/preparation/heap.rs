@@ -20,9 +20,7 @@ const SMALL_GAP: u32 = 1 << 10;
 const GRANULE: u32 = 8;
 
 /// Implements `host.call` while a snapshot is prepared. Without a layout of objects it refuses everything.
-///
-/// # Errors
-/// When the guest ends while it allocates.
+/// Errors: when the guest ends while it allocates.
 pub(super) async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
     layout: Option<&Heap>,

@@ -54,9 +54,7 @@ pub struct Preparation<'a> {
 impl Preparation<'_> {
     /// Does the remaining steps, and waits while another process prepares. Do not call it inside a runtime: it blocks
     /// for minutes and has its own.
-    ///
-    /// # Errors
-    /// The reason and the remedy; finished steps are kept.
+    /// Errors: the reason and the remedy; finished steps are kept.
     pub fn run(&self, source: &Source) -> Result<Prepared, PrepareError> {
         let Self { interpreters, manifest, progress, .. } = *self;
         if let Ok(prepared) = interpreters.find(manifest) {

@@ -36,9 +36,7 @@ pub(super) struct Snapshots<'a> {
 
 impl<'a> Snapshots<'a> {
     /// Takes a minute and 2.3 GB for CPython with its packages. `prepared` describes the guest's start files.
-    ///
-    /// # Errors
-    /// The problem of the module or the files.
+    /// Errors: the problem of the module or the files.
     pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared, layout: Option<&Heap>) -> Result<Self, String> {
         let wizer = Wizer::new();
         let (context, instrumented) = wizer.instrument(wasm).map_err(whole)?;
@@ -59,9 +57,7 @@ impl<'a> Snapshots<'a> {
     }
 
     /// The module after these turns.
-    ///
-    /// # Errors
-    /// The turn that failed, with its output on stderr.
+    /// Errors: the turn that failed, with its output on stderr.
     pub(super) fn take<'p>(&self, turns: impl Iterator<Item = Cow<'p, str>>) -> Result<Vec<u8>, String> {
         self.runtime.block_on(async {
             let mut store = Store::new(self.module.engine(), self.system()?);
@@ -98,10 +94,8 @@ impl<'a> Snapshots<'a> {
 }
 
 /// A snapshot whose mutable globals are exported too, so that the state of its instances is known from outside.
-///
-/// # Errors
-/// It has state that is neither in its memory nor in such a global: it writes to a table, drops a segment, or a global
-/// refers to an object of the host.
+/// Errors: it has state that is neither in its memory nor in such a global: it writes to a table, drops a segment, or a
+/// global refers to an object of the host.
 pub(super) fn with_exported_state(snapshot: &[u8]) -> Result<Vec<u8>, String> {
     Wizer::new().instrument(snapshot).map(|(_, exported)| exported).map_err(whole)
 }

@@ -43,9 +43,7 @@ static REMOVE_LEFT: Once = Once::new();
 pub(crate) struct Group(PathBuf);
 
 /// A cgroup for a program; `None` where none is delegated to the gateway.
-///
-/// # Errors
-/// Why there is none, although a cgroup is delegated.
+/// Errors: why there is none, although a cgroup is delegated.
 pub(crate) fn make(limits: &Limits) -> Result<Option<Group>, String> {
     let own = fs::read_to_string(OWN).unwrap_or_default();
     make_in(Path::new(ROOT), &own, limits)
@@ -113,9 +111,7 @@ impl Group {
     }
 
     /// The file into which a process writes `0` to enter.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
+    /// Errors: when it cannot be opened.
     pub(crate) fn entrance(&self) -> io::Result<File> {
         File::options().write(true).open(self.0.join("cgroup.procs"))
     }

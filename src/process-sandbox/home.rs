@@ -58,9 +58,7 @@ struct Bounds {
 }
 
 /// Measures a home before a program begins.
-///
-/// # Errors
-/// When it is larger than a home may be, or cannot be measured.
+/// Errors: when it is larger than a home may be, or cannot be measured.
 pub(crate) async fn require_room(home: PathBuf) -> Result<(), HomeError> {
     measured(home, BOUNDS).await
 }

@@ -40,9 +40,7 @@ pub trait Connections: Debug + Send + Sync + 'static {
     async fn resolve(&self, host: &str) -> Resolved;
 
     /// Whether the program may connect to the address. Called on the program's own thread; must not wait.
-    ///
-    /// # Errors
-    /// When it may not; the program gets "permission denied".
+    /// Errors: when it may not; the program gets "permission denied".
     fn may_connect(&self, address: SocketAddr) -> Result<(), Refused>;
 
     /// Whether a service of the machine is at this port of loopback, which the operator named for this program, and not the

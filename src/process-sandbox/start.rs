@@ -78,9 +78,7 @@ pub fn is_available() -> bool {
 }
 
 /// Starts the program of the profile. With `is_required`, only with all layers of the sandbox.
-///
-/// # Errors
-/// When the program cannot be executed, its sandbox cannot be set up, or its kept home is too large.
+/// Errors: when the program cannot be executed, its sandbox cannot be set up, or its kept home is too large.
 pub async fn start(profile: &Profile, is_required: bool) -> Result<Started, StartError> {
     if !is_called() {
         let reason = "the program that embeds the gateway does not call `run_if_helper` first in its `main`";

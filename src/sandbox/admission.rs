@@ -74,9 +74,7 @@ impl Admission {
     }
 
     /// Admits one run, after waiting in the queue if necessary.
-    ///
-    /// # Errors
-    /// `overloaded` when the run can never fit, when the queue is full, or when no capacity came free in time.
+    /// Errors: `overloaded` when the run can never fit, when the queue is full, or when no capacity came free in time.
     pub async fn enter(&self, owner: &Owner, memory_bytes: u64, deadline: Deadline) -> Result<Ticket, CallError> {
         let most = self.memory_bytes.capacity();
         if memory_bytes > most {

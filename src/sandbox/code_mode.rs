@@ -153,8 +153,6 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// The result for the caller when the program has ended, or its run was to end. Effects that it proposes are approved and made.
-    ///
-    /// # Errors
     /// Errors of the outcome, and why the run has ended.
     pub(crate) async fn end(self, mut outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         if let Ok(outcome) = &mut outcome {

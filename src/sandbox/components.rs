@@ -42,9 +42,7 @@ pub trait RunComponents: Send + Sync {
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
 
     /// The ids of those that a worker cannot load, and why.
-    ///
-    /// # Errors
-    /// Why that is not known: no worker can be started.
+    /// Errors: why that is not known: no worker can be started.
     fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>>;
 
     /// Runs one call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives it. Fails
@@ -104,9 +102,7 @@ impl ComponentWorkers {
 
 impl Sandbox {
     /// Has calls run these from now on. The workers of before end with their calls.
-    ///
-    /// # Errors
-    /// No worker can be started with them.
+    /// Errors: no worker can be started with them.
     pub fn offer_components(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
         if self.components.has(&components) {
             return Ok(());

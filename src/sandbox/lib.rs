@@ -146,9 +146,7 @@ impl fmt::Debug for Sandbox {
 impl Sandbox {
     /// Reads no files but the module of `sandbox.wasm_path`: the first run does, or
     /// [`look_for_interpreter`](Self::look_for_interpreter). A module that cannot be read is reported by readiness.
-    ///
-    /// # Errors
-    /// When the configured interpreter cannot be used.
+    /// Errors: when the configured interpreter cannot be used.
     pub fn new(
         config: &SandboxConfig,
         metrics: SandboxMetrics,

@@ -100,9 +100,7 @@ impl Pool {
     }
 
     /// The worker with the fewest jobs under way. The first call starts all workers.
-    ///
-    /// # Errors
-    /// `warming_up` when none is ready within this call's deadline, or starting fails.
+    /// Errors: `warming_up` when none is ready within this call's deadline, or starting fails.
     pub(crate) async fn worker(&self, deadline: Deadline) -> Result<Arc<WorkerHandle>, CallError> {
         if !self.shared.is_started.swap(true, Ordering::Relaxed) {
             self.start();

@@ -67,9 +67,7 @@ struct UnderWay<'a> {
 impl WorkerHandle {
     /// Starts a worker, sends it its load, and waits until it is ready. `load` is the frame of a [`ToWorker::Load`],
     /// encoded once for all workers.
-    ///
-    /// # Errors
-    /// Why it could not be started, for the log.
+    /// Errors: why it could not be started, for the log.
     pub(crate) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
         let StartedWorker { mut child, incoming, sending, greeting } = StartedWorker::new(program, load).await?;
         for (component, reason) in &greeting.unloadable {
@@ -118,10 +116,8 @@ impl WorkerHandle {
 
     /// Runs one job with its reserved capacity, and sets `sent` when the job is handed over. `tools` answers its program. Dropping
     /// the future cancels the job, and the calls that its program has made.
-    ///
-    /// # Errors
-    /// `cancelled` when an answer ends the run, `sandbox_memory` when the system runs out of memory and ends the worker
-    /// during the job, `sandbox_trap` when it exits otherwise.
+    /// Errors: `cancelled` when an answer ends the run, `sandbox_memory` when the system runs out of memory and ends
+    /// the worker during the job, `sandbox_trap` when it exits otherwise.
     pub(crate) async fn run(
         &self,
         work: impl Into<Work>,

@@ -60,9 +60,7 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 
 /// Finds the prepared interpreter and reads the data files. `fingerprint`: the engine that runs it. Blocks for some
 /// milliseconds.
-///
-/// # Errors
-/// The missing part.
+/// Errors: the missing part.
 pub(crate) fn locate(
     config: &SandboxConfig,
     interpreter: &Manifest,

@@ -111,9 +111,7 @@ pub struct ApprovalStore(pub(super) Store);
 
 impl ApprovalStore {
     /// Adds a request for approval, unless an equal one waits.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is added then.
+    /// Errors: [`StoreError`]; nothing is added then.
     pub async fn ask(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
         retried(|| self.try_ask(new)).await
     }

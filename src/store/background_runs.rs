@@ -120,9 +120,7 @@ pub struct BackgroundRunStore(pub(super) Store);
 impl BackgroundRunStore {
     /// Stores a run that waits. False, and nothing is stored, if `max` runs of its tenant wait. On PostgreSQL, requests at the same
     /// moment may exceed the maximum.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn add(&self, new: NewBackgroundRun<'_>, max: u32) -> Result<bool, StoreError> {
         retried(|| self.try_add(new, max)).await
     }
@@ -144,9 +142,7 @@ impl BackgroundRunStore {
     }
 
     /// Stores the run of a client, which this process works on: `replica`, or a process that is none.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn cover(
         &self,
         new: NewBackgroundRun<'_>,
@@ -259,9 +255,7 @@ impl BackgroundRunStore {
     }
 
     /// Stores the ids of its runs, before the last of them begins: it is running. False, and nothing is stored: another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the run must not begin.
+    /// Errors: [`StoreError`]; the run must not begin.
     pub async fn set_runs(&self, held: &BackgroundLease, runs: &[String]) -> Result<bool, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
@@ -276,9 +270,7 @@ impl BackgroundRunStore {
 
     /// Gives a run back after a step. False, and nothing is stored: another process has it. Where nothing is left to do, the request
     /// is forgotten; a response repeats its own.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the lease ends by itself then, and another process takes the run.
+    /// Errors: [`StoreError`]; the lease ends by itself then, and another process takes the run.
     pub async fn give_back(&self, held: &BackgroundLease, step: &BackgroundStep) -> Result<bool, StoreError> {
         retried(|| self.try_give_back(held, step)).await
     }
@@ -308,9 +300,7 @@ impl BackgroundRunStore {
     }
 
     /// Removes the row of a client's run that has ended, unless another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may still be stored.
+    /// Errors: [`StoreError`]; it may still be stored.
     pub async fn forget(&self, held: &BackgroundLease) -> Result<(), StoreError> {
         let (work, id) = (self.0.work(), held.lease.id());
         let mut transaction = work.begin().await?;

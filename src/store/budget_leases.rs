@@ -55,9 +55,7 @@ pub struct BudgetLeaseStore(pub(super) Store);
 impl BudgetLeaseStore {
     /// Decides about the requests of a replica, all or none, and answers in the same order. The requests are in the
     /// order in which all replicas lock the rows.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the requests may still be decided when no answer arrives.
+    /// Errors: [`StoreError`]; the requests may still be decided when no answer arrives.
     pub async fn exchange(&self, replica: &str, requests: &[AskedLease]) -> Result<Vec<AccountLease>, StoreError> {
         retried(|| self.try_exchange(replica, requests)).await
     }

@@ -54,9 +54,7 @@ pub struct NewIndexedCall {
 impl CallIndexStore {
     /// Opens the index of a store: in a file of its own beside a SQLite file, so that neither waits for the other's
     /// writes; otherwise in the same database.
-    ///
-    /// # Errors
-    /// [`StoreError`], naming the place.
+    /// Errors: [`StoreError`], naming the place.
     pub async fn open(location: &StoreLocation, store: &Store) -> Result<Self, StoreError> {
         let StoreLocation::File(path) = location else { return Ok(Self(store.clone())) };
         let path = path.with_extension("calls.db");
@@ -71,9 +69,7 @@ impl CallIndexStore {
     }
 
     /// Adds calls, each once. `chunk`: the writer's own.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Of several hundred, some may have been added.
+    /// Errors: [`StoreError`]. Of several hundred, some may have been added.
     pub async fn add_calls(&self, chunk: &mut OpenChunk, calls: &[NewIndexedCall]) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
         for calls in calls.chunks(ROWS_OF_TRANSACTION) {

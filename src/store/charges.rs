@@ -109,9 +109,7 @@ pub struct ChargeStore(pub(super) Store);
 impl ChargeStore {
     /// Stores the maximum cost of a call of a run or plan, unless it was charged already: then it is sent again after
     /// its process was killed.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the call must not be sent then.
+    /// Errors: [`StoreError`]; the call must not be sent then.
     pub async fn reserve(&self, owner: &str, reservation: &Reservation) -> Result<(), StoreError> {
         let Reservation { id, caller, day, cost_usd, turn } = reservation;
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -141,9 +139,7 @@ impl ChargeStore {
 
     /// Stores charges, all or nothing, and returns the new totals in the order of [`sums_of`] them. `known`: ids of charges
     /// that are known to be stored, and will not be stored again.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Whether they are stored is not known then; they can be stored again.
+    /// Errors: [`StoreError`]. Whether they are stored is not known then; they can be stored again.
     pub async fn add(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_add(charges, known)).await
     }
@@ -209,9 +205,7 @@ impl ChargeStore {
     }
 
     /// Charges all reservations from before a moment, and returns the new totals.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is charged then.
+    /// Errors: [`StoreError`]; nothing is charged then.
     pub async fn charge_reserved_before(&self, moment: DatabaseTime) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_charge_reserved_before(moment)).await
     }

@@ -61,9 +61,7 @@ pub(super) type ExecutionRow =
 impl ConversationRunStore {
     /// Records a turn before its calls are sent. False, and nothing is recorded, when another holder has the
     /// conversation's lock: its calls must not be sent.
-    ///
-    /// # Errors
-    /// [`StoreError`]; its calls must not be sent then.
+    /// Errors: [`StoreError`]; its calls must not be sent then.
     pub async fn add_turn(&self, lock: &ConversationLock, run: &str, turn: &TurnMessage) -> Result<bool, StoreError> {
         let sql = format!(
             "INSERT INTO turn_journal (run, turn, message) SELECT $1, $2, $3 {} {}",
@@ -87,9 +85,7 @@ impl ConversationRunStore {
     /// Records a tool call before it is sent, with the usage of the run so far and the charges for it, whose new totals
     /// are returned. A call that is sent again has no answer again. `None`, and nothing is recorded, when another
     /// holder has the conversation's lock: the call must not be sent.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the call must not be sent then.
+    /// Errors: [`StoreError`]; the call must not be sent then.
     pub async fn begin_tool_execution(
         &self,
         lock: &ConversationLock,
@@ -142,9 +138,7 @@ impl ConversationRunStore {
     }
 
     /// Records the usage of a running run so far, and the charges for it, whose new totals are returned.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn keep_usage(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_keep_usage(run, used)).await
     }
@@ -160,9 +154,7 @@ impl ConversationRunStore {
 
     /// Records the answer of a tool call, and the charges for it, whose new totals are returned. Without `ended` the call is to be
     /// made later.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn end_tool_execution(
         &self,
         (run, tool_use_id): (&str, &str),

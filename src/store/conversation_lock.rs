@@ -37,9 +37,7 @@ impl ConversationStore {
     }
 
     /// Gives a lock back, unless another holder has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the lock expires by itself then.
+    /// Errors: [`StoreError`]; the lock expires by itself then.
     pub async fn unlock(&self, lock: &ConversationLock) -> Result<(), StoreError> {
         self.0.work().release(&lock.lease).await.map(drop)
     }

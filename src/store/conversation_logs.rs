@@ -295,9 +295,7 @@ impl ConversationStore {
 
     /// Removes a conversation with its runs and all that they stored, unless a run is on. False when one is, or there is no
     /// such conversation.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is removed then.
+    /// Errors: [`StoreError`]; nothing is removed then.
     pub async fn delete(&self, id: &str) -> Result<bool, StoreError> {
         retried(|| self.try_delete(id)).await
     }
@@ -327,17 +325,13 @@ impl ConversationStore {
 
     /// Adds a conversation with copies of these runs and their messages, unless its caller has `max` of them: false
     /// then. The usage of the runs stays with the original.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn fork(&self, fork: &Conversation, runs: &[CopiedRun], max: u32) -> Result<bool, StoreError> {
         retried(|| self.try_fork(fork, runs, None, max)).await
     }
 
     /// As [`fork`](Self::fork), with a session of its own that continues `earlier`, the one of the last run.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn branch(
         &self,
         branch: &Conversation,

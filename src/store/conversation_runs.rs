@@ -131,9 +131,7 @@ impl ConversationRunStore {
     /// Adds a run that begins, and sets its number, the next one of its conversation, and its beginning: not before the end
     /// of an earlier run, whose process may have been ahead in time. False, and nothing is stored, when another holder has
     /// the conversation's lock.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn begin(&self, lock: &ConversationLock, run: &mut ConversationRun) -> Result<bool, StoreError> {
         let sql = format!(
             "INSERT INTO conversation_runs
@@ -170,9 +168,7 @@ impl ConversationRunStore {
     /// are stored too, and their new totals returned; for an interrupted run, the charges are its reservations. It may
     /// be called again when it is not known whether it was stored. `None`, and nothing is stored, when another holder
     /// has the conversation's lock, or the run has ended otherwise.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn end(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         retried(|| self.try_end(end)).await
     }

@@ -20,9 +20,7 @@ pub struct LaterTitle<'a> {
 impl ConversationRunStore {
     /// Stores a title, the usage, and the charges, whose new totals are returned. Of a run that was deleted, only the charges are
     /// stored.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn add_title(&self, title: &LaterTitle<'_>) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_add_title(title)).await
     }

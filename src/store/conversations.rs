@@ -81,9 +81,7 @@ pub struct ConversationStore(pub(super) Store);
 impl ConversationStore {
     /// Adds a conversation, unless its caller has `max` of them: false then. On PostgreSQL, requests at the same moment
     /// may exceed the maximum.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn add(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
         let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
         insert(&mut connection, conversation, max).await.map_err(|error| self.0.failed(error))
@@ -133,9 +131,7 @@ impl ConversationStore {
 
     /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
     /// set it at its end.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn change(&self, id: &str, change: &ConversationChange, now: DatabaseTime) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),

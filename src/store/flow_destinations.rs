@@ -53,9 +53,7 @@ pub struct FlowDestinationStore(pub(super) Store);
 
 impl FlowDestinationStore {
     /// Adds destinations, each at most once, or lets them be known for longer.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Of several hundred, some may have been added.
+    /// Errors: [`StoreError`]. Of several hundred, some may have been added.
     pub async fn learn(&self, destinations: &[FlowDestination], lifetime: Duration) -> Result<(), StoreError> {
         for destinations in destinations.chunks(MAX_ROWS) {
             retried(|| self.try_learn(destinations, lifetime)).await?;

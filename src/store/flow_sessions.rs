@@ -39,9 +39,7 @@ pub struct FlowSessionStore(pub(super) Store);
 
 impl FlowSessionStore {
     /// Marks sessions, each at most once, or lets their marks last longer.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Of several hundred, some may have been marked.
+    /// Errors: [`StoreError`]. Of several hundred, some may have been marked.
     pub async fn mark(&self, sessions: &[FlowSession], lifetime: Duration) -> Result<(), StoreError> {
         for sessions in sessions.chunks(MAX_ROWS) {
             retried(|| self.try_mark(sessions, lifetime)).await?;
@@ -65,9 +63,6 @@ impl FlowSessionStore {
     }
 
     /// Reads a session, with its values if their revision is another one than `known`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn read(&self, session: &FlowSession, known: i64) -> Result<StoredFlowSession, StoreError> {
         let now = self.0.engine.now_expression();
         let of_session = format!("caller_key = $1 AND digest = $2 AND expires > {now}");
@@ -88,9 +83,7 @@ impl FlowSessionStore {
 
     /// Stores the values of a session, which include the revision `known`, and returns their own revision. `None`: there is
     /// another revision, which is to be read first.
-    ///
-    /// # Errors
-    /// [`StoreError`]; they may have been stored.
+    /// Errors: [`StoreError`]; they may have been stored.
     pub async fn save(
         &self,
         session: &FlowSession,

@@ -142,9 +142,7 @@ impl IdempotencyStore {
 
     /// Records a call before it is sent, also for the time after a crash of the machine. False when there is such a record
     /// already.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is recorded then.
+    /// Errors: [`StoreError`]; nothing is recorded then.
     pub async fn start(&self, call: StartedCall<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
         let added = sqlx::query(
             "INSERT INTO idempotency_records
@@ -166,9 +164,7 @@ impl IdempotencyStore {
     }
 
     /// Keeps the answer of a recorded call, from now on. False when its record was removed.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the call's outcome stays unknown then.
+    /// Errors: [`StoreError`]; the call's outcome stays unknown then.
     pub async fn end(
         &self,
         call: RecordFence<'_>,

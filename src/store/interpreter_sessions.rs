@@ -109,9 +109,7 @@ pub struct InterpreterSessionStore(pub(super) Store);
 
 impl InterpreterSessionStore {
     /// Takes a session, or makes one that has not begun, unless another process has it that is not lost.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been taken.
+    /// Errors: [`StoreError`]; it may have been taken.
     pub async fn take(
         &self,
         key: InterpreterSessionKey<'_>,
@@ -147,9 +145,7 @@ impl InterpreterSessionStore {
 
     /// A session that was taken begins, with a fresh interpreter. Returns the new generation. `None` when another
     /// process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have begun.
+    /// Errors: [`StoreError`]; it may have begun.
     pub async fn begin(
         &self,
         session: InterpreterSessionFence<'_>,
@@ -178,9 +174,7 @@ impl InterpreterSessionStore {
     }
 
     /// The session has ended, for this reason. Returns its object, if it had one; nothing where another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may not have ended.
+    /// Errors: [`StoreError`]; it may not have ended.
     pub async fn end(&self, session: InterpreterSessionFence<'_>, reason: &str) -> Result<Option<BlobKey>, StoreError> {
         let sql = format!(
             "UPDATE interpreter_sessions SET ended = $4, runner = NULL, asked = NULL, expires = {} + $5
@@ -200,9 +194,7 @@ impl InterpreterSessionStore {
     }
 
     /// The process has the session no more; its stored state stays.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the process may still have it.
+    /// Errors: [`StoreError`]; the process may still have it.
     pub async fn release(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
         let sql = "UPDATE interpreter_sessions SET runner = NULL, asked = NULL
                    WHERE caller_key = $1 AND name = $2 AND fence = $3";

@@ -168,9 +168,7 @@ const MAX_ROWS: usize = 500;
 
 impl Store {
     /// Connects, and applies migrations. Other processes may use the same store.
-    ///
-    /// # Errors
-    /// [`StoreError`], naming the place.
+    /// Errors: [`StoreError`], naming the place.
     pub async fn open(location: &StoreLocation) -> Result<Self, StoreError> {
         match location {
             StoreLocation::File(path) => Self::open_file(path).await,
@@ -184,9 +182,7 @@ impl Store {
     }
 
     /// Opens the SQLite file, creates it and its folder if they are missing, and applies migrations.
-    ///
-    /// # Errors
-    /// [`StoreError`], naming the file.
+    /// Errors: [`StoreError`], naming the file.
     pub async fn open_file(path: &Path) -> Result<Self, StoreError> {
         if let Some(folder) = path.parent() {
             sqlite::make_private_folder(folder)
@@ -203,9 +199,7 @@ impl Store {
     /// Opens a private copy of the current state: nothing is written to the original, and writes to the copy are lost.
     /// Without an original, the copy is empty. A gateway may use the original. The copy of a database has only the
     /// tables that commands read: registrations and spending.
-    ///
-    /// # Errors
-    /// [`StoreError`], naming the original.
+    /// Errors: [`StoreError`], naming the original.
     pub async fn open_copy(original: &StoreLocation) -> Result<Self, StoreError> {
         let place = original.to_string();
         let folder = private_folder().map_err(|source| StoreError::Copy { place: place.clone(), source })?;
@@ -217,9 +211,7 @@ impl Store {
     }
 
     /// A store in memory, lost when the process exits.
-    ///
-    /// # Errors
-    /// [`StoreError`], when SQLite has no memory.
+    /// Errors: [`StoreError`], when SQLite has no memory.
     pub async fn in_memory() -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         Self::migrated(Engine::Sqlite, ":memory:", sqlite::connect_to_memory().await).await
@@ -290,9 +282,7 @@ impl Store {
     }
 
     /// Asks the database for its time. A replica hears it with each heartbeat.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the clock goes on as before.
+    /// Errors: [`StoreError`]; the clock goes on as before.
     pub async fn set_clock(&self) -> Result<(), StoreError> {
         if self.engine == Engine::Sqlite {
             return Ok(());
@@ -307,9 +297,7 @@ impl Store {
     }
 
     /// Asks the database for an answer.
-    ///
-    /// # Errors
-    /// [`StoreError`]: there is none.
+    /// Errors: [`StoreError`]: there is none.
     pub async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
@@ -355,9 +343,7 @@ impl Engine {
 }
 
 /// Writes a copy into a new SQLite file, without writing to the original. Without an original there is no copy.
-///
-/// # Errors
-/// [`StoreError`], naming the original.
+/// Errors: [`StoreError`], naming the original.
 pub async fn copy(original: &StoreLocation, to: &Path) -> Result<(), StoreError> {
     let place = original.to_string();
     match original {

@@ -129,9 +129,7 @@ impl KeyStore {
     }
 
     /// Adds a key; `None` if there are [`MAX_KEYS`].
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is added then.
+    /// Errors: [`StoreError`]; nothing is added then.
     pub async fn add(&self, key: &NewManagedKey) -> Result<Option<StoredKey>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -179,9 +177,7 @@ impl KeyStore {
     }
 
     /// Revokes a key, unless it was revoked before. `None` if there is no such key.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been revoked.
+    /// Errors: [`StoreError`]; it may have been revoked.
     pub async fn revoke(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql =
@@ -190,9 +186,7 @@ impl KeyStore {
     }
 
     /// Records when keys were used last.
-    ///
-    /// # Errors
-    /// [`StoreError`]. The uses recorded until then stay recorded.
+    /// Errors: [`StoreError`]. The uses recorded until then stay recorded.
     pub async fn record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         for uses in uses.chunks(MAX_ROWS) {
             retried(|| self.try_record_uses(uses)).await?;

@@ -69,9 +69,7 @@ pub(super) const OLDEST: i64 = 18;
 ///
 /// `PRAGMA user_version` of a SQLite file has the version too. It was the only record of it in files written before the
 /// table `_sqlx_migrations` existed, and programs of that time refuse a file by it.
-///
-/// # Errors
-/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote;
+/// Errors: [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote;
 /// [`MigrateError::VersionTooOld`] with the version of tables, if replicas use them that could not go on.
 pub(super) async fn apply(pool: &AnyPool, engine: Engine) -> Result<(), MigrateError> {
     let mut migrator = migrator();

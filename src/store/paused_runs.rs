@@ -25,9 +25,7 @@ pub struct PausedRunStore(pub(super) Store);
 
 impl PausedRunStore {
     /// Keeps a run, and deletes expired runs, and the oldest runs of its caller beyond so many bytes.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn keep(&self, run: PausedRun<'_>, now: DatabaseTime, max_bytes: usize) -> Result<(), StoreError> {
         retried(|| self.try_keep(run, now, max_bytes)).await
     }

@@ -38,9 +38,7 @@ pub struct PermitStore(pub(super) Store);
 
 impl PermitStore {
     /// Takes free slots, at most as many as are wanted. Two statements never take the same one.
-    ///
-    /// # Errors
-    /// [`StoreError`]; slots may still be taken when no answer arrives ([`of_replica`](Self::of_replica)).
+    /// Errors: [`StoreError`]; slots may still be taken when no answer arrives ([`of_replica`](Self::of_replica)).
     pub async fn take(&self, asked: AskedPermits<'_>, lost_after: Duration) -> Result<Vec<StoredPermit>, StoreError> {
         let sql = self.take_statement();
         // Each statement begins at another slot, so that two at once seldom want the same.

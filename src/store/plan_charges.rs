@@ -20,9 +20,7 @@ impl PlanStore {
 
     /// Charges the reservations of an interrupted plan, stores its state with that, and returns the new totals. `None`,
     /// and nothing is charged, if the plan is no longer as it was `found`, or it was charged in between.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is charged then.
+    /// Errors: [`StoreError`]; nothing is charged then.
     pub async fn charge(
         &self,
         found: &StoredPlan,

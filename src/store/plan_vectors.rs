@@ -25,9 +25,7 @@ impl PlanStore {
     }
 
     /// Stores vectors of a plan by the digests of their texts, each in place of an earlier one of its text.
-    ///
-    /// # Errors
-    /// [`StoreError`]; some may be stored then.
+    /// Errors: [`StoreError`]; some may be stored then.
     pub async fn keep_vectors(
         &self,
         plan: &str,

@@ -65,9 +65,7 @@ pub struct PlanStore(pub(super) Store);
 
 impl PlanStore {
     /// Adds a plan for a run at `replica`, or at a process that is no replica. The run has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn add(&self, plan: &StoredPlan, replica: Option<&str>) -> Result<PlanLease, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
@@ -126,9 +124,7 @@ impl PlanStore {
 
     /// Stores the state of a plan for its run, and the charges for its usage; returns the wish of its caller and the new totals.
     /// With another status than `running` the run gives the plan back. `None`, and nothing is stored, if it has lost it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is stored then.
+    /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn save(
         &self,
         lease: &PlanLease,
@@ -196,9 +192,7 @@ impl PlanStore {
     }
 
     /// Gives a plan back without an end: it is interrupted.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it is interrupted once its lease ends.
+    /// Errors: [`StoreError`]; it is interrupted once its lease ends.
     pub async fn give_up(&self, lease: &PlanLease) -> Result<(), StoreError> {
         self.0.work().release(&lease.lease).await.map(drop)
     }

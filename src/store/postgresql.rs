@@ -26,9 +26,7 @@ pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
 
 /// Copies the tables that commands read into the tables of another store. A database of an older version, or an empty
 /// one, lacks tables and columns that the other store has; a database of a newer version has more.
-///
-/// # Errors
-/// [`StoreError::Newer`], and when the database cannot be read.
+/// Errors: [`StoreError::Newer`], and when the database cannot be read.
 pub(super) async fn copy(url: &str, place: &str, to: &AnyPool) -> Result<(), StoreError> {
     let failed = |error| StoreError::new(Engine::PostgreSql, place, error);
     let from = connect(url).await.map_err(failed)?;
@@ -49,10 +47,8 @@ pub(super) async fn copy(url: &str, place: &str, to: &AnyPool) -> Result<(), Sto
 }
 
 /// Whether the tables are a newer program's, with which this one may work.
-///
-/// # Errors
-/// [`MigrateError::VersionMissing`] when it may not; [`MigrateError::VersionTooOld`] when the tables are so old that
-/// replicas which use them could not go on once they are migrated, while there are such replicas.
+/// Errors: [`MigrateError::VersionMissing`] when it may not; [`MigrateError::VersionTooOld`] when the tables are so old
+/// that replicas which use them could not go on once they are migrated, while there are such replicas.
 pub(super) async fn is_newer_and_usable(connection: &mut AnyConnection) -> Result<bool, MigrateError> {
     let found = check_version(connection).await?;
     if found > 0 && found < OLDEST && has_live_replicas(connection).await? {

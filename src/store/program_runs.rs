@@ -90,9 +90,7 @@ impl ProgramRunStore {
     }
 
     /// Stores a run with the first part of its journal. The process has the run.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn begin(&self, new: NewProgramRun<'_>) -> Result<ProgramRunLease, StoreError> {
         retried(|| self.try_begin(new)).await
     }
@@ -151,9 +149,7 @@ impl ProgramRunStore {
 
     /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that
     /// part.
-    ///
-    /// # Errors
-    /// [`StoreError`]; its content must not take effect.
+    /// Errors: [`StoreError`]; its content must not take effect.
     pub async fn add_part(&self, run: &ProgramRunLease, number: i64, part: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "INSERT INTO program_run_parts (run, number, sealed)
@@ -261,9 +257,7 @@ impl ProgramRunStore {
     }
 
     /// The run cannot be resumed any more, for this reason; its journal is removed. The process still has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may still be resumable.
+    /// Errors: [`StoreError`]; it may still be resumable.
     pub async fn give_up(&self, run: &ProgramRunLease, reason: &str) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
         let work = self.0.work();
@@ -276,9 +270,7 @@ impl ProgramRunStore {
     }
 
     /// Removes a run that has ended, unless another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may still be stored.
+    /// Errors: [`StoreError`]; it may still be stored.
     pub async fn forget(&self, run: &ProgramRunLease) -> Result<(), StoreError> {
         let failed = |error| self.0.failed(error);
         let (work, id) = (self.0.work(), run.lease.id());

@@ -36,9 +36,7 @@ pub struct RateBucketStore(pub(super) Store);
 impl RateBucketStore {
     /// Takes the available calls of each bucket, and answers in the same order. Each bucket is named once, and they are
     /// sorted: all replicas lock the rows in one order.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the calls may still be taken when no answer arrives.
+    /// Errors: [`StoreError`]; the calls may still be taken when no answer arrives.
     pub async fn take(&self, asked: &[AskedCalls]) -> Result<Vec<TakenCalls>, StoreError> {
         let sql = self.take_statement(asked.len());
         let rows = retried(|| self.try_take(&sql, asked)).await?;

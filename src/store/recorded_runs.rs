@@ -49,9 +49,7 @@ pub struct RecordedRunStore(pub(super) Store);
 
 impl RecordedRunStore {
     /// Keeps a run, in place of one with its id. Of more than `max_runs` of the caller the oldest go.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been kept.
+    /// Errors: [`StoreError`]; it may have been kept.
     pub async fn keep(&self, new: NewRecordedRun<'_>, max_runs: u32) -> Result<(), StoreError> {
         retried(|| self.try_keep(new, max_runs)).await
     }

@@ -70,9 +70,7 @@ impl RegistrationStore {
     }
 
     /// Keeps a registration, in the place of an earlier one of that name and owner.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn keep(
         &self,
         of: Registrations,
@@ -98,9 +96,7 @@ impl RegistrationStore {
     }
 
     /// Removes a registration of this owner; `false` if it has none of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn forget(&self, of: Registrations, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
         if let Some(tenant) = owner.tenant() {
             return forget_of_tenant(&self.0, of.of_tenants().kind, tenant, name).await;

@@ -142,9 +142,7 @@ impl ReplicaStore {
     }
 
     /// Removes a replica that stops.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it counts as lost in time then.
+    /// Errors: [`StoreError`]; it counts as lost in time then.
     pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.0.pool).await;
         removed.map(drop).map_err(|error| self.0.failed(error))

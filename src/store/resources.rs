@@ -63,9 +63,7 @@ impl ResourceStore {
     }
 
     /// Adds a resource.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn add(
         &self,
         kind: ResourceKind,
@@ -86,9 +84,7 @@ impl ResourceStore {
     }
 
     /// Replaces a resource of this owner; `false` if it has none of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn change(
         &self,
         kind: ResourceKind,
@@ -105,9 +101,7 @@ impl ResourceStore {
     }
 
     /// Removes a resource of this owner; `false` if it has none of that name.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn remove(&self, kind: ResourceKind, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
         if let Some(tenant) = owner.tenant() {
             return forget_of_tenant(&self.0, kind.as_str(), tenant, name).await;

@@ -75,9 +75,7 @@ pub struct ResultStore(pub(super) Store);
 impl ResultStore {
     /// Stores a result. While the tenant's results have more than `max_bytes` together, results of the caller with the
     /// most bytes are removed, the oldest first. Returns the objects that no row names any more.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn keep(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
         retried(|| self.try_keep(new, max_bytes)).await
     }

@@ -42,10 +42,8 @@ impl RuleUsageStore {
     }
 
     /// Adds to the spending.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Where there are several hundred, some may have been added; where a commit lost its answer, all
-    /// of them.
+    /// Errors: [`StoreError`]. Where there are several hundred, some may have been added; where a commit lost its
+    /// answer, all of them.
     pub async fn add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
         for usage in usage.chunks(MAX_ROWS) {
             retried(|| self.try_add(usage)).await?;

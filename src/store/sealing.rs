@@ -76,9 +76,7 @@ impl Sealer {
     }
 
     /// The beginnings of the texts that the two keys in force have sealed; twice the same where there is one.
-    ///
-    /// # Errors
-    /// As [`seal`](Self::seal).
+    /// Errors: as [`seal`](Self::seal).
     pub fn beginnings(&self) -> Result<[String; 2], SealingError> {
         let keys = self.keys()?;
         let previous = keys.previous.as_ref().unwrap_or(&keys.current);
@@ -86,9 +84,7 @@ impl Sealer {
     }
 
     /// A text that only [`open`](Self::open) reads.
-    ///
-    /// # Errors
-    /// [`SealingError`]: there is no key.
+    /// Errors: [`SealingError`]: there is no key.
     pub fn seal(&self, whose: SealedFor<'_>, secret: &[u8]) -> Result<String, SealingError> {
         let mut sealed = secret.to_vec();
         let (id, nonce) = self.seal_in_place(whose, &mut sealed)?;
@@ -97,9 +93,7 @@ impl Sealer {
     }
 
     /// Bytes that only [`open_bytes`](Self::open_bytes) reads: for secrets of many megabytes.
-    ///
-    /// # Errors
-    /// As [`seal`](Self::seal).
+    /// Errors: as [`seal`](Self::seal).
     pub fn seal_bytes(&self, whose: SealedFor<'_>, mut secret: Vec<u8>) -> Result<Vec<u8>, SealingError> {
         let (id, nonce) = self.seal_in_place(whose, &mut secret)?;
         let head = format!("{FORMAT}.{id}.").into_bytes();
@@ -108,9 +102,7 @@ impl Sealer {
     }
 
     /// The secret that was sealed for the same tenant, owner and kind.
-    ///
-    /// # Errors
-    /// [`SealingError`]: its key is not in force, or the text is not as it was sealed.
+    /// Errors: [`SealingError`]: its key is not in force, or the text is not as it was sealed.
     pub fn open(&self, whose: SealedFor<'_>, text: &str) -> Result<Vec<u8>, SealingError> {
         let (id, sealed) = parts_of(text).ok_or(SealingError::Damaged)?;
         let mut sealed = STANDARD_NO_PAD.decode(sealed).map_err(|_| SealingError::Damaged)?;
@@ -118,9 +110,7 @@ impl Sealer {
     }
 
     /// The bytes that [`seal_bytes`](Self::seal_bytes) has sealed for the same tenant, owner and kind.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors: as [`open`](Self::open).
     pub fn open_bytes(&self, whose: SealedFor<'_>, mut sealed: Vec<u8>) -> Result<Vec<u8>, SealingError> {
         // Two points end the form and the id; the bytes after them are any bytes.
         let mut points = sealed.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at);

@@ -153,9 +153,7 @@ impl ConversationLogStore {
     }
 
     /// Replaces the summary of the older messages of a session.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the earlier one stays then.
+    /// Errors: [`StoreError`]; the earlier one stays then.
     pub async fn keep_session_summary(
         &self,
         conversation: &str,
@@ -206,9 +204,7 @@ impl ConversationLogStore {
     }
 
     /// Replaces the beginning of an agent's requests in a session. The prefixes of the conversation's oldest sessions are removed.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the earlier one stays then.
+    /// Errors: [`StoreError`]; the earlier one stays then.
     pub async fn keep_session_prefix(
         &self,
         conversation: &str,
@@ -249,9 +245,7 @@ impl ConversationLogStore {
 /// Copies the beginning of the session that a fork continues: its requests begin with the same bytes as in the original. It has
 /// nothing of runs after `run`, the last one that is copied. The summary of a session's own messages is not copied, since it may be of
 /// later ones than the fork has.
-///
-/// # Errors
-/// The database's, or news that are no JSON; then the transaction is to be rolled back.
+/// Errors: the database's, or news that are no JSON; then the transaction is to be rolled back.
 pub(super) async fn copy_session(
     connection: &mut AnyConnection,
     (fork, session): (&str, &str),

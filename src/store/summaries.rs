@@ -26,9 +26,7 @@ impl ThreadSummaryStore {
 
     /// Stores a thread's summary, replacing its old one. Beyond `max` in total, the least recently used are
     /// deleted (A44).
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is changed then.
+    /// Errors: [`StoreError`]; nothing is changed then.
     pub async fn keep(&self, caller_key: &str, thread: &str, summary: &str, max: u32) -> Result<(), StoreError> {
         retried(|| self.try_keep(caller_key, thread, summary, max)).await
     }

@@ -7,9 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use tempfile::{Builder, TempDir};
 
 /// A new folder that only this user can enter. It is removed with its content on drop.
-///
-/// # Errors
-/// The folder for temporary files cannot be written to.
+/// Errors: the folder for temporary files cannot be written to.
 pub fn private_folder() -> io::Result<TempDir> {
     Builder::new().prefix("sekisho-").permissions(Permissions::from_mode(0o700)).tempdir()
 }

@@ -48,9 +48,7 @@ pub(super) struct TenantKind {
 pub(super) const SAME_NAME: &str = "SELECT 1 FROM tenant_resources WHERE kind = $2 AND name = $3 AND tenant <> $1";
 
 /// Stores something of a tenant, in the place of an earlier one that the tenant has under this name if it `replaces`.
-///
-/// # Errors
-/// [`StoreError`]; nothing is changed then.
+/// Errors: [`StoreError`]; nothing is changed then.
 pub(super) async fn keep_of_tenant(
     store: &Store,
     TenantKind { kind, shared_name, others_name, bounds }: TenantKind,
@@ -86,9 +84,7 @@ pub(super) async fn keep_of_tenant(
 }
 
 /// Replaces something that the tenant has; `false` if it has none of that name.
-///
-/// # Errors
-/// [`StoreError`]; nothing is changed then.
+/// Errors: [`StoreError`]; nothing is changed then.
 pub(super) async fn change_of_tenant(
     store: &Store,
     kind: &str,
@@ -100,9 +96,7 @@ pub(super) async fn change_of_tenant(
 }
 
 /// Removes something that the tenant has; `false` if it has none of that name.
-///
-/// # Errors
-/// [`StoreError`]; nothing is changed then.
+/// Errors: [`StoreError`]; nothing is changed then.
 pub(super) async fn forget_of_tenant(store: &Store, kind: &str, tenant: &str, name: &str) -> Result<bool, StoreError> {
     let sql = "DELETE FROM tenant_resources WHERE tenant = $1 AND kind = $2 AND name = $3";
     store.change_shared(sqlx::query(sql).bind(tenant).bind(kind).bind(name)).await.map(|rows| rows > 0)

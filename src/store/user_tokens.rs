@@ -136,9 +136,7 @@ impl UserTokenStore {
 
     /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: a
     /// process that has read the revoked tokens must not change these in their place.
-    ///
-    /// # Errors
-    /// [`StoreError`]; they may have been stored.
+    /// Errors: [`StoreError`]; they may have been stored.
     pub async fn keep(&self, owner: TokenOwner<'_>, new: NewUserToken<'_>) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -183,9 +181,7 @@ impl UserTokenStore {
     }
 
     /// The token is not renewed now: another caller may try.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the lease ends by itself then.
+    /// Errors: [`StoreError`]; the lease ends by itself then.
     pub async fn give_up_renewal(&self, lease: RenewalLease<'_>) -> Result<(), StoreError> {
         let RenewalLease { read, until } = lease;
         let sql = "UPDATE user_tokens SET renewing_until = 0
@@ -210,9 +206,7 @@ impl UserTokenStore {
 
     /// Stores renewed tokens. False: the tokens were replaced or revoked in between, or another caller renews them by
     /// now.
-    ///
-    /// # Errors
-    /// [`StoreError`]; they may have been stored.
+    /// Errors: [`StoreError`]; they may have been stored.
     pub async fn end_renewal(&self, lease: RenewalLease<'_>, new: NewUserToken<'_>) -> Result<bool, StoreError> {
         let RenewalLease { read, until } = lease;
         let now = self.0.engine.now_expression();

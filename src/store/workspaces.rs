@@ -63,9 +63,7 @@ impl WorkspaceStore {
     }
 
     /// Stores which files a workspace has, as this version, and gives it back. False, and nothing is stored: it was lost.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn save(&self, lock: &WorkspaceLock, version: &str, files: &str) -> Result<bool, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
@@ -80,9 +78,7 @@ impl WorkspaceStore {
     }
 
     /// Gives a workspace back as it was, unless it was lost.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it expires by itself then.
+    /// Errors: [`StoreError`]; it expires by itself then.
     pub async fn unlock(&self, lock: &WorkspaceLock) -> Result<(), StoreError> {
         self.0.work().release(&lock.lease).await.map(drop)
     }
@@ -98,9 +94,7 @@ impl WorkspaceStore {
     }
 
     /// Removes the workspaces that no replica has used for `idle` and no call has, except `kept`.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Workspaces removed until then stay removed.
+    /// Errors: [`StoreError`]. Workspaces removed until then stay removed.
     pub async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
         let (now, is_free) = (self.0.engine.now_expression(), WORKSPACE.is_free(self.0.engine, "workspaces"));
         let is_idle = format!("last_used <= {now} - $1 AND {is_free}");

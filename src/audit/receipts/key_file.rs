@@ -58,17 +58,13 @@ fn read(file: &Path) -> io::Result<Vec<VerifierKey>> {
 }
 
 /// The public keys of a trail, the newest first; empty before anything was signed.
-///
-/// # Errors
-/// The file cannot be read.
+/// Errors: the file cannot be read.
 pub fn public_keys(file: &Path) -> Result<Vec<VerifierKey>, AuditError> {
     read(file).map_err(AuditError::unusable(&public_keys_path(file)))
 }
 
 /// Generates another key for a trail. A running gateway signs with it from its next segment on, or its next start.
-///
-/// # Errors
-/// A file cannot be read or written.
+/// Errors: a file cannot be read or written.
 pub fn rotate_key(file: &Path) -> Result<VerifierKey, AuditError> {
     generate(file).map(|key| key.public().clone()).map_err(AuditError::unusable(&key_path(file)))
 }

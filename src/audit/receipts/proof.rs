@@ -33,9 +33,6 @@ pub enum NoReceipt {
 }
 
 /// The receipt of the line about a call; of calls that were refused alike, the line that they have together.
-///
-/// # Errors
-/// [`NoReceipt`].
 pub fn receipt_of_call(file: &Path, call_id: &str) -> Result<String, NoReceipt> {
     let filter = LineFilter { call_id: Some(call_id.to_owned()), ..LineFilter::default() };
     let mut line = None;
@@ -47,9 +44,6 @@ pub fn receipt_of_call(file: &Path, call_id: &str) -> Result<String, NoReceipt> 
 }
 
 /// The receipt of the line with this number. Reads one segment, of 64 MiB at most.
-///
-/// # Errors
-/// [`NoReceipt`].
 pub fn receipt_of_line(file: &Path, line: u64) -> Result<String, NoReceipt> {
     for (path, segment) in files(file)?.into_iter().rev() {
         let unusable = AuditError::unusable(&path);

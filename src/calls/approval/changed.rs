@@ -15,17 +15,13 @@ use sekisho_core::visible_text::{visible, visible_name};
 
 impl Approvals {
     /// The arguments of the call that was asked for.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
         Ok(self.kept(approval)?.asked)
     }
 
     /// The arguments with which the call is made instead, if an approver changed them.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn changed_arguments(&self, approval: &Approval) -> Result<Option<Arguments>, CallError> {
         Ok(self.kept(approval)?.changed)
     }
@@ -41,9 +37,7 @@ impl Approvals {
     }
 
     /// The digest of the arguments with which the call is made, if it is approved as it is.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn arguments_sha256(&self, approval: &Approval) -> Result<String, CallError> {
         let arguments = match self.changed_arguments(approval)? {
             Some(changed) => changed,
@@ -53,9 +47,8 @@ impl Approvals {
     }
 
     /// `sent`: the form in which the changed arguments are sent, where it is another one.
-    ///
-    /// # Errors
-    /// `too_large`; `approval_lost`: the original arguments cannot be opened; `internal`: nothing can be sealed.
+    /// Errors: `too_large`; `approval_lost`: the original arguments cannot be opened; `internal`: nothing can be
+    /// sealed.
     pub(super) fn seal_change(
         &self,
         approval: &Approval,
@@ -77,9 +70,7 @@ impl Approvals {
 impl Approval {
     /// Arguments that an approver writes. Parts that approvers do not see stay as they were asked. So do texts that are
     /// written as they were shown, with some characters escaped.
-    ///
-    /// # Errors
-    /// `invalid_arguments` if a part is left out that approvers do not see: nobody may remove an unseen part.
+    /// Errors: `invalid_arguments` if a part is left out that approvers do not see: nobody may remove an unseen part.
     pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
         let asked = Value::Object(asked.clone());
         let mut written = as_asked(&asked, Value::Object(written));

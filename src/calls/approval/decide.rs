@@ -46,20 +46,16 @@ pub struct Judgement {
 
 impl Approvals {
     /// Approves or denies. An approval that is not used up can still be denied.
-    ///
-    /// # Errors
-    /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for an approval that
-    /// is decided already, a scope that it cannot have or arguments that cannot be changed, `overloaded` when it cannot
-    /// be written.
+    /// Errors: `denied` for the approver's own call or a second approval by one person, `invalid_request` for an
+    /// approval that is decided already, a scope that it cannot have or arguments that cannot be changed, `overloaded`
+    /// when it cannot be written.
     pub async fn decide(&self, id: &str, approver: &Caller, judgement: &Judgement) -> Result<Approval, CallError> {
         self.decide_seen(&self.find(id).await?, approver, judgement).await
     }
 
     /// The same for an approval as it was when the approver and the policies judged it.
-    ///
-    /// # Errors
-    /// As [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since, or since the
-    /// approver of this judgement has looked at them.
+    /// Errors: as [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since,
+    /// or since the approver of this judgement has looked at them.
     pub async fn decide_seen(
         &self,
         seen: &Approval,

@@ -52,9 +52,7 @@ pub struct ApprovedCall {
 
 impl Approvals {
     /// The binding of a call that names an approval, if the approval is for this call.
-    ///
-    /// # Errors
-    /// `not_found` for one of another caller, `approval_mismatch`.
+    /// Errors: `not_found` for one of another caller, `approval_mismatch`.
     pub async fn check_binding(
         &self,
         id: &str,
@@ -66,9 +64,7 @@ impl Approvals {
     }
 
     /// The permission of the approval for this call. No other task in this process makes it meanwhile.
-    ///
-    /// # Errors
-    /// `approval_mismatch`, `approval_denied`, `approval_expired`, `unknown_outcome`.
+    /// Errors: `approval_mismatch`, `approval_denied`, `approval_expired`, `unknown_outcome`.
     pub async fn standing(
         self: &Arc<Self>,
         id: &str,
@@ -97,9 +93,7 @@ impl Approvals {
     }
 
     /// Counts a call that an approval of several calls lets through, before it is sent.
-    ///
-    /// # Errors
-    /// `approval_expired`: it does not hold any more. `overloaded` when the count cannot be written.
+    /// Errors: `approval_expired`: it does not hold any more. `overloaded` when the count cannot be written.
     pub async fn use_grant(&self, grant: &Grant, call: &CallContext) -> Result<(), CallError> {
         let Kind::Several(id) = &grant.0 else { return Ok(()) };
         let slot = self.audit.reserve()?;
@@ -159,8 +153,8 @@ impl Approvals {
 }
 
 impl ApprovedCall {
-    /// # Errors
-    /// `approval_mismatch`: the call is another one by now, such as of a tool that a reload changed while the call waited.
+    /// Errors: `approval_mismatch`: the call is another one by now, such as of a tool that a reload changed while the
+    /// call waited.
     pub(super) fn check(&self, binding: &Binding, call: &CallContext) -> Result<(), CallError> {
         if self.binding == *binding { Ok(()) } else { Err(refusal::mismatch(&self.approval, call)) }
     }
@@ -171,9 +165,8 @@ impl ApprovedCall {
     }
 
     /// Writes that the call is about to be sent. False: another replica makes it, or has made it.
-    ///
-    /// # Errors
-    /// Why the approval does not hold any more; `overloaded` when it cannot be written. The call must not be sent.
+    /// Errors: why the approval does not hold any more; `overloaded` when it cannot be written. The call must not be
+    /// sent.
     pub async fn start(&mut self, call: &CallContext) -> Result<bool, CallError> {
         let (approvals, id) = (&self.approvals, &self.approval.id);
         let slot = approvals.audit.reserve()?;

@@ -61,9 +61,7 @@ pub struct ProposedEffect {
 
 impl Proposal {
     /// The list as the arguments of its call.
-    ///
-    /// # Errors
-    /// `internal`: it has no JSON.
+    /// Errors: `internal`: it has no JSON.
     pub fn to_arguments(&self) -> Result<Arguments, CallError> {
         match serde_json::to_value(self).map_err(CallError::internal)? {
             Value::Object(arguments) => Ok(arguments),
@@ -71,8 +69,7 @@ impl Proposal {
         }
     }
 
-    /// # Errors
-    /// `internal`: another form.
+    /// Errors: `internal`: another form.
     pub fn from_arguments(arguments: Arguments) -> Result<Self, CallError> {
         serde_json::from_value(Value::Object(arguments)).map_err(CallError::internal)
     }
@@ -83,9 +80,7 @@ impl Proposal {
     }
 
     /// The list without these effects, which keep their places in it.
-    ///
-    /// # Errors
-    /// `invalid_request`: one is not in the list, another one needs its value, or nothing is left.
+    /// Errors: `invalid_request`: one is not in the list, another one needs its value, or nothing is left.
     pub fn without(&self, struck: &[u32]) -> Result<Self, CallError> {
         let mut rest = self.clone();
         for call in struck {
@@ -128,9 +123,7 @@ impl Proposal {
 
 impl AskedCall<'_> {
     /// The effects that it asks for, if it is a program's list of them.
-    ///
-    /// # Errors
-    /// `internal`: the list has another form.
+    /// Errors: `internal`: the list has another form.
     pub(super) fn proposal(&self) -> Result<Option<Proposal>, CallError> {
         let is_list = self.tool.metadata.kind == CallKind::Effects;
         is_list.then(|| Proposal::from_arguments(self.arguments.as_map().clone())).transpose()
@@ -152,9 +145,7 @@ impl Approval {
 
 impl Approvals {
     /// The effects that an approval of the caller was asked for, and the list with those that an approver has struck out.
-    ///
-    /// # Errors
-    /// `not_found` for an approval of another caller, or of another call; `approval_lost`; `overloaded`.
+    /// Errors: `not_found` for an approval of another caller, or of another call; `approval_lost`; `overloaded`.
     pub async fn effects_of(&self, id: &str, caller: &Caller) -> Result<(Proposal, Option<Proposal>), CallError> {
         let approval = self.find(id).await?;
         if approval.caller_key != *caller.key || !approval.is_for_effects() {

@@ -85,8 +85,7 @@ pub struct Decision {
 }
 
 impl Approval {
-    /// # Errors
-    /// `internal`: another form.
+    /// Errors: `internal`: another form.
     pub(super) fn read(stored: StoredApproval) -> Result<Self, CallError> {
         let details = serde_json::from_str(&stored.details).map_err(CallError::internal)?;
         let decisions = serde_json::from_str(&stored.decisions).map_err(CallError::internal)?;

@@ -103,9 +103,7 @@ impl ShownDestination {
 impl Approvals {
     /// The sent form as an approver sees it: `method`, `address` and `coding`, and where they differ from the call's,
     /// `arguments`, `meta` and `as_task`.
-    ///
-    /// # Errors
-    /// `approval_lost`: it cannot be opened.
+    /// Errors: `approval_lost`: it cannot be opened.
     pub fn shown_sent(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
         let mut shown = Map::new();
         if let Some(ShownDestination { method, address, coding }) = &approval.details.destination {
@@ -123,9 +121,7 @@ impl Approvals {
 }
 
 /// The text of a requested call that is sealed. The questions are bounded where they are made.
-///
-/// # Errors
-/// `too_large`.
+/// Errors: `too_large`.
 pub(super) fn kept_text(
     asked: &Arguments,
     sent: Option<&SentToShow>,

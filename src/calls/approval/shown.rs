@@ -12,26 +12,20 @@ use sekisho_flow::Question;
 
 impl Approvals {
     /// The arguments as an approver sees them.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn shown_arguments(&self, approval: &Approval) -> Result<Value, CallError> {
         Ok(shown(self.arguments(approval)?, &approval.details.masks))
     }
 
     /// The same for the arguments that an approver put in their place.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn shown_changed_arguments(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
         Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
     }
 
     /// The questions about where the values of the call come from, as an approver sees them: argument, value, kind, state,
     /// origin, sentence, and `new`. Values that the policies mask are left out, with the texts that have them.
-    ///
-    /// # Errors
-    /// `approval_lost`: they cannot be opened.
+    /// Errors: `approval_lost`: they cannot be opened.
     pub fn shown_questions(&self, approval: &Approval) -> Result<Vec<Value>, CallError> {
         let masks = &approval.details.masks;
         Ok(self.kept(approval)?.questions.iter().map(|question| shown_question(question, masks)).collect())

@@ -31,9 +31,7 @@ impl Approvals {
     }
 
     /// How many wait that nobody can approve, since the key that sealed them is not in force.
-    ///
-    /// # Errors
-    /// The store cannot be read.
+    /// Errors: the store cannot be read.
     pub async fn count_lost(&self) -> Result<i64, StoreError> {
         let approvals = self.store.approvals();
         // Without one that waits, no key is needed yet, and none is generated.

@@ -89,9 +89,7 @@ impl Drop for Waiter<'_> {
 
 impl Approvals {
     /// Waits until an approval is decided, at most until `deadline`.
-    ///
-    /// # Errors
-    /// `overloaded` when the store cannot be read.
+    /// Errors: `overloaded` when the store cannot be read.
     pub async fn wait(&self, caller: &Caller, id: &Arc<str>, deadline: Instant) -> Result<Waited, CallError> {
         let Some(_place) = self.waiting.share.try_acquire(&caller.owner, 1) else { return Ok(Waited::Undecided) };
         let waiter = Waiter::new(self, id);
@@ -110,9 +108,7 @@ impl Approvals {
     }
 
     /// The approval with this id, while nobody has decided about it.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store cannot be read.
+    /// Errors: `not_found`; `overloaded` when the store cannot be read.
     pub async fn undecided(&self, id: &str) -> Result<Option<NeededApproval>, CallError> {
         let approval = self.find(id).await?;
         Ok((approval.state == ApprovalState::Pending).then(|| self.needed(&approval)))

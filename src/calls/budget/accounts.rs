@@ -62,9 +62,7 @@ pub(super) struct Accounts(PerScope<Option<SharedAccount>>);
 
 impl AccountStore {
     /// The accounts of a call, created if they are missing.
-    ///
-    /// # Errors
-    /// `invalid_request` for an id that is empty or too long.
+    /// Errors: `invalid_request` for an id that is empty or too long.
     pub(super) fn open(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
         let ids = named_ids(&call.charging.scopes)?;
         let [request, agent, task] = if ids.iter().all(Option::is_none) {
@@ -77,9 +75,7 @@ impl AccountStore {
     }
 
     /// The existing accounts of a call; a missing one has nothing spent.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors: as [`open`](Self::open).
     pub(super) fn find(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
         let ids = named_ids(&call.charging.scopes)?;
         let [request, agent, task] = match self.named.get(&*call.caller.key) {

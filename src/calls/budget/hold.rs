@@ -66,9 +66,7 @@ impl Hold {
     }
 
     /// Holds the reservation by these rules too.
-    ///
-    /// # Errors
-    /// One of them has too little left; then the hold is to be dropped.
+    /// Errors: one of them has too little left; then the hold is to be dropped.
     pub(super) fn hold_by_rules(&mut self, rules: RulesOfCall, max_usage: &MaxUsage<'_>) -> Result<(), CallError> {
         self.rules = Some(Box::new(rules.hold(max_usage, self.reserved.of_day())?));
         Ok(())
@@ -85,9 +83,7 @@ impl Hold {
 
     /// Stores the reserved money, before the call is sent, where its charge is not written in the background: if the
     /// process is killed, the amount stays stored. `turn`: the turn of a model.
-    ///
-    /// # Errors
-    /// The store does not take it; the call must not be sent then.
+    /// Errors: the store does not take it; the call must not be sent then.
     pub async fn store(&mut self, turn: Option<ReservedTurn>) -> Result<(), CallError> {
         let cost_usd = self.reserved.every.cost_usd;
         let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };

@@ -79,8 +79,7 @@ struct Vendor {
 }
 
 impl Prices {
-    /// # Errors
-    /// Neither the profile nor the list has a price for the model.
+    /// Errors: neither the profile nor the list has a price for the model.
     pub fn of(profile: &AgentProfile) -> Result<Self, UnpricedModel> {
         let in_table = profile.row().and_then(|row| row.prices).map(|prices| {
             let RowPrices { prompt, completion, cached, cache_write } = prices;

@@ -124,9 +124,7 @@ impl RuleBudgets {
     }
 
     /// Writes the spending. `is_shared`: also takes over the spending of other processes.
-    ///
-    /// # Errors
-    /// The store fails; the unwritten amounts are written the next time.
+    /// Errors: the store fails; the unwritten amounts are written the next time.
     pub(super) async fn save(&self, store: &RuleUsageStore, today: Date, is_shared: bool) -> Result<(), StoreError> {
         let unsaved = self.unsaved();
         if !unsaved.is_empty() {
@@ -178,9 +176,7 @@ impl RuleBudgets {
 
 impl RulesOfCall {
     /// The request, with at most the tokens that the rules leave.
-    ///
-    /// # Errors
-    /// `budget_exceeded` or `token_limit_exceeded`, by the first rule that has too little left.
+    /// Errors: `budget_exceeded` or `token_limit_exceeded`, by the first rule that has too little left.
     pub(super) fn bounded<'a>(&self, mut max_usage: MaxUsage<'a>) -> Result<MaxUsage<'a>, CallError> {
         for (rule, account) in &self.0 {
             let left = left_of(rule, &account.lock());
@@ -193,9 +189,7 @@ impl RulesOfCall {
     }
 
     /// Holds the amount in every account, or in none.
-    ///
-    /// # Errors
-    /// As [`bounded`](Self::bounded): another call may have been faster.
+    /// Errors: as [`bounded`](Self::bounded): another call may have been faster.
     pub(super) fn hold(self, max_usage: &MaxUsage<'_>, amount: Amount) -> Result<RuleHold, CallError> {
         let mut hold = RuleHold { accounts: Vec::with_capacity(self.0.len()), held: amount };
         let wanted = MaxUsage { most: amount, ..*max_usage };

@@ -166,9 +166,7 @@ impl Limits {
 
     /// The amount to reserve for the request, and the rest before it. `is_shared`: the scopes that other calls may use
     /// too.
-    ///
-    /// # Errors
-    /// As [`Limits::check`].
+    /// Errors: as [`Limits::check`].
     pub(super) fn fit(
         &self,
         balances: &PerScope<Balance>,
@@ -184,9 +182,7 @@ impl Limits {
     }
 
     /// The rest before the request.
-    ///
-    /// # Errors
-    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
+    /// Errors: `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
     pub(super) fn check(&self, balances: &PerScope<Balance>, max_usage: &MaxUsage<'_>) -> Result<Amount, CallError> {
         let narrowest = self.narrowest(balances);
         let left = narrowest.left;

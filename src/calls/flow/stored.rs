@@ -163,9 +163,6 @@ impl StoredSessions {
     }
 
     /// Removes the sessions that are known no longer.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(super) async fn sweep(&self) -> Result<(), StoreError> {
         self.store.sweep().await
     }

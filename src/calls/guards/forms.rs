@@ -45,9 +45,7 @@ pub(super) fn request(service: &GuardService, asked: Asked<'_>) -> Value {
 }
 
 /// The categories of an answer; empty for a text that is fine.
-///
-/// # Errors
-/// An answer of another form: a wrong address is no permission.
+/// Errors: an answer of another form: a wrong address is no permission.
 pub(super) fn categories(service: &GuardService, body: &[u8]) -> Result<Vec<String>, String> {
     let found = match service.kind {
         GuardServiceKind::Generic => {

@@ -62,8 +62,7 @@ impl GuardServices {
         self.outbound.get_or_init(|| outbound.clone());
     }
 
-    /// # Errors
-    /// Why there is no verdict.
+    /// Errors: why there is no verdict.
     pub(crate) async fn judge(
         &self,
         name: &str,

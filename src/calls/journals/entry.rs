@@ -142,8 +142,7 @@ impl PastRequest {
 }
 
 impl Past {
-    /// # Errors
-    /// The parts are not the parts of a journal.
+    /// Errors: the parts are not the parts of a journal.
     pub fn of(parts: Vec<Part>) -> Result<Self, DamagedJournalError> {
         let mut parts = parts.into_iter();
         let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournalError) };
@@ -193,14 +192,12 @@ impl Past {
     }
 }
 
-/// # Errors
-/// Never for the types of this file: the encoding has a form for them.
+/// Errors: never for the types of this file: the encoding has a form for them.
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, DamagedJournalError> {
     postcard::to_extend(value, Vec::new()).map_err(|_| DamagedJournalError)
 }
 
-/// # Errors
-/// The bytes are another thing.
+/// Errors: the bytes are another thing.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DamagedJournalError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),

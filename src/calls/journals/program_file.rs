@@ -40,9 +40,7 @@ impl RunJournal {
 
 impl Journals {
     /// The journal of a run that is played again from a file, by a call of the same tool with the same arguments.
-    ///
-    /// # Errors
-    /// `invalid_request`: it is no run of a program.
+    /// Errors: `invalid_request`: it is no run of a program.
     pub fn replay(
         self: &Arc<Self>,
         call: &CallContext,
@@ -55,9 +53,7 @@ impl Journals {
     }
 
     /// The call that began the run of a file.
-    ///
-    /// # Errors
-    /// `invalid_request`: it is no run of a program.
+    /// Errors: `invalid_request`: it is no run of a program.
     pub fn call_of_file(file: &RunFile) -> Result<RecordedCall, CallError> {
         let input = input_of(file)?;
         let context = serde_json::from_value(input.context.clone().into());

@@ -98,17 +98,14 @@ impl Recordings {
     }
 
     /// The runs of a caller, the latest first.
-    ///
-    /// # Errors
-    /// `overloaded` when they cannot be read now.
+    /// Errors: `overloaded` when they cannot be read now.
     pub async fn list(&self, caller: &Caller) -> Result<Vec<ListedRecordedRun>, CallError> {
         self.store.of_caller(owner_of(caller)).await.map_err(CallError::from)
     }
 
     /// The text of a run.
-    ///
-    /// # Errors
-    /// `not_found` for a run of another caller, and for one that is not kept; `internal` if it does not open; `overloaded`.
+    /// Errors: `not_found` for a run of another caller, and for one that is not kept; `internal` if it does not open;
+    /// `overloaded`.
     pub async fn get(&self, caller: &Caller, id: &str) -> Result<String, CallError> {
         let SealedRun { sealed, .. } = self.get_sealed(caller, id).await?;
         let whose = SealedFor { tenant: &caller.tenant, owner: &of_run(&caller.key, id), kind: SEALED_KIND };
@@ -117,18 +114,14 @@ impl Recordings {
     }
 
     /// A run as it is stored.
-    ///
-    /// # Errors
-    /// `not_found` as for [`get`](Self::get); `overloaded`.
+    /// Errors: `not_found` as for [`get`](Self::get); `overloaded`.
     pub async fn get_sealed(&self, caller: &Caller, id: &str) -> Result<SealedRun, CallError> {
         let found = self.store.get(id, owner_of(caller)).await.map_err(CallError::from)?;
         Ok(SealedRun { version: VERSION, id: id.to_owned(), sealed: found.ok_or_else(unknown)? })
     }
 
     /// The text of a sealed run, whether it is still stored or not.
-    ///
-    /// # Errors
-    /// `invalid_request`: it was sealed for another caller or with another key, or was changed.
+    /// Errors: `invalid_request`: it was sealed for another caller or with another key, or was changed.
     pub fn open(&self, caller: &Caller, run: &SealedRun) -> Result<String, CallError> {
         let whose = SealedFor { tenant: &caller.tenant, owner: &of_run(&caller.key, &run.id), kind: SEALED_KIND };
         let opened = self.sealer.open(whose, &run.sealed).ok().and_then(|bytes| String::from_utf8(bytes).ok());

@@ -228,17 +228,13 @@ impl RunJournal {
     }
 
     /// Writes the new entries.
-    ///
-    /// # Errors
-    /// They are not written, and nothing is from now on.
+    /// Errors: they are not written, and nothing is from now on.
     pub async fn write(&self) -> Result<(), NotRecordedError> {
         self.0.write().await
     }
 
     /// The same where something is older than [`MAX_UNWRITTEN`].
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
+    /// Errors: as [`write`](Self::write).
     pub async fn write_if_due(&self) -> Result<(), NotRecordedError> {
         let is_due = self.0.unwritten.lock().written_at.elapsed() >= MAX_UNWRITTEN;
         if is_due { self.write().await } else { Ok(()) }

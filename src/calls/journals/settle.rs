@@ -41,11 +41,9 @@ pub enum Settlement {
 
 impl Journals {
     /// The calls of a run whose outcome is not known, in their order. The run is not taken.
-    ///
-    /// # Errors
-    /// `not_found` for a run of another caller, unless the asking one administers its tenant, and for a run of another endpoint, one that
-    /// has ended and one that has expired; `conversation_locked` while it runs; `too_large` if it has no journal any more; `replay_diverged` if the journal does not open;
-    /// `overloaded`.
+    /// Errors: `not_found` for a run of another caller, unless the asking one administers its tenant, and for a run of
+    /// another endpoint, one that has ended and one that has expired; `conversation_locked` while it runs; `too_large`
+    /// if it has no journal any more; `replay_diverged` if the journal does not open; `overloaded`.
     pub async fn unknown_calls(&self, asking: &CallContext, id: &str) -> Result<Vec<UnknownCall>, CallError> {
         let owner = self.owner_for(asking, id).await?;
         self.check_stopped(id).await?;
@@ -54,10 +52,8 @@ impl Journals {
     }
 
     /// Settles a call of a run that does not run. `call`: its number; none for the only one.
-    ///
-    /// # Errors
-    /// As [`unknown_calls`](Self::unknown_calls); `invalid_request` if there is no
-    /// such call, or several; `too_large` if its answer does not fit into the journal.
+    /// Errors: as [`unknown_calls`](Self::unknown_calls); `invalid_request` if there is no such call, or several;
+    /// `too_large` if its answer does not fit into the journal.
     pub async fn settle(
         self: &Arc<Self>,
         asking: &CallContext,
@@ -105,8 +101,7 @@ impl Journals {
         }
     }
 
-    /// # Errors
-    /// `conversation_locked` while a process runs it, here or elsewhere: its calls under way will have answers.
+    /// Errors: `conversation_locked` while a process runs it, here or elsewhere: its calls under way will have answers.
     async fn check_stopped(&self, id: &str) -> Result<(), CallError> {
         let runs_here = self.running.lock().contains(id);
         let runs = runs_here || self.store.is_held(id, self.replica()).await.map_err(|error| unavailable(&error))?;
@@ -133,9 +128,7 @@ impl Journals {
 }
 
 /// The entries that settle a call, and the call.
-///
-/// # Errors
-/// `invalid_request` if there is no such call, or several; `too_large` if they do not fit into the journal.
+/// Errors: `invalid_request` if there is no such call, or several; `too_large` if they do not fit into the journal.
 fn settlement_entries(
     past: &Past,
     call: Option<u32>,

@@ -196,9 +196,7 @@ impl RulesOfCall {
     }
 
     /// Takes a call of every rate, or of none. Returns the rate with the fewest calls left, if there is any.
-    ///
-    /// # Errors
-    /// `rate_limited`, by the rule with the longest wait.
+    /// Errors: `rate_limited`, by the rule with the longest wait.
     pub(super) fn take(&self) -> Result<Option<RuleRate>, CallError> {
         if let Some((_, error)) = self.longest_wait(None) {
             return Err(error);
@@ -216,9 +214,7 @@ impl RulesOfCall {
     }
 
     /// The same where replicas count rates together.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
+    /// Errors: as [`take`](Self::take).
     pub(super) async fn take_shared(
         &self,
         shared: &SharedRates,
@@ -242,9 +238,7 @@ impl RulesOfCall {
     }
 
     /// Takes a slot of each rule that limits calls at once, after waiting for it if necessary.
-    ///
-    /// # Errors
-    /// `overloaded` when the queue is full, or no slot came free in time.
+    /// Errors: `overloaded` when the queue is full, or no slot came free in time.
     pub(super) async fn enter(&self, call: &CallContext, deadline: Instant) -> Result<Vec<Lease>, CallError> {
         let (mut held, owner) = (Vec::new(), &call.caller.owner);
         for (rule, subject) in &self.matching {

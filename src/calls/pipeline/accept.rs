@@ -70,9 +70,7 @@ impl Checked {
 
 impl Pipeline {
     /// The last stage: changes and checks the output, shortens it for a model, and charges for it.
-    ///
-    /// # Errors
-    /// The errors of [`change`], of the guards, and of [`check`].
+    /// Errors: the errors of [`change`], of the guards, and of [`check`].
     pub(super) async fn accept(
         &self,
         call: &CallContext,
@@ -94,9 +92,7 @@ impl Pipeline {
 }
 
 /// Changes the output. Adds the changes to `findings`.
-///
-/// # Errors
-/// `output_too_large`.
+/// Errors: `output_too_large`.
 pub(super) fn change(
     call: &CallContext,
     tool: &Tool,
@@ -111,9 +107,7 @@ pub(super) fn change(
 }
 
 /// Checks the output, selects its projection, and renders its text. `max_text_tokens`: the maximum for the text. `findings`: the changes.
-///
-/// # Errors
-/// `output_too_large`; `invalid_output` when the tool's output schema is enforced, or its projection fails.
+/// Errors: `output_too_large`; `invalid_output` when the tool's output schema is enforced, or its projection fails.
 pub(super) fn check(
     call: &CallContext,
     tool: &Tool,
@@ -147,9 +141,7 @@ pub(super) fn check(
 }
 
 /// Bounds the text, and turns the hold into a charge.
-///
-/// # Errors
-/// The errors of [`check`]. They are charged, because the tool ran.
+/// Errors: the errors of [`check`]. They are charged, because the tool ran.
 pub(super) fn accept(
     via: Via,
     tool: &Tool,

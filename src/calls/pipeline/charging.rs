@@ -17,9 +17,7 @@ pub(super) struct Charging {
 impl Charging {
     /// Stores the reserved amount of a call that has begun, where its charge is not written in the background, and has
     /// its scope keep it.
-    ///
-    /// # Errors
-    /// The amount cannot be stored; the call must not be sent.
+    /// Errors: the amount cannot be stored; the call must not be sent.
     pub(super) async fn begin(
         start: Start,
         call: &CallContext,

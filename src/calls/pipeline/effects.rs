@@ -26,9 +26,7 @@ pub(super) enum KnownOutcome {
 
 impl Pipeline {
     /// The outcome of a call; one that is not known is looked for.
-    ///
-    /// # Errors
-    /// `unknown_outcome` where nothing shows what became of the call.
+    /// Errors: `unknown_outcome` where nothing shows what became of the call.
     pub(super) async fn known(
         self: &Arc<Self>,
         call: &CallContext,

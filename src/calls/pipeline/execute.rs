@@ -96,9 +96,7 @@ impl Retries {
 
 impl Pipeline {
     /// Admits a permitted call to its upstream.
-    ///
-    /// # Errors
-    /// `circuit_open` while the upstream is known to be down.
+    /// Errors: `circuit_open` while the upstream is known to be down.
     pub(super) fn admit_upstream(
         &self,
         call: &CallContext,

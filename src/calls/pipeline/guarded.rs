@@ -19,9 +19,7 @@ use sekisho_core::guard_finding::{GuardAction, GuardFinding};
 
 impl Pipeline {
     /// Looks at the arguments as they are sent.
-    ///
-    /// # Errors
-    /// `denied`: a guard blocks them.
+    /// Errors: `denied`: a guard blocks them.
     pub(super) async fn guard_arguments(
         &self,
         call: &CallContext,
@@ -52,9 +50,7 @@ impl Pipeline {
     }
 
     /// Looks at an output, and masks it.
-    ///
-    /// # Errors
-    /// The error of `output`; `denied`: a guard or the external policy withholds it.
+    /// Errors: the error of `output`; `denied`: a guard or the external policy withholds it.
     pub(super) async fn guard_output(
         &self,
         call: &CallContext,
@@ -70,9 +66,7 @@ impl Pipeline {
     }
 
     /// Looks at the message of a tool that failed.
-    ///
-    /// # Errors
-    /// The error, masked, or `denied` in its place.
+    /// Errors: the error, masked, or `denied` in its place.
     pub(super) async fn guard_failure(
         &self,
         call: &CallContext,

@@ -214,11 +214,9 @@ impl Replies {
 
     /// Returns whether the call is the first with its key. If the first call still runs, waits for its reply, at most
     /// until `deadline`. If the first call ends without a reply to store, the next waiting call becomes the first.
-    ///
-    /// # Errors
-    /// `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another request, or its
-    /// reply is not available; `timeout` when the first call still runs at the deadline; `overloaded` when the store
-    /// cannot be read.
+    /// Errors: `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another request,
+    /// or its reply is not available; `timeout` when the first call still runs at the deadline; `overloaded` when the
+    /// store cannot be read.
     pub(super) async fn enter(
         self: &Arc<Self>,
         call: &CallContext,

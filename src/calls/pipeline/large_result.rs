@@ -19,9 +19,7 @@ const MIN_SUMMARISED_BYTES: usize = 1_024;
 impl Pipeline {
     /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the
     /// preview has no handle.
-    ///
-    /// # Errors
-    /// The error of `checked`.
+    /// Errors: the error of `checked`.
     pub(super) async fn shortened(
         &self,
         call: &CallContext,

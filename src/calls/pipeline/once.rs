@@ -86,9 +86,8 @@ impl Pipeline {
 
     /// Whether a call with a key or an approval, or one that is recorded for its effect, must be run, or already has a reply. Dry
     /// runs, calls to tools that do not exist, and calls by an approval of several are not recorded.
-    ///
-    /// # Errors
-    /// `unauthenticated` or `denied` for a caller who may not use the tool; the errors of the key and of the approval.
+    /// Errors: `unauthenticated` or `denied` for a caller who may not use the tool; the errors of the key and of the
+    /// approval.
     async fn enter(self: &Arc<Self>, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::Unrecorded(None)) };
         let (kind, access) = (RecordKind::of(call), self.policy.check_access(&tool, &call.caller));

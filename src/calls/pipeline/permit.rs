@@ -56,9 +56,7 @@ impl Pipeline {
     }
 
     /// Permits a call that is approved, or asks for it.
-    ///
-    /// # Errors
-    /// `approval_required`, once the approval was asked for.
+    /// Errors: `approval_required`, once the approval was asked for.
     async fn approve(
         &self,
         call: &CallContext,

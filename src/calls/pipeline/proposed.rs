@@ -9,9 +9,7 @@ use sekisho_core::error::CallError;
 
 impl Pipeline {
     /// The call as an effect of a program, if it could be made now once it is approved. Takes no token, slot or hold.
-    ///
-    /// # Errors
-    /// The refusal of the call: `unknown_tool`, `invalid_arguments`, `denied` …
+    /// Errors: the refusal of the call: `unknown_tool`, `invalid_arguments`, `denied` …
     pub async fn proposed(&self, call: &CallContext, arguments: Arguments) -> Result<ProposedEffect, CallError> {
         let tool = self.registry.find_for(call).map_err(|error| error.at_stage(Stage::Find))?;
         let valid = tool.valid_arguments(arguments.clone(), &call.origin.prompt_params);

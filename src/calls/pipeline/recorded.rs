@@ -64,9 +64,7 @@ impl Recorded {
     }
 
     /// Writes that the call is about to be sent.
-    ///
-    /// # Errors
-    /// The call must not run: the record cannot be written, or another process makes it.
+    /// Errors: the call must not run: the record cannot be written, or another process makes it.
     pub(super) async fn start(&mut self, call: &CallContext, deadline: Deadline) -> Result<(), CallError> {
         if let Some(key) = &mut self.key {
             key.record(deadline).await?;

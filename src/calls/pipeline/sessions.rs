@@ -82,9 +82,7 @@ impl Sessions {
     }
 
     /// For a call that names a session: the open one, or one that [`Sessions::open`] opens.
-    ///
-    /// # Errors
-    /// `invalid_request` for an invalid id.
+    /// Errors: `invalid_request` for an invalid id.
     pub fn prepare(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, CallError> {
         let key = key(caller, id);
         if let Some(session) = self.get(&key) {
@@ -104,9 +102,7 @@ impl Sessions {
     }
 
     /// Opens the session of a call that is about to be executed.
-    ///
-    /// # Errors
-    /// `overloaded` when the caller has the maximum number of sessions and all are in use.
+    /// Errors: `overloaded` when the caller has the maximum number of sessions and all are in use.
     pub fn open_for(&self, call: &CallContext) -> Result<(), CallError> {
         match &call.origin.session {
             Some(session) => self.open(&call.caller, session),
@@ -115,9 +111,7 @@ impl Sessions {
     }
 
     /// Opens a prepared session, unless it is open.
-    ///
-    /// # Errors
-    /// As [`Sessions::open_for`].
+    /// Errors: as [`Sessions::open_for`].
     pub fn open(&self, caller: &Caller, session: &Arc<Session>) -> Result<(), CallError> {
         let key = key(caller, &session.id);
         let mut prepared = self.prepared.lock();

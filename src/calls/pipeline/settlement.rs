@@ -83,9 +83,7 @@ impl Settlement {
     }
 
     /// Opens the scope of one call, and reserves space for its audit line.
-    ///
-    /// # Errors
-    /// `overloaded` while the audit trail cannot take another line.
+    /// Errors: `overloaded` while the audit trail cannot take another line.
     pub fn open<'a>(&'a self, call: &'a CallContext, arguments: &Arguments) -> Result<CallScope<'a>, CallError> {
         Ok(CallScope {
             slot: Some(self.audit.reserve()?),

@@ -14,9 +14,8 @@ pub(super) struct Start(());
 
 impl Pipeline {
     /// Begins a call that every stage before execution has admitted; `None` for a dry run.
-    ///
-    /// # Errors
-    /// The call must not be sent: its record cannot be written, its approval is used up, or no session can be opened.
+    /// Errors: the call must not be sent: its record cannot be written, its approval is used up, or no session can be
+    /// opened.
     pub(super) async fn start(
         &self,
         call: &CallContext,

@@ -83,9 +83,7 @@ impl CallerTools {
     }
 
     /// The tool, if the caller may use it.
-    ///
-    /// # Errors
-    /// The error with which a call would be refused.
+    /// Errors: the error with which a call would be refused.
     pub fn find(&self, name: &str) -> Result<&Arc<Tool>, CallError> {
         let tool = self.snapshot.find(name, &self.caller)?;
         self.set.checks.pass(&tool.metadata, &self.caller)?;

@@ -28,9 +28,7 @@ pub struct ApproverInput<'a> {
 
 impl Policy {
     /// Whether the approver may give the approval.
-    ///
-    /// # Errors
-    /// `denied`, with all reasons.
+    /// Errors: `denied`, with all reasons.
     pub fn check_approver(&self, given: ApproverInput<'_>, approver: &Caller) -> Result<(), CallError> {
         let set = self.current.load();
         if !set.checks_approvers {

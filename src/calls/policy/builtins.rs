@@ -97,9 +97,7 @@ const BOUNDED: [(&str, u8, Bound); 40] = [
 
 /// Replaces regorus' builtins by the bounded ones: an extension takes precedence over a builtin of its name. Adds only
 /// builtins in use, because every evaluation copies the list.
-///
-/// # Errors
-/// Never, as long as each builtin is listed once.
+/// Errors: never, as long as each builtin is listed once.
 pub(super) fn bound(engine: &mut Engine, is_used: impl Fn(&str) -> bool) -> Result<(), PolicyError> {
     for (name, arguments, bound) in BOUNDED.into_iter().filter(|(name, ..)| is_used(name)) {
         engine
@@ -141,8 +139,7 @@ fn original(name: &str, arguments: &[Value]) -> Checked<Value> {
     function(span, expressions, arguments, strict).map_err(|error| PolicyError::from_regorus(name, &error).message)
 }
 
-/// # Errors
-/// The result is too large for arguments of this size.
+/// Errors: the result is too large for arguments of this size.
 fn allow_bytes(result: usize, arguments: usize) -> Checked<()> {
     // Arguments may contain one string many times, so their size can exceed their memory.
     if result <= MAX_BYTES.max(arguments.min(MAX_BYTES_READ)) {
@@ -151,8 +148,7 @@ fn allow_bytes(result: usize, arguments: usize) -> Checked<()> {
     Err(format!("the result would have {result} bytes; the limit is {MAX_BYTES}, or the size of the arguments"))
 }
 
-/// # Errors
-/// The result has too many elements.
+/// Errors: the result has too many elements.
 fn allow_elements(result: usize) -> Checked<()> {
     if result <= MAX_ELEMENTS {
         return Ok(());
@@ -160,8 +156,7 @@ fn allow_elements(result: usize) -> Checked<()> {
     Err(format!("the result would have more than {MAX_ELEMENTS} elements"))
 }
 
-/// # Errors
-/// The work exceeds the limit.
+/// Errors: the work exceeds the limit.
 fn allow_work(steps: usize, max: usize) -> Checked<()> {
     if steps <= max { Ok(()) } else { Err("the arguments are too large to be compared with one another".to_owned()) }
 }

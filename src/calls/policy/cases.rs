@@ -39,9 +39,7 @@ pub struct CaseResult {
 
 /// Runs the cases in the folder `cases` of the configured policies, with the given `tools`. Runs nothing for the default
 /// policies, whose cases are part of this crate's tests.
-///
-/// # Errors
-/// The errors of the policies, or of a file of cases.
+/// Errors: the errors of the policies, or of a file of cases.
 pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, Vec<PolicyError>> {
     let set = load_set(config)?;
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
@@ -56,9 +54,7 @@ pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, V
 }
 
 /// The input of each case of a folder of policies, with the file and the name of the case.
-///
-/// # Errors
-/// The errors of a file of cases.
+/// Errors: the errors of a file of cases.
 pub(super) fn inputs(directory: &Path) -> Result<Vec<(String, String, Json)>, PolicyError> {
     let mut inputs = Vec::new();
     for path in case_files(&directory.join(load::CASES))? {
@@ -188,9 +184,7 @@ fn example(metadata: &Metadata) -> Result<Json, String> {
 }
 
 /// Merges the input of a case into the example.
-///
-/// # Errors
-/// A name that the input does not have: the case would not test its subject.
+/// Errors: a name that the input does not have: the case would not test its subject.
 fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> {
     let Json::Object(given) = given else {
         return if given.is_null() { Ok(()) } else { Err(format!("`{place}` must be a mapping")) };

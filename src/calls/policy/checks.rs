@@ -61,9 +61,7 @@ impl Checks {
     }
 
     /// The refusal of a call, by the first check that the caller does not pass, with all of them as its details.
-    ///
-    /// # Errors
-    /// `unauthenticated` or `denied`.
+    /// Errors: `unauthenticated` or `denied`.
     pub(super) fn pass(&self, tool: &Metadata, caller: &Caller) -> Result<(), CallError> {
         let Some(first) = self.unmet(tool, caller).next() else { return Ok(()) };
         let details: Vec<_> = self.unmet(tool, caller).map(|unmet| unmet.detail()).collect();

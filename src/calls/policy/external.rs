@@ -77,8 +77,7 @@ impl ExternalPolicy {
         self.config.load().is_some()
     }
 
-    /// # Errors
-    /// Why there is no usable answer.
+    /// Errors: why there is no usable answer.
     async fn ask(
         &self,
         config: &ExternalPolicyConfig,
@@ -105,8 +104,7 @@ impl ExternalPolicy {
         Ok(input)
     }
 
-    /// # Errors
-    /// Why there is no usable answer.
+    /// Errors: why there is no usable answer.
     async fn ask_with(
         &self,
         config: &ExternalPolicyConfig,
@@ -145,9 +143,7 @@ impl Policy {
     }
 
     /// Adds the reasons of the external policy to the reasons of the set.
-    ///
-    /// # Errors
-    /// `denied`, with all its reasons, or because it did not decide.
+    /// Errors: `denied`, with all its reasons, or because it did not decide.
     pub async fn ask_external(
         &self,
         call: &CallContext,
@@ -170,9 +166,7 @@ impl Policy {
     }
 
     /// Asks about an answer before anybody gets it. A reason to require approval withholds it: there is nothing left to approve.
-    ///
-    /// # Errors
-    /// `denied`, with all its reasons, or because it did not decide.
+    /// Errors: `denied`, with all its reasons, or because it did not decide.
     pub(crate) async fn ask_about_answer(
         &self,
         call: &CallContext,
@@ -200,9 +194,7 @@ impl Policy {
     }
 
     /// Asks the external policy about no call, to see whether it answers in the right form.
-    ///
-    /// # Errors
-    /// Why it has no usable answer.
+    /// Errors: why it has no usable answer.
     pub async fn probe_external(&self) -> Result<(), String> {
         let Some(config) = self.external.config.load_full() else { return Ok(()) };
         let deadline = Deadline::after(config.timeout());

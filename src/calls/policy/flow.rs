@@ -13,9 +13,7 @@ use sekisho_flow::{DestinationKind, ForbiddenSecret, Question};
 const HASH_CHARACTERS: usize = 16;
 
 /// Adds `argument_labels` and `flow` to the input of rules. Without a judgement they are as where it is off.
-///
-/// # Errors
-/// Labels that cannot be read as JSON.
+/// Errors: labels that cannot be read as JSON.
 pub(super) fn add_to(input: &mut Value, judged: Option<&JudgedCall>) -> Result<(), String> {
     let (labels, flow) = match judged {
         None => {

@@ -67,9 +67,7 @@ pub(super) fn subject(metadata: &Metadata, flags: &[Detail], caller: &Caller) ->
 }
 
 /// Adds the part that depends on the call, limited to the fields that the rules read.
-///
-/// # Errors
-/// Arguments that are nested too deeply.
+/// Errors: arguments that are nested too deeply.
 pub(super) fn complete(
     subject: &Value,
     call: &CallContext,
@@ -97,9 +95,7 @@ pub(super) fn complete(
 }
 
 /// Adds the form in which the call is sent.
-///
-/// # Errors
-/// Arguments that are nested too deeply.
+/// Errors: arguments that are nested too deeply.
 pub(super) fn add_sent(input: &mut Value, sent: &SentCall<'_>) -> Result<(), String> {
     let SentCall { destination: Destination { method, address, coding, meta, as_task }, arguments } = sent;
     let meta = meta.map_or_else(|| Ok(Value::new_object()), |meta| converted_object(meta, 1))?;
@@ -125,9 +121,7 @@ pub(super) fn add_digest(input: &mut Value, arguments: &Arguments) {
 }
 
 /// Adds an answer, for a policy that is asked about it: `phase` is `answer`, and `answer` has its value and its text.
-///
-/// # Errors
-/// An answer that is nested too deeply.
+/// Errors: an answer that is nested too deeply.
 pub(super) fn add_answer(input: &mut Value, output: &ToolOutput) -> Result<(), String> {
     let value = converted(&output.value, 1)?;
     let said = output.text.clone().or_else(|| output.mcp.as_ref().and_then(|mcp| mcp.text()));
@@ -180,8 +174,7 @@ pub(super) const FIELDS: [(&str, &[&str]); 11] = [
     ("call", &["id", "via", "depth", "parent", "program", "dry_run"]),
 ];
 
-/// # Errors
-/// Nested deeper than [`DEEPEST`].
+/// Errors: nested deeper than [`DEEPEST`].
 pub(super) fn converted(value: &Json, depth: usize) -> Result<Value, String> {
     Ok(match value {
         Json::Null => Value::Null,

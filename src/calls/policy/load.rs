@@ -71,18 +71,14 @@ impl PolicyError {
 }
 
 /// Compiles the set of `directory`, or the default set.
-///
-/// # Errors
-/// All errors of the first step that has any: reading, parsing, checking, compiling.
+/// Errors: all errors of the first step that has any: reading, parsing, checking, compiling.
 pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) -> Result<PolicySet, Vec<PolicyError>> {
     let set_name = directory.map_or_else(|| "default policies".to_owned(), |path| path.display().to_string());
     compile(&set_name, &files::read(directory)?, timeout, checks)
 }
 
 /// The files of a folder's set: names for messages, and texts.
-///
-/// # Errors
-/// Files that cannot be read.
+/// Errors: files that cannot be read.
 pub(super) fn texts_of(directory: &Path) -> Result<impl Iterator<Item = (String, String)>, Vec<PolicyError>> {
     Ok(files::read(Some(directory))?.into_iter().map(|file| (file.name, file.text)))
 }

@@ -33,9 +33,7 @@ enum Kind {
 }
 
 /// All unknown names, with file and line. The default policies use no names of a configuration.
-///
-/// # Errors
-/// Files that cannot be read.
+/// Errors: files that cannot be read.
 pub fn unknown_names(config: &PolicyConfig, known: &KnownNames) -> Result<Vec<PolicyError>, Vec<PolicyError>> {
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
     let mut errors = Vec::new();

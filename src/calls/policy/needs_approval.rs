@@ -31,9 +31,7 @@ pub struct NeedsApproval {
 
 impl Authorized {
     /// The permit of a call that needs no approval.
-    ///
-    /// # Errors
-    /// `approval_required`, with all reasons.
+    /// Errors: `approval_required`, with all reasons.
     pub fn without_approval(self) -> Result<Permit, CallError> {
         match self {
             Self::Permitted(permit) => Ok(permit),
@@ -57,9 +55,7 @@ impl Authorized {
     }
 
     /// The same with further reasons why a person must approve the call, which come from no cache.
-    ///
-    /// # Errors
-    /// As [`NeedsApproval::new`].
+    /// Errors: as [`NeedsApproval::new`].
     pub(super) fn requiring(
         self,
         reasons: Vec<String>,
@@ -84,8 +80,7 @@ impl Authorized {
 }
 
 impl NeedsApproval {
-    /// # Errors
-    /// `denied`: the masks of the arguments for approvers cannot be evaluated.
+    /// Errors: `denied`: the masks of the arguments for approvers cannot be evaluated.
     pub(super) fn new(
         set: &PolicySet,
         call: &CallContext,

@@ -132,8 +132,7 @@ pub(super) fn calls(tokens: &[Token]) -> impl Iterator<Item = (&Token, Vec<Strin
 /// Words that are followed by a parenthesis without being a call. (`contains` is also a function.)
 const KEYWORDS: [&str; 9] = ["as", "default", "else", "every", "if", "in", "not", "some", "with"];
 
-/// # Errors
-/// The error of regorus for a text that is not Rego.
+/// Errors: the error of regorus for a text that is not Rego.
 pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyError> {
     let mut lexer = Lexer::new(source);
     let mut tokens = Vec::new();

@@ -60,9 +60,7 @@ pub enum Judged {
 
 impl PolicyReplay {
     /// The configured set, and the one of a folder.
-    ///
-    /// # Errors
-    /// All errors of a set.
+    /// Errors: all errors of a set.
     pub fn load(config: &PolicyConfig, directory: &Path) -> Result<Self, Vec<PolicyError>> {
         let checks = Checks { dangerous_roles: config.dangerous_roles.clone() };
         let after = load::load(Some(directory), Duration::from_millis(config.timeout_ms), checks)?;
@@ -90,9 +88,7 @@ impl PolicyReplay {
     }
 
     /// The decision of the other set, with its reasons.
-    ///
-    /// # Errors
-    /// As in [`Judged::Unknown`].
+    /// Errors: as in [`Judged::Unknown`].
     pub fn decide(&self, known: &KnownInput) -> Result<(DecisionKind, String), String> {
         if self.after.reads.changing_builtin {
             return Err(CHANGING.to_owned());
@@ -137,9 +133,7 @@ fn verdict(set: &PolicySet, input: &Json) -> Verdict {
 
 impl KnownInput {
     /// The input, where it has all these paths.
-    ///
-    /// # Errors
-    /// The first path that it does not have.
+    /// Errors: the first path that it does not have.
     fn of(&self, paths: &BTreeSet<Vec<String>>) -> Result<&Json, String> {
         let (parts, whole) = match self {
             Self::Whole(input) => return Ok(input),

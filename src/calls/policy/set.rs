@@ -72,25 +72,19 @@ impl PolicySet {
     ///
     /// Uses the interpreter, not regorus' virtual machine, which treats an error inside a rule's body as
     /// "the rule does not apply". For `deny` this would mean "allowed".
-    ///
-    /// # Errors
-    /// A rule failed, took too long, or is not a set of strings.
+    /// Errors: a rule failed, took too long, or is not a set of strings.
     pub(super) fn evaluate(&self, input: &Value) -> Result<Verdict, String> {
         self.guarded(|real_time| self.ask_all(input.clone(), real_time))
     }
 
     /// The parts of the arguments that an approver does not see, as JSON Pointers.
-    ///
-    /// # Errors
-    /// As [`evaluate`](Self::evaluate).
+    /// Errors: as [`evaluate`](Self::evaluate).
     pub(super) fn masked_paths(&self, input: &Value) -> Result<Vec<String>, String> {
         self.guarded(|real_time| self.ask_one(MASK, input.clone(), real_time))
     }
 
     /// The reasons against an approver.
-    ///
-    /// # Errors
-    /// As [`evaluate`](Self::evaluate).
+    /// Errors: as [`evaluate`](Self::evaluate).
     pub(super) fn approver_denials(&self, input: &Value) -> Result<Vec<String>, String> {
         self.guarded(|real_time| self.ask_one(APPROVER_DENY, input.clone(), real_time))
     }

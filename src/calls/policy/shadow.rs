@@ -44,8 +44,7 @@ impl DecisionKind {
     }
 }
 
-/// # Errors
-/// All errors of the set.
+/// Errors: all errors of the set.
 pub(super) fn load(config: &PolicyConfig) -> Result<Option<PolicySet>, Vec<PolicyError>> {
     let Some(directory) = &config.shadow else { return Ok(None) };
     let checks = Checks { dangerous_roles: config.dangerous_roles.clone() };

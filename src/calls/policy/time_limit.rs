@@ -36,9 +36,7 @@ impl Clocks for MachineClocks {
 }
 
 /// Runs an evaluation, which gets the real time after which it must stop.
-///
-/// # Errors
-/// It failed, worked longer than `limit`, or did not end in the real time of all attempts.
+/// Errors: it failed, worked longer than `limit`, or did not end in the real time of all attempts.
 pub(super) fn limited<T>(
     limit: Duration,
     clocks: &impl Clocks,

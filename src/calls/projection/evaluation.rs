@@ -31,8 +31,7 @@ impl<'a> Evaluation<'a> {
         Self { context, bytes_left: memory, levels_left: depth, max_levels: depth, stop }
     }
 
-    /// # Errors
-    /// `tool_error` with the position in the expression, or that it exceeds a bound.
+    /// Errors: `tool_error` with the position in the expression, or that it exceeds a bound.
     pub(super) fn evaluate(&mut self, tree: &Ast, data: &Rcvar) -> Result<Rcvar, CallError> {
         let Some(left) = self.levels_left.checked_sub(1) else {
             return Err(CallError::tool(format!("the query has more than {} levels", self.max_levels)));

@@ -8,8 +8,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// Deeper than any accepted input, and shallow enough for recursive code that reads the result.
 const MAX_DEPTH: usize = 128;
 
-/// # Errors
-/// `output_too_large` beyond `max_bytes` of JSON text; `tool_error` for a result nested too deep.
+/// Errors: `output_too_large` beyond `max_bytes` of JSON text; `tool_error` for a result nested too deep.
 pub(super) fn render(value: &Rcvar, max_bytes: usize) -> Result<Value, CallError> {
     Rendering { bytes_left: max_bytes, max_bytes }.value(value, 0)
 }

@@ -21,9 +21,7 @@ use sekisho_observe::metrics::Metrics;
 
 impl Snapshot {
     /// Applies the configuration to the definitions of the sources, and checks names and schemas.
-    ///
-    /// # Errors
-    /// All errors found, not only the first.
+    /// Errors: all errors found, not only the first.
     pub fn build(
         definitions: Vec<ToolDefinition>,
         unavailable: Vec<Unavailable>,
@@ -38,9 +36,7 @@ impl Snapshot {
     /// be registered, it becomes unavailable with the reason, and the others are registered; if only its output schema
     /// cannot be used, it is registered without one. Unchanged tools are reused from `before`. With a `lock`, external
     /// tools that differ from it or are missing in it are quarantined.
-    ///
-    /// # Errors
-    /// All errors of `fixed`.
+    /// Errors: all errors of `fixed`.
     pub fn build_with(
         fixed: SourceTools,
         found: SourceTools,
@@ -272,8 +268,7 @@ impl Building<'_> {
     }
 }
 
-/// # Errors
-/// Each projection that is no JMESPath.
+/// Errors: each projection that is no JMESPath.
 fn shapes(config: &ToolsConfig) -> Result<BTreeMap<String, Arc<Shape>>, Vec<RegistryError>> {
     let (mut shapes, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, changes) in &config.overrides {

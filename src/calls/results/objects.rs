@@ -34,9 +34,7 @@ impl Results {
     }
 
     /// Removes objects that no row names.
-    ///
-    /// # Errors
-    /// The first of them that cannot be removed, or they cannot be listed.
+    /// Errors: the first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
         let Some(blobs) = self.blobs.get() else { return Ok(()) };
         let until = self.store.now().earlier(CLOCK_MARGIN);

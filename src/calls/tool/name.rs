@@ -23,8 +23,7 @@ pub struct InvalidToolName(pub String);
 pub struct ToolName(String);
 
 impl ToolName {
-    /// # Errors
-    /// [`InvalidToolName`], which describes the problem.
+    /// Errors: [`InvalidToolName`], which describes the problem.
     pub fn parse(name: &str) -> Result<Self, InvalidToolName> {
         let problem = match name.chars().find(|character| !is_allowed(*character)) {
             Some(character) => format!("a tool name may contain only A–Z, a–z, 0–9, _ and -, not {character:?}"),

@@ -48,9 +48,7 @@ pub(super) struct Shaped {
 
 impl Shape {
     /// `None` for an override that changes neither arguments nor results.
-    ///
-    /// # Errors
-    /// A projection that is no JMESPath.
+    /// Errors: a projection that is no JMESPath.
     pub fn compile(tool: &str, changes: &ToolOverride) -> Result<Option<Self>, InvalidProjection> {
         let of = |values: &BTreeMap<String, Value>| -> Arguments { values.clone().into_iter().collect() };
         let projection = changes.project.as_deref().map(|project| Projection::compile(tool, project)).transpose()?;
@@ -62,9 +60,7 @@ impl Shape {
 
     /// The part of a result that is answered; `None` where all of it is: without a projection, and of a text that is no JSON.
     /// `memory`: maximum bytes that the expression may walk over and build.
-    ///
-    /// # Errors
-    /// `invalid_output`, with the tool and the expression.
+    /// Errors: `invalid_output`, with the tool and the expression.
     pub fn selected(&self, result: &Value, memory: usize, max_bytes: usize) -> Result<Option<Value>, CallError> {
         let Some(projection) = &self.projection else { return Ok(None) };
         let parsed = match result {
@@ -145,9 +141,7 @@ impl Shape {
     }
 
     /// Takes the fixed values out of arguments, which have them where a completed call is validated again.
-    ///
-    /// # Errors
-    /// `invalid_arguments` for another value of a fixed argument.
+    /// Errors: `invalid_arguments` for another value of a fixed argument.
     fn remove_fixed(&self, tool: &str, arguments: &mut Arguments) -> Result<(), CallError> {
         for (name, value) in &self.fix {
             if arguments.shift_remove(name).is_some_and(|given| given != *value) {
@@ -170,9 +164,7 @@ impl Shape {
 
 impl Tool {
     /// The same tool in a shape.
-    ///
-    /// # Errors
-    /// Fixed values or defaults that its source's schema does not have or does not allow.
+    /// Errors: fixed values or defaults that its source's schema does not have or does not allow.
     pub(crate) fn with_shape(self, shape: Option<Arc<Shape>>) -> Result<Self, InvalidSchema> {
         let Some(shape) = shape else { return Ok(self) };
         let (mut tool, mut shaped) = (self, Shaped { shape, input: None, output: None });
@@ -224,9 +216,7 @@ impl Tool {
     }
 
     /// The output with its projection in place of all its forms.
-    ///
-    /// # Errors
-    /// As [`Shape::selected`].
+    /// Errors: as [`Shape::selected`].
     pub(crate) fn projected(&self, output: ToolOutput) -> Result<ToolOutput, CallError> {
         let Some(shape) = self.shape() else { return Ok(output) };
         let result = self.source_output().map_or(&output.value, |schema| schema.value(&output.value));

@@ -21,8 +21,7 @@ pub(super) struct MessageEditor {
 }
 
 impl MessageEditor {
-    /// # Errors
-    /// The terminal cannot be used.
+    /// Errors: the terminal cannot be used.
     pub(super) fn open(history: &Path) -> Result<Self, ReadlineError> {
         let config = Config::builder().max_history_size(MAX_KEPT)?.build();
         let mut editor = Editor::with_config(config)?;
@@ -34,9 +33,7 @@ impl MessageEditor {
     }
 
     /// Waits for a message; blocks.
-    ///
-    /// # Errors
-    /// As [`Editor::readline`].
+    /// Errors: as [`Editor::readline`].
     pub(super) fn read(&mut self) -> Result<String, ReadlineError> {
         Ok(self.editor.readline(PROMPT)?.replace("\\\n", "\n"))
     }

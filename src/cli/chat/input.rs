@@ -6,9 +6,7 @@ use std::io::{self, IsTerminal, Read};
 const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// The task; `None` for a conversation on a terminal. The piped text follows `given`.
-///
-/// # Errors
-/// Standard input cannot be read or is too long, or there is no task.
+/// Errors: standard input cannot be read or is too long, or there is no task.
 pub(super) fn task(given: Option<&str>) -> Result<Option<String>, String> {
     match (given, io::stdin().is_terminal()) {
         (None, true) => Ok(None),

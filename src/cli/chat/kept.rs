@@ -50,8 +50,7 @@ impl KeptConversation {
         self.messages.into_iter().map(Message::from).collect()
     }
 
-    /// # Errors
-    /// There is no such file, or it has another form.
+    /// Errors: there is no such file, or it has another form.
     pub(super) fn load(state_directory: &Path) -> Result<Self, String> {
         let file = file(state_directory);
         if !file.exists() {
@@ -67,9 +66,7 @@ impl KeptConversation {
     }
 
     /// Replaces the file as a whole.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Errors: it cannot be written.
     pub(super) fn save(&self, state_directory: &Path) -> Result<(), String> {
         let file = file(state_directory);
         let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
@@ -84,9 +81,7 @@ impl KeptConversation {
 }
 
 /// Writes a conversation as Markdown, into a new file that only this user can read.
-///
-/// # Errors
-/// The file exists or cannot be written.
+/// Errors: the file exists or cannot be written.
 pub(super) fn write_transcript(file: &Path, messages: &[Message]) -> Result<(), String> {
     let written = messages.iter().filter_map(|message| match message {
         Message::User(message) => Some(format!("## You\n\n{}\n", message.text().trim())),

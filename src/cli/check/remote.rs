@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::super::client::{Endpoint, Remote, Unanswered};
 use super::{Finding, Verdict};
 
-/// # Errors
-/// The gateway cannot be reached, or does not answer this caller.
+/// Errors: the gateway cannot be reached, or does not answer this caller.
 pub(super) fn look_at(gateway: &Endpoint) -> Result<Vec<Finding>, Unanswered> {
     let remote = Remote::new(gateway)?;
     // 503 while it refuses every call.

@@ -71,9 +71,7 @@ impl ServerChange {
 
 impl Change {
     /// Moves the servers of the file behind the gateway, and writes the gateway's entry.
-    ///
-    /// # Errors
-    /// The file cannot be read or has another form, or the editor cannot have such an entry.
+    /// Errors: the file cannot be read or has another form, or the editor cannot have such an entry.
     pub(super) fn connect(
         editor: &'static Editor,
         file: EditorFile,
@@ -113,9 +111,7 @@ impl Change {
     }
 
     /// Puts back the servers that the file had, and removes the gateway's entry; `None` if it has none.
-    ///
-    /// # Errors
-    /// The file or its copy cannot be read, or has another form.
+    /// Errors: the file or its copy cannot be read, or has another form.
     pub(super) fn undo(editor: &'static Editor, file: EditorFile) -> Result<Option<Self>, String> {
         let found = file.document(editor)?.servers().map_err(|problem| file.problem(&problem))?;
         if !found.contains_key(GATEWAY) {
@@ -135,8 +131,7 @@ impl Change {
         self.text != self.file.text
     }
 
-    /// # Errors
-    /// The file was changed since it was read, or cannot be written.
+    /// Errors: the file was changed since it was read, or cannot be written.
     pub(super) fn make(&self) -> Result<(), String> {
         let EditorFile { path, text } = &self.file;
         if EditorFile::read(path)?.text != *text {
@@ -161,8 +156,7 @@ impl Change {
 }
 
 impl EditorFile {
-    /// # Errors
-    /// It exists and cannot be read.
+    /// Errors: it exists and cannot be read.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let text = read_if_exists(&path)?.unwrap_or_default();

@@ -40,9 +40,8 @@ enum Text {
 
 impl Document {
     /// An empty text is a file without servers.
-    ///
-    /// # Errors
-    /// The text is not of that format, or its list is not an object of servers by name. No value of the text is shown.
+    /// Errors: the text is not of that format, or its list is not an object of servers by name. No value of the text is
+    /// shown.
     pub(super) fn parse(text: &str, format: Format, list: &'static str) -> Result<Self, String> {
         let text = match format {
             Format::Json => {
@@ -65,9 +64,7 @@ impl Document {
     }
 
     /// The entries by name.
-    ///
-    /// # Errors
-    /// As [`Document::parse`].
+    /// Errors: as [`Document::parse`].
     pub(super) fn servers(&self) -> Result<Map<String, Value>, String> {
         let list = self.list;
         let wrong = || format!("has a `{list}` that is not an object of servers by name");

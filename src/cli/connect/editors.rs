@@ -171,8 +171,7 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// # Errors
-    /// `HOME` is not set.
+    /// Errors: `HOME` is not set.
     pub(super) fn of(environment: &Environment) -> Result<Self, String> {
         let set = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = set("HOME").ok_or("HOME is not set to an absolute path: it has the files of the editors")?;

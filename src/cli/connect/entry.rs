@@ -29,9 +29,7 @@ const IGNORED: [&str; 14] = [
 
 /// An editor's entry as the gateway's file has it. Members that the gateway does not know may restrict the server, so
 /// that an entry with one stays with the editor.
-///
-/// # Errors
-/// Why it stays, without any value of the entry.
+/// Errors: why it stays, without any value of the entry.
 pub(super) fn for_gateway(entry: &Value, editor: &Editor) -> Result<Value, String> {
     let entry = entry.as_object().ok_or("it is not an object")?;
     let flag = |name: &str| entry.get(name).and_then(Value::as_bool);
@@ -233,9 +231,7 @@ pub(super) enum GatewayEntry {
 
 impl GatewayEntry {
     /// The entry in the form of the editor.
-    ///
-    /// # Errors
-    /// The editor's file cannot express it.
+    /// Errors: the editor's file cannot express it.
     pub(super) fn entry(&self, editor: &Editor) -> Result<Value, String> {
         let mut entry = Map::new();
         let mut set = |member: &str, value: Value| entry.insert(member.to_owned(), value);

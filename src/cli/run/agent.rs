@@ -24,8 +24,7 @@ use sekisho_outbound::Outbound;
 /// Begins the name of a script.
 const SCRIPT: &str = "replay:";
 
-/// # Errors
-/// The model cannot be used, or the file has no call that is to be changed.
+/// Errors: the model cannot be used, or the file has no call that is to be changed.
 pub(super) fn replay(
     common: &Common,
     identity: &Identity,

@@ -97,9 +97,7 @@ fn for_tests(mut config: Config, found: &[FileCases]) -> Config {
 }
 
 /// The files of the folder that have cases, without their suffix.
-///
-/// # Errors
-/// The folder cannot be read.
+/// Errors: the folder cannot be read.
 fn names_of_cases(directory: &Path) -> Result<Vec<String>, String> {
     let unreadable = |error: std::io::Error| format!("the folder {} cannot be read: {error}", directory.display());
     let mut names = Vec::new();
@@ -111,8 +109,7 @@ fn names_of_cases(directory: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// # Errors
-/// A file that cannot be read, has no cases, or is none of the folder.
+/// Errors: a file that cannot be read, has no cases, or is none of the folder.
 fn read_cases(directory: &Path, mut names: Vec<String>, only: &[String]) -> Result<Vec<FileCases>, String> {
     let shown = directory.display();
     if let Some(missing) = only.iter().find(|wanted| !names.contains(wanted)) {

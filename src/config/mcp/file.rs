@@ -52,9 +52,7 @@ const OF_THE_OTHER: [&str; 11] = [
 ];
 
 /// Reads the servers of a file, with `${NAME}` replaced from the environment.
-///
-/// # Errors
-/// A file that cannot be read, is not JSON, contains no servers, or has an invalid entry.
+/// Errors: a file that cannot be read, is not JSON, contains no servers, or has an invalid entry.
 pub fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigError> {
     let text = fs::read(file).map_err(|error| ConfigError::unreadable(file, &error))?;
     parse(&text, environment).map_err(|problem| {
@@ -64,9 +62,7 @@ pub fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, M
 }
 
 /// Like [`read`], for a file's text.
-///
-/// # Errors
-/// The error, without any value of the file.
+/// Errors: the error, without any value of the file.
 pub fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let document: Map<String, Value> =

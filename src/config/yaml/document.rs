@@ -69,9 +69,7 @@ pub struct Position {
 
 impl Document {
     /// Reads and parses a file.
-    ///
-    /// # Errors
-    /// It cannot be read, is too large, or is not accepted YAML.
+    /// Errors: it cannot be read, is too large, or is not accepted YAML.
     pub fn open(file: &Path) -> Result<Self, ConfigError> {
         let mut bytes = Vec::new();
         File::open(file)

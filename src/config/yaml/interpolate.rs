@@ -28,9 +28,7 @@ pub(crate) fn interpolate(document: &mut Document, environment: &Environment) ->
 }
 
 /// Replaces the variables in a string of another program's file. `${env:NAME}` is `${NAME}` there too.
-///
-/// # Errors
-/// The variable that is not set, or the invalid name.
+/// Errors: the variable that is not set, or the invalid name.
 pub(crate) fn expand_text(text: &str, environment: &Environment) -> Result<String, String> {
     let mut expansion = Expansion { environment, references: Policy::Refuse };
     let expanded = expansion.expand(text);

@@ -23,9 +23,7 @@ const MAX_UNREAD: usize = 200;
 const MAX_ERRORS: usize = 20;
 
 /// Reads the whole document as a `T`.
-///
-/// # Errors
-/// Every unknown key and every value of a wrong type, with its place.
+/// Errors: every unknown key and every value of a wrong type, with its place.
 pub fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
     let reading = Reading { document, invalid: RefCell::default(), errors: RefCell::default() };
     loop {

@@ -17,9 +17,7 @@ pub trait ChargeSink: fmt::Debug + Send + Sync {
 
     /// Stores the maximum cost of a call before the call is sent. If the process is killed, the call is charged this
     /// amount.
-    ///
-    /// # Errors
-    /// The store does not take it; the call must not be sent then.
+    /// Errors: the store does not take it; the call must not be sent then.
     fn reserve(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), CallError>>;
 
     /// Takes a charge: for a reservation, or for a call that costs no money and has no reservation.

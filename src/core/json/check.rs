@@ -25,9 +25,7 @@ pub(super) struct Counts {
 }
 
 /// The text is one JSON value with at most `max` values in it, and without duplicate keys.
-///
-/// # Errors
-/// The error, and whether it is the number of values.
+/// Errors: the error, and whether it is the number of values.
 pub(super) fn count_values(text: &[u8], max: usize) -> Result<Counts, (serde_json::Error, bool)> {
     let counts = Cell::default();
     let mut reader = serde_json::Deserializer::from_slice(text);

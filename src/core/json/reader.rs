@@ -15,16 +15,12 @@ pub trait Rules: Copy {
     const IS_YAML: bool;
 
     /// Called for each value, with the bytes of its text, and for each key.
-    ///
-    /// # Errors
-    /// The budget is spent.
+    /// Errors: the budget is spent.
     fn spend<E: de::Error>(self, text_bytes: usize) -> Result<(), E>;
 
     /// Called for a key that an object already has, with the object's place. Its last value counts where that is no
     /// error.
-    ///
-    /// # Errors
-    /// The key is refused, which is the default.
+    /// Errors: the key is refused, which is the default.
     fn duplicate<E: de::Error>(self, key: &str, object: &dyn fmt::Display) -> Result<(), E> {
         Err(E::custom(duplicate(key, object)))
     }

@@ -31,9 +31,7 @@ impl KeyAdministrator<'_> {
     /// The creators of a key of this person, once this administrator has a token of it. The administrator may be any of
     /// the persons as whom it counts. Over the socket it counts as nobody: anyone who can open the socket may change
     /// the configuration's keys too.
-    ///
-    /// # Errors
-    /// `invalid_request`: they are too many.
+    /// Errors: `invalid_request`: they are too many.
     pub(super) fn creators_with(self, person: &str, creators: &[String]) -> Result<Vec<String>, CallError> {
         let mut creators = creators.to_vec();
         for creator in self.caller.persons().filter(|creator| !self.over_socket && *creator != person) {

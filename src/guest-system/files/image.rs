@@ -129,9 +129,7 @@ impl Files {
 
 impl FrozenFiles {
     /// A tree as the image has it, over this shared part.
-    ///
-    /// # Errors
-    /// The image does not belong to it, or names a data file that is not there.
+    /// Errors: the image does not belong to it, or names a data file that is not there.
     pub fn restore(&self, image: FilesImage, data_files: &DataFiles) -> Result<RestoringFiles, DamagedImageError> {
         if !(self.next..MAX_NODE_ID).contains(&image.next) {
             return Err(DamagedImageError("it is of another interpreter"));
@@ -195,9 +193,7 @@ impl RestoringFiles {
     }
 
     /// Adds pieces of contents.
-    ///
-    /// # Errors
-    /// One of them has no place.
+    /// Errors: one of them has no place.
     pub(crate) fn add_contents(&mut self, pieces: &Pieces) -> Result<(), DamagedImageError> {
         for piece in pieces.iter() {
             let (node, offset, bytes) = piece?;
@@ -228,9 +224,7 @@ impl RestoringFiles {
     }
 
     /// The tree, once it has all contents.
-    ///
-    /// # Errors
-    /// One is missing.
+    /// Errors: one is missing.
     pub(crate) fn finish(self) -> Result<Files, DamagedImageError> {
         let Self { mut files, fixed, same } = self;
         for (id, (content, length)) in fixed {

@@ -12,9 +12,7 @@ pub(super) const NODE_BYTES: u64 = 512;
 impl Files {
     /// Places a file as [`Files::place_file`] does, in place of one at its path. Descriptors of the earlier one still
     /// have that.
-    ///
-    /// # Errors
-    /// When a folder is there, or the path leads through a file.
+    /// Errors: when a folder is there, or the path leads through a file.
     pub fn replace_file(&mut self, path: &str, content: Bytes, read_only: bool) -> Result<NodeId, FileError> {
         match self.find(ROOT, path) {
             Ok(id) if self.status(id)?.is_folder => return Err(FileError::IsAFolder),

@@ -7,9 +7,7 @@ use super::{FileError, Files, Kind, Node, NodeId, Sparse, check_name, folder, na
 
 impl Files {
     /// Creates an empty file.
-    ///
-    /// # Errors
-    /// When it exists, its folder is missing or read-only, or the quota is used up.
+    /// Errors: when it exists, its folder is missing or read-only, or the quota is used up.
     pub fn create_file(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         if path.ends_with('/') {
             return Err(FileError::IsAFolder);
@@ -19,18 +17,14 @@ impl Files {
     }
 
     /// Creates an empty folder.
-    ///
-    /// # Errors
-    /// As [`Files::create_file`].
+    /// Errors: as [`Files::create_file`].
     pub fn create_folder(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         let (at, name) = self.place(from, path)?;
         self.create(at, name, folder(at))
     }
 
     /// Removes a file's name; its bytes are freed when its last handle is closed.
-    ///
-    /// # Errors
-    /// When it is missing, a folder, or read-only.
+    /// Errors: when it is missing, a folder, or read-only.
     pub fn unlink(&mut self, from: NodeId, path: &str) -> Result<(), FileError> {
         let (at, name) = self.place(from, path)?;
         let id = self.child(at, name)?;
@@ -44,9 +38,7 @@ impl Files {
     }
 
     /// Removes an empty folder.
-    ///
-    /// # Errors
-    /// When it is missing, not a folder, not empty, or read-only.
+    /// Errors: when it is missing, not a folder, not empty, or read-only.
     pub fn remove_folder(&mut self, from: NodeId, path: &str) -> Result<(), FileError> {
         let (at, name) = self.place(from, path)?;
         let id = self.child(at, name)?;
@@ -57,9 +49,7 @@ impl Files {
     }
 
     /// Moves a file or folder; an existing file or empty folder at the target is replaced (POSIX `rename`).
-    ///
-    /// # Errors
-    /// When either place is read-only, the kinds differ, or a folder would be moved into itself.
+    /// Errors: when either place is read-only, the kinds differ, or a folder would be moved into itself.
     pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileError> {
         let (old_folder, old_name) = self.place(from.0, from.1)?;
         let (new_folder, new_name) = self.place(to.0, to.1)?;

@@ -37,8 +37,7 @@ impl Wasi {
 }
 
 impl SystemImage {
-    /// # Errors
-    /// The image is of another interpreter, or damaged.
+    /// Errors: the image is of another interpreter, or damaged.
     pub fn restore(self, mounts: &Mounts, data_files: &DataFiles) -> Result<RestoringSystem, DamagedImageError> {
         let Self { files, handles, clocks } = self;
         Ok(RestoringSystem { files: mounts.restore(files, data_files)?, handles, clocks })
@@ -46,16 +45,13 @@ impl SystemImage {
 }
 
 impl RestoringSystem {
-    /// # Errors
-    /// One of the pieces has no place.
+    /// Errors: one of the pieces has no place.
     pub fn add_contents(&mut self, pieces: &Pieces) -> Result<(), DamagedImageError> {
         self.files.add_contents(pieces)
     }
 
     /// The system, once it has all contents. No journal has the readings of its programs.
-    ///
-    /// # Errors
-    /// One is missing.
+    /// Errors: one is missing.
     pub fn finish(self, arguments: Vec<String>, environment: Vec<(String, String)>) -> Result<Wasi, DamagedImageError> {
         const NOTHING: Limits = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: 0 };
         let start = Start { arguments, environment, ..Start::default() };

@@ -10,22 +10,19 @@ const BUFFER_RECORD_BYTES: u32 = 8;
 pub struct GuestMemory<'m>(pub &'m mut [u8]);
 
 impl GuestMemory<'_> {
-    /// # Errors
-    /// [`Errno::Fault`] when the range is not completely inside the memory.
+    /// Errors: [`Errno::Fault`] when the range is not completely inside the memory.
     pub fn bytes(&self, at: u32, length: u32) -> Result<&[u8], Errno> {
         let start = at as usize;
         self.0.get(start..start.saturating_add(length as usize)).ok_or(Errno::Fault)
     }
 
-    /// # Errors
-    /// As [`GuestMemory::bytes`].
+    /// Errors: as [`GuestMemory::bytes`].
     pub fn bytes_mut(&mut self, at: u32, length: u32) -> Result<&mut [u8], Errno> {
         let start = at as usize;
         self.0.get_mut(start..start.saturating_add(length as usize)).ok_or(Errno::Fault)
     }
 
-    /// # Errors
-    /// As [`GuestMemory::bytes`].
+    /// Errors: as [`GuestMemory::bytes`].
     pub fn store(&mut self, at: u32, data: &[u8]) -> Result<(), Errno> {
         let start = at as usize;
         let room = self.0.get_mut(start..start.saturating_add(data.len())).ok_or(Errno::Fault)?;
@@ -33,24 +30,21 @@ impl GuestMemory<'_> {
         Ok(())
     }
 
-    /// # Errors
-    /// As [`GuestMemory::bytes`].
+    /// Errors: as [`GuestMemory::bytes`].
     pub fn array<const N: usize>(&self, at: u32) -> Result<[u8; N], Errno> {
         let start = at as usize;
         let bytes = self.0.get(start..start.saturating_add(N)).ok_or(Errno::Fault)?;
         bytes.try_into().map_err(|_| Errno::Fault)
     }
 
-    /// # Errors
-    /// As [`GuestMemory::bytes`].
+    /// Errors: as [`GuestMemory::bytes`].
     pub fn u32_at(&self, at: u32) -> Result<u32, Errno> {
         Ok(u32::from_le_bytes(self.array(at)?))
     }
 
     /// A path. The file system's names are UTF-8, so other bytes cannot name a file.
-    ///
-    /// # Errors
-    /// [`Errno::Fault`], or [`Errno::IllegalBytes`] for invalid UTF-8, or [`Errno::NotCapable`] for an absolute path.
+    /// Errors: [`Errno::Fault`], or [`Errno::IllegalBytes`] for invalid UTF-8, or [`Errno::NotCapable`] for an absolute
+    /// path.
     pub(super) fn path(&self, at: u32, length: u32) -> Result<&str, Errno> {
         let path = std::str::from_utf8(self.bytes(at, length)?).map_err(|_| Errno::IllegalBytes)?;
         if path.starts_with('/') { Err(Errno::NotCapable) } else { Ok(path) }

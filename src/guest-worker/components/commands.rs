@@ -40,8 +40,7 @@ struct State {
 }
 
 impl Command {
-    /// # Errors
-    /// An import that nobody has.
+    /// Errors: an import that nobody has.
     pub(super) fn new(engine: &Engine, module: &Module, granted: Granted) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(engine);
         wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;

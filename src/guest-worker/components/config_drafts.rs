@@ -7,8 +7,7 @@ use wasmtime::component::{Linker, Val};
 
 const DRAFTS: [&str; 2] = ["wasi:config/store@0.2.0-draft", "wasi:config/runtime@0.2.0-draft"];
 
-/// # Errors
-/// When the linker has a name already.
+/// Errors: when the linker has a name already.
 pub(super) fn add_to_linker<T: 'static>(
     linker: &mut Linker<T>,
     values: fn(&T) -> &Vec<(String, String)>,

@@ -39,9 +39,7 @@ pub async fn answer(examination: &Examination, mut gateway: impl AsyncWrite + Un
 }
 
 /// Examines a file, and compiles it for engines with this one's settings.
-///
-/// # Errors
-/// Why it cannot be used as a whole.
+/// Errors: why it cannot be used as a whole.
 fn examine(engine: &Engine, examination: &Examination) -> Result<Examined, String> {
     let Examination { wasm, wit, compiles } = examination;
     let (magic, version) = (wasm.get(..4).unwrap_or_default(), wasm.get(4..8).unwrap_or_default());

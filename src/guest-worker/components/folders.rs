@@ -298,9 +298,7 @@ impl HostDirectoryEntryStream for FolderView<'_> {
 }
 
 /// Adds both interfaces in place of those over files of the host.
-///
-/// # Errors
-/// When the linker has one of the names for something else.
+/// Errors: when the linker has one of the names for something else.
 pub(super) fn add_to_linker<T: Send + 'static>(
     linker: &mut wasmtime::component::Linker<T>,
     view: fn(&mut T) -> FolderView<'_>,

@@ -43,9 +43,7 @@ impl fmt::Debug for Folders {
 
 impl Folders {
     /// Reads folders of the host.
-    ///
-    /// # Errors
-    /// The file that cannot be read, and why.
+    /// Errors: the file that cannot be read, and why.
     pub(super) fn read(folders: &[ComponentFolder]) -> Result<Self, String> {
         let mut reading = Reading {
             files: Files::new(NOTHING),

@@ -64,9 +64,7 @@ impl Requests {
 
 /// Has requests refuse methods and authorities that are too long: the library bounds their other parts. Call it when the
 /// interface is in the linker, and may be shadowed.
-///
-/// # Errors
-/// When the linker has the name for something else.
+/// Errors: when the linker has the name for something else.
 pub(super) fn bound_texts<T: WasiHttpView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     let mut types = linker.instance(TYPES)?;
     types.func_wrap(

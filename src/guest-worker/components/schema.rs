@@ -37,8 +37,7 @@ pub(super) fn member(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// # Errors
-/// The type that has no form in JSON, by its name.
+/// Errors: the type that has no form in JSON, by its name.
 pub(super) fn of_function(resolve: &Resolve, function: &Function) -> Result<FunctionSchemas, String> {
     let mut writer = Writer { resolve, left: MAX_TYPES };
     let members = function.params.iter().map(|parameter| (parameter.name.as_str(), &parameter.ty, &NO_DOCS));
@@ -71,8 +70,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// # Errors
-    /// The type that has no form in JSON.
+    /// Errors: the type that has no form in JSON.
     fn of(&mut self, type_: &Type, depth: usize) -> Result<Value, String> {
         self.left = self.left.checked_sub(1).filter(|_| depth < MAX_DEPTH).ok_or_else(too_large)?;
         Ok(match type_ {

@@ -40,8 +40,7 @@ impl fmt::Debug for Granted {
 }
 
 impl Granted {
-    /// # Errors
-    /// A folder that cannot be read.
+    /// Errors: a folder that cannot be read.
     pub(super) fn new(grants: &ComponentGrants) -> Result<Self, String> {
         Ok(Self {
             environment: grants.environment.clone(),
@@ -114,9 +113,7 @@ impl WasiHttpView for State {
 
 /// All interfaces that can be granted, the interfaces for sockets without any right. The imports of a component were
 /// checked before it was loaded.
-///
-/// # Errors
-/// When two have the same name.
+/// Errors: when two have the same name.
 pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;

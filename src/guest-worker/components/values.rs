@@ -28,9 +28,7 @@ impl Mismatch {
 }
 
 /// The arguments of a call, as the function takes them.
-///
-/// # Errors
-/// The first value that its type does not have.
+/// Errors: the first value that its type does not have.
 pub(super) fn parameters(function: &ComponentFunc, arguments: &Map<String, Value>) -> Result<Vec<Val>, Mismatch> {
     function.params().map(|(name, type_)| of_member(name, &type_, arguments)).collect()
 }
@@ -251,9 +249,7 @@ fn expansion_of_flags<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 }
 
 /// The result of a function, as JSON: its value, or its error.
-///
-/// # Errors
-/// A number without a form in JSON, or a result that would have more bytes than `max_bytes`.
+/// Errors: a number without a form in JSON, or a result that would have more bytes than `max_bytes`.
 pub(super) fn returned(
     function: &ComponentFunc,
     results: &[Val],

@@ -96,8 +96,7 @@ pub(super) fn globals_of(module: &Module) -> Option<Vec<String>> {
 }
 
 impl ImagePart {
-    /// # Errors
-    /// It is too long for a frame: the session has more files than can be written down.
+    /// Errors: it is too long for a frame: the session has more files than can be written down.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         let encoded = postcard::to_stdvec(self).map_err(|error| error.to_string())?;
         if encoded.len() > MAX_PART_BYTES { Err("it has too many files".to_owned()) } else { Ok(encoded) }
@@ -106,9 +105,7 @@ impl ImagePart {
 
 impl SessionGuest {
     /// The part of the image that begins there, in the memory of these empty `pieces`, and where the next one begins.
-    ///
-    /// # Errors
-    /// The module has state that is not exported.
+    /// Errors: the module has state that is not exported.
     pub(crate) fn read_image(
         &mut self,
         template: &Template,
@@ -156,9 +153,7 @@ impl SessionGuest {
 
 impl Template {
     /// A fresh instance that waits for the rest of an image.
-    ///
-    /// # Errors
-    /// The image is of another interpreter or damaged, or there is no space for the instance.
+    /// Errors: the image is of another interpreter or damaged, or there is no space for the instance.
     pub(crate) async fn restore(
         &self,
         state: StateImage,
@@ -172,9 +167,7 @@ impl Template {
     }
 
     /// A fresh instance with the globals of an image, and with a memory of its size.
-    ///
-    /// # Errors
-    /// As [`restore`](Self::restore).
+    /// Errors: as [`restore`](Self::restore).
     pub(super) async fn instance_with(&self, image: &StateImage, state: State) -> Result<Entered, RestoreError> {
         let Some(names) = self.globals.as_ref().filter(|_| self.entry != Entry::Start) else {
             return Err(RestoreError::NoImages);
@@ -231,8 +224,7 @@ impl Entered {
 }
 
 impl RestoringGuest {
-    /// # Errors
-    /// A piece of it has no place.
+    /// Errors: a piece of it has no place.
     pub(crate) fn add(&mut self, part: ImagePart) -> Result<(), DamagedImageError> {
         match part {
             ImagePart::State(_) => Err(DamagedImageError("it begins twice")),
@@ -242,9 +234,7 @@ impl RestoringGuest {
     }
 
     /// The session, which rests.
-    ///
-    /// # Errors
-    /// A part is missing.
+    /// Errors: a part is missing.
     pub(crate) fn finish(
         self,
         id: SessionId,

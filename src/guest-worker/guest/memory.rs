@@ -19,9 +19,7 @@ impl MemoryLimit {
     }
 
     /// The same limit, for a memory that has a size already.
-    ///
-    /// # Errors
-    /// When the size is more than the limit.
+    /// Errors: when the size is more than the limit.
     pub(super) fn beginning_at(self, size: u64) -> Result<Self, TooSmall> {
         if size > self.most { Err(TooSmall(size)) } else { Ok(Self { peak: size, ..self }) }
     }

@@ -32,9 +32,7 @@ pub(crate) struct ModuleImage {
 
 impl ModuleImage {
     /// An image that begins with this part.
-    ///
-    /// # Errors
-    /// It is not the first one.
+    /// Errors: it is not the first one.
     pub(crate) fn beginning_with(part: ImagePart) -> Result<Self, DamagedImageError> {
         match part {
             ImagePart::State(state) => Ok(Self { state: *state, files: Vec::new(), memory: Vec::new() }),
@@ -43,9 +41,7 @@ impl ModuleImage {
     }
 
     /// Adds the next part.
-    ///
-    /// # Errors
-    /// It is the first one again.
+    /// Errors: it is the first one again.
     pub(crate) fn add(&mut self, part: ImagePart) -> Result<(), DamagedImageError> {
         match part {
             ImagePart::State(_) => return Err(DamagedImageError("it begins twice")),
@@ -56,9 +52,7 @@ impl ModuleImage {
     }
 
     /// The system of one more instance: files and descriptors are as they were, and the clocks go on.
-    ///
-    /// # Errors
-    /// It is of another interpreter, or damaged.
+    /// Errors: it is of another interpreter, or damaged.
     pub(crate) fn system(
         &self,
         mounts: &Mounts,
@@ -74,10 +68,8 @@ impl ModuleImage {
 
 impl Template {
     /// A new instance that has the image, and waits for its program.
-    ///
-    /// # Errors
-    /// The image is of another interpreter or damaged, its module keeps the instance from requesting a program, or there is
-    /// no space for the instance.
+    /// Errors: the image is of another interpreter or damaged, its module keeps the instance from requesting a program,
+    /// or there is no space for the instance.
     pub(crate) async fn guest_with(&self, image: &ModuleImage, recorder: ReadRecorder) -> Result<Guest, String> {
         let recorder = Arc::new(recorder);
         let (state, awaited) = State::awaiting_job(&recorder);

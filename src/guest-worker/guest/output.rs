@@ -7,9 +7,7 @@ pub(super) const OUTPUT_FOLDER: &str = "output";
 /// The files under [`OUTPUT_FOLDER`], including holes, so that their sizes are checked before they are copied. Paths
 /// of files and folders have a limit of their own, separate from contents: a program that fills the folder with
 /// contents gets an error while it runs, and its report is not lost because of names.
-///
-/// # Errors
-/// When the contents, or the paths, are more than `most` bytes.
+/// Errors: when the contents, or the paths, are more than `most` bytes.
 pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileError> {
     let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
     let (mut content_left, mut paths_left) = (most, most);

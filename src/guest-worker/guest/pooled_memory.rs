@@ -58,8 +58,7 @@ pub(super) struct Pristine {
 }
 
 impl Pristine {
-    /// # Errors
-    /// When the pool is used up, or the module exports no memory.
+    /// Errors: when the pool is used up, or the module exports no memory.
     pub(super) async fn of(linked: &InstancePre<State>) -> wasmtime::Result<Self> {
         let mut store = Store::new(linked.module().engine(), State::default());
         let instance = linked.instantiate_async(&mut store).await?;

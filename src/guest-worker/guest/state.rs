@@ -60,8 +60,7 @@ impl State {
 }
 
 impl AwaitingJob {
-    /// # Errors
-    /// When no program will arrive, or its limit is less than the guest's current memory.
+    /// Errors: when no program will arrive, or its limit is less than the guest's current memory.
     pub(super) async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {
         // The owner may have dropped the guest meanwhile, and with it all of this.
         let _ = self.reached.send(());

@@ -66,8 +66,7 @@ struct Scan {
 }
 
 impl WrittenPages {
-    /// # Errors
-    /// When `/proc` is not available.
+    /// Errors: when `/proc` is not available.
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self { pagemap: File::open("/proc/self/pagemap")?, most_pages: (MEMORY_KEPT_BYTES / page_size()) as u64 })
     }

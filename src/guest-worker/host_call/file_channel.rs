@@ -10,18 +10,14 @@ const JOB: &str = "/.host_call/job";
 const FRAMES: &str = ".host_call/frames";
 
 /// Writes the program to the file that the command reads.
-///
-/// # Errors
-/// When the file exists already.
+/// Errors: when the file exists already.
 pub(crate) fn place(files: &mut Files, host_call: &HostCall) -> Result<(), FileError> {
     files.place_folder(FOLDER, false)?;
     files.place_file(JOB, host_call.job(0).into(), true).map(drop)
 }
 
 /// Handles the command's frames, one per line; nothing if it wrote none.
-///
-/// # Errors
-/// When a limit is exceeded.
+/// Errors: when a limit is exceeded.
 pub(crate) fn handle(files: &Files, host_call: &mut HostCall) -> Result<(), Spent> {
     let Ok(status) = files.find(ROOT, FRAMES).and_then(|id| files.status(id)) else { return Ok(()) };
     // Longer than frames within the limits can be; a hole makes a file of any length.

@@ -17,9 +17,7 @@ pub struct Patch {
 
 impl Patch {
     /// Changes the module.
-    ///
-    /// # Errors
-    /// When there are other bytes at the place, or the new ones have another length.
+    /// Errors: when there are other bytes at the place, or the new ones have another length.
     pub fn apply(&self, module: &mut [u8]) -> Result<(), String> {
         let of_function = |problem: &str| format!("the patch of `{}` {problem}", self.function);
         let bytes = |text: &str| hex::decode(text).map_err(|_| of_function("is not hexadecimal"));

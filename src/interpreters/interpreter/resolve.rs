@@ -41,9 +41,7 @@ const BUNDLED: &[Bundle] = &[
 
 impl Manifest {
     /// The configured interpreter: `wasm_path`, otherwise `interpreter`.
-    ///
-    /// # Errors
-    /// When there is no such interpreter, or its manifest is invalid.
+    /// Errors: when there is no such interpreter, or its manifest is invalid.
     pub fn chosen(config: &SandboxConfig) -> Result<Self, ManifestError> {
         match &config.wasm_path {
             Some(module) => Self::of_module(module),
@@ -53,17 +51,13 @@ impl Manifest {
     }
 
     /// The manifest in place of a module that cannot be read: with it no interpreter is found.
-    ///
-    /// # Errors
-    /// When the path has no name of a file.
+    /// Errors: when the path has no name of a file.
     pub fn of_unread_module(module: &Path) -> Result<Self, ManifestError> {
         Self::with_module(module, hex::encode(Sha256::digest([])))
     }
 
     /// The bundled manifest with this name.
-    ///
-    /// # Errors
-    /// When there is none; a test parses all of them.
+    /// Errors: when there is none; a test parses all of them.
     pub fn bundled(name: &str) -> Result<Self, ManifestError> {
         let bundle = Bundle::find(name).ok_or_else(|| ManifestError::Unknown(name.to_owned()))?;
         Self::parse(bundle.manifest, bundle.preludes, None)

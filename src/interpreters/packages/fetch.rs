@@ -82,9 +82,7 @@ pub enum PackageError {
 /// machine. A requirement that was pinned keeps its wheel until its line changes. Then it removes wheels that nobody
 /// used for weeks. `python` is the interpreter's version; `report` gets the progress. Blocks while it fetches, and
 /// while another process does.
-///
-/// # Errors
-/// [`PackageError`]; `requirements.lock` is as it was.
+/// Errors: [`PackageError`]; `requirements.lock` is as it was.
 pub fn lock_packages(
     tools: &Path,
     python: &str,

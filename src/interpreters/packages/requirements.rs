@@ -50,8 +50,7 @@ pub(super) struct Pin {
 }
 
 impl Listed {
-    /// # Errors
-    /// A file that cannot be read, or the line that is not understood.
+    /// Errors: a file that cannot be read, or the line that is not understood.
     pub(super) fn read(tools: &Path) -> Result<Self, String> {
         let Some(requirements) = text_of(tools, REQUIREMENTS)? else { return Ok(Self::default()) };
         let requirements = parse_requirements(&requirements)?;
@@ -91,8 +90,7 @@ pub(super) fn name_in(requirement: &str) -> &str {
     requirement.split_at(end).0
 }
 
-/// # Errors
-/// The first line that is not understood.
+/// Errors: the first line that is not understood.
 fn parse_requirements(text: &str) -> Result<Vec<Requirement>, String> {
     let mut found: Vec<Requirement> = Vec::new();
     for (line, text) in lines(text) {
@@ -141,8 +139,7 @@ pub(super) fn is_sum(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// # Errors
-/// The first line that `sekisho tools lock` did not write.
+/// Errors: the first line that `sekisho tools lock` did not write.
 fn parse_lock(text: &str) -> Result<Vec<Pin>, String> {
     let lines = text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty() && !text.starts_with('#'));
     let parsed = lines.map(|(at, text)| {

@@ -27,9 +27,7 @@ impl<'a> Room<'a> {
     }
 
     /// Takes the room of the package, which is unpacked in this folder.
-    ///
-    /// # Errors
-    /// Its name, and why there is no room for it.
+    /// Errors: its name, and why there is no room for it.
     pub(super) fn take(&mut self, pin: &Pin, folder: &Path) -> Result<(), String> {
         let Pin { name, version, sha256, .. } = pin;
         let bytes = match self.known.get(sha256) {

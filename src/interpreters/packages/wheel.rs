@@ -26,8 +26,7 @@ pub(super) struct Wheel {
 }
 
 impl Wheel {
-    /// # Errors
-    /// Its name, and why it cannot be used.
+    /// Errors: its name, and why it cannot be used.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (name, version) = name_and_version(&file)?;
@@ -47,9 +46,7 @@ impl Wheel {
 }
 
 /// The name of the package, as [`normalized`] writes it, and its version.
-///
-/// # Errors
-/// It is no wheel of pure Python 3.
+/// Errors: it is no wheel of pure Python 3.
 fn name_and_version(file: &str) -> Result<(String, String), String> {
     let parts: Vec<_> = file.strip_suffix(".whl").unwrap_or_default().split('-').collect();
     let ([name, version, python, abi, platform] | [name, version, _, python, abi, platform]) = parts[..] else {

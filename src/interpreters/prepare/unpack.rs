@@ -218,8 +218,7 @@ fn unpack_all(
     Ok(())
 }
 
-/// # Errors
-/// It has too many files, or folders.
+/// Errors: it has too many files, or folders.
 fn check_counts(archive: &ZipArchive<io::Cursor<&[u8]>>) -> Result<(), String> {
     if archive.len() > MAX_ENTRIES {
         return Err(format!("it has more than {MAX_ENTRIES} files"));

@@ -23,9 +23,7 @@ pub(super) struct SignedIn {
 
 impl SignIn {
     /// The token to send; `None` without a sign-in.
-    ///
-    /// # Errors
-    /// `upstream_error` when it has expired and the token server does not renew it now.
+    /// Errors: `upstream_error` when it has expired and the token server does not renew it now.
     pub(crate) async fn token(self: &Arc<Self>) -> Result<Option<Token>, CallError> {
         let (token, renewable) = match &self.state.lock().signed_in {
             None => return Ok(None),
@@ -39,9 +37,7 @@ impl SignIn {
     }
 
     /// Replaces a token that expired or was refused; `None` where that needs a user's sign-in.
-    ///
-    /// # Errors
-    /// As [`token`](Self::token).
+    /// Errors: as [`token`](Self::token).
     pub(crate) async fn another(self: &Arc<Self>, than: Token) -> Result<Option<Token>, CallError> {
         let this = Arc::clone(self);
         // In a separate task: a caller that disconnects must not lose a new refresh token.
@@ -80,9 +76,7 @@ impl SignIn {
     }
 
     /// Stores the tokens of a completed sign-in, replacing earlier ones.
-    ///
-    /// # Errors
-    /// It is not a bearer token.
+    /// Errors: it is not a bearer token.
     pub(super) fn keep(
         &self,
         manager: Arc<AuthorizationManager>,

@@ -50,9 +50,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// Connects and completes the handshake, on behalf of the owner.
-    ///
-    /// # Errors
-    /// The reason, as a text for an operator.
+    /// Errors: the reason, as a text for an operator.
     pub(crate) async fn connect(&self, owner: &SessionOwner) -> Result<Session, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
         if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
@@ -150,9 +148,7 @@ impl Connector {
     }
 
     /// Reads all lists that the server supports.
-    ///
-    /// # Errors
-    /// As [`Listing::of`], or a timeout.
+    /// Errors: as [`Listing::of`], or a timeout.
     pub(crate) async fn list(&self, session: &Session, most_tools: usize) -> Result<Listing, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
         let listing =

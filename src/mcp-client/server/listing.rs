@@ -44,10 +44,8 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Asks for everything the server says it has; for tools, only for the ones whose names are `wanted`.
-    ///
-    /// # Errors
-    /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty, and the reason
-    /// is kept.
+    /// Errors: why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty, and
+    /// the reason is kept.
     pub async fn of(session: &Session, most_tools: usize, wanted: impl Fn(&str) -> bool) -> Result<Self, String> {
         let capabilities = &session.info.capabilities;
         let mut room = MAX_BYTES;

@@ -32,9 +32,7 @@ const MEMBERS: [&str; 11] = [
 ];
 
 /// The output of a tool.
-///
-/// # Errors
-/// `tool_error` if the tool reports a failure (`isError`), `upstream_error` if the answer is not a tool result.
+/// Errors: `tool_error` if the tool reports a failure (`isError`), `upstream_error` if the answer is not a tool result.
 pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, CallError> {
     names.adopt_app(&mut result);
     let structured = result.get_mut("structuredContent").map(Value::take);

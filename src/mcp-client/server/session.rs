@@ -86,9 +86,7 @@ impl Session {
     }
 
     /// Whether a tool may be offered.
-    ///
-    /// # Errors
-    /// Its schema requires headers that cannot be sent.
+    /// Errors: its schema requires headers that cannot be sent.
     pub(crate) fn can_call(&self, tool: &Value) -> Result<(), String> {
         let sends_headers = self.is_modern() && self.connection.is_streamable_http();
         let schema = tool.get("inputSchema").filter(|_| sends_headers);
@@ -212,9 +210,7 @@ impl Session {
 }
 
 /// Waits while the server sends the notifications that match the `filter` (2026-07-28).
-///
-/// # Errors
-/// [`Failure`], if the server has not ended them itself.
+/// Errors: [`Failure`], if the server has not ended them itself.
 pub(crate) async fn listen(connection: &Arc<Connection>, filter: Value) -> Result<(), Failure> {
     let params = Map::from_iter([("notifications".to_owned(), filter)]);
     connection.request(Outgoing::of(LISTEN, &params)).await.map(drop)

@@ -92,9 +92,7 @@ impl Server {
     }
 
     /// Counts one client less. After the last one, tells the server.
-    ///
-    /// # Errors
-    /// The server's own, and `timeout` without an answer. The subscription is over here all the same.
+    /// Errors: the server's own, and `timeout` without an answer. The subscription is over here all the same.
     pub(crate) async fn unsubscribe(self: &Arc<Self>, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
         let resource = Resource { owner: owner.0.clone(), uri: uri.to_owned() };
         // In a task: if this is dropped, the place must become free nevertheless.

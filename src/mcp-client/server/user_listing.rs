@@ -73,9 +73,7 @@ impl Server {
     }
 
     /// Tries the stored credential of a caller: connects, and lists the tools.
-    ///
-    /// # Errors
-    /// The reason, as a text for the caller.
+    /// Errors: the reason, as a text for the caller.
     pub(crate) async fn try_as(&self, user: User) -> Result<(), String> {
         self.list_as(user).await.map(drop)
     }

@@ -110,9 +110,7 @@ impl McpServers {
     }
 
     /// The owner of the session that receives changes of the resource to which the call subscribed.
-    ///
-    /// # Errors
-    /// `unknown_tool` if the resource no longer exists, or the reason why its server is unreachable.
+    /// Errors: `unknown_tool` if the resource no longer exists, or the reason why its server is unreachable.
     pub async fn subscriber(&self, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
         let found = self.of_resource(&call.caller, uri);
         let (server, _) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
@@ -120,9 +118,8 @@ impl McpServers {
     }
 
     /// Ends one subscription.
-    ///
-    /// # Errors
-    /// `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is unreachable.
+    /// Errors: `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is
+    /// unreachable.
     pub async fn unsubscribe(&self, caller: &Caller, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
         let (server, own) = self.of_resource(caller, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         server.unsubscribe(&own, owner).await

@@ -64,9 +64,7 @@ pub(crate) enum Tokens {
 
 impl AuthorizedHttp {
     /// Sends a request with the credentials, and again with a new token if the server refuses the current one.
-    ///
-    /// # Errors
-    /// As [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
+    /// Errors: as [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
     pub(crate) async fn open(
         &self,
         method: Method,
@@ -78,9 +76,7 @@ impl AuthorizedHttp {
     }
 
     /// As [`AuthorizedHttp::open`], for a call.
-    ///
-    /// # Errors
-    /// As [`AuthorizedHttp::open`].
+    /// Errors: as [`AuthorizedHttp::open`].
     pub(crate) async fn open_for(
         &self,
         method: Method,
@@ -134,9 +130,7 @@ impl AuthorizedHttp {
     }
 
     /// The answer with its body, to be read as an error.
-    ///
-    /// # Errors
-    /// As [`OutboundStream::whole`].
+    /// Errors: as [`OutboundStream::whole`].
     pub(crate) async fn whole(&self, answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
         let (status, headers) = (answer.status, answer.headers.clone());
         let body = answer.whole().await?;
@@ -216,10 +210,8 @@ fn is_answered(method: &Method) -> bool {
 }
 
 /// The address at which the same request must be repeated, if the answer says so (307, 308).
-///
-/// # Errors
-/// `upstream_error` for any other redirect: another server must not receive the credentials, and another method is
-/// another request.
+/// Errors: `upstream_error` for any other redirect: another server must not receive the credentials, and another method
+/// is another request.
 fn redirect(answer: &OutboundStream, from: &Url) -> Result<Option<Url>, CallError> {
     let location = answer.headers.get(header::LOCATION).filter(|_| answer.status.is_redirection());
     let Some(to) = location.and_then(|location| from.join(location.to_str().ok()?).ok()) else { return Ok(None) };

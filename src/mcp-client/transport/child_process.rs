@@ -43,9 +43,7 @@ pub(crate) struct Child {
 }
 
 /// Starts the program; gives it and the two ends of the conversation.
-///
-/// # Errors
-/// Why it does not start, without its arguments or environment.
+/// Errors: why it does not start, without its arguments or environment.
 pub(crate) async fn start(
     name: &Arc<str>,
     program: &str,

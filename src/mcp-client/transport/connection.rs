@@ -108,8 +108,7 @@ impl Connection {
         connection
     }
 
-    /// # Errors
-    /// As [`http_sse::open`].
+    /// Errors: as [`http_sse::open`].
     pub(crate) async fn sse(access: Arc<AuthorizedHttp>, inbound: Arc<dyn Inbound>) -> Result<Arc<Self>, CallError> {
         let lifetime = Lifetime::default();
         let (input, mut events) = http_sse::open(access, lifetime.ending.clone()).await?;
@@ -172,9 +171,7 @@ impl Connection {
     }
 
     /// Handles the messages of a stream until it has the answer to its request, or until it ends.
-    ///
-    /// # Errors
-    /// [`Failure`], among them why the stream ended.
+    /// Errors: [`Failure`], among them why the stream ended.
     pub(super) async fn serve(
         &self,
         source: &mut impl Source,

@@ -48,9 +48,7 @@ impl<'a> EventSource<'a> {
     }
 
     /// The data of the next event that may be a message.
-    ///
-    /// # Errors
-    /// The stream has ended and cannot be continued, or an event is too large.
+    /// Errors: the stream has ended and cannot be continued, or an event is too large.
     pub(crate) async fn data(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
             let Some(events) = &mut self.events else {

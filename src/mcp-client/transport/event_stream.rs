@@ -20,9 +20,7 @@ impl EventStream {
     }
 
     /// The next event; `None` when the stream has ended. Nothing is lost when the future is dropped.
-    ///
-    /// # Errors
-    /// The stream broke, or an event is too large (`output_too_large`). Nothing comes after an error.
+    /// Errors: the stream broke, or an event is too large (`output_too_large`). Nothing comes after an error.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, CallError> {
         loop {
             if let Some(event) = self.reader.next().map_err(|LargeEvent(max)| too_large(max))? {

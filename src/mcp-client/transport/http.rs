@@ -127,8 +127,7 @@ impl HttpChannel {
         }
     }
 
-    /// # Errors
-    /// As [`AuthorizedHttp::open_for`].
+    /// Errors: as [`AuthorizedHttp::open_for`].
     pub(crate) async fn post(
         &self,
         headers: HeaderMap,
@@ -140,9 +139,7 @@ impl HttpChannel {
 
     /// Opens the stream of messages that belong to no request, or continues a stream after an event. `None` if the
     /// server has no such stream; servers say so with any status.
-    ///
-    /// # Errors
-    /// As [`AuthorizedHttp::open`], and for a status that may not be final.
+    /// Errors: as [`AuthorizedHttp::open`], and for a status that may not be final.
     pub(super) async fn open_stream(&self, last_event: Option<&str>) -> Result<Option<EventStream>, CallError> {
         let mut headers = self.heading().headers.clone();
         headers.remove(header::CONTENT_TYPE);

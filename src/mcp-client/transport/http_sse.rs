@@ -28,9 +28,7 @@ pub(super) struct SseOutput {
 }
 
 /// Opens the stream.
-///
-/// # Errors
-/// `upstream_error`: there is no stream, or it does not begin with a URL of the same origin.
+/// Errors: `upstream_error`: there is no stream, or it does not begin with a URL of the same origin.
 pub(super) async fn open(access: Arc<AuthorizedHttp>, ending: Ending) -> Result<(SseInput, SseOutput), CallError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
@@ -58,8 +56,7 @@ fn no_stream(why: &str) -> CallError {
 }
 
 impl SseInput {
-    /// # Errors
-    /// As [`AuthorizedHttp::open_for`], and `upstream_error` for an answer without success.
+    /// Errors: as [`AuthorizedHttp::open_for`], and `upstream_error` for an answer without success.
     pub(super) async fn write(&self, body: Vec<u8>, on_behalf: Option<OnBehalf>) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));

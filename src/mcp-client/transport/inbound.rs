@@ -23,9 +23,7 @@ pub(crate) trait Inbound: fmt::Debug + Send + Sync {
     fn notification(&self, notification: ServerNotification, peer: Option<&dyn ClientPeer>);
 
     /// Answers a request on behalf of `peer`. Dropping the future withdraws it.
-    ///
-    /// # Errors
-    /// The error that the server receives.
+    /// Errors: the error that the server receives.
     fn answer<'a>(
         &'a self,
         request: &'a ServerRequest,
@@ -39,9 +37,7 @@ pub(crate) trait Inbound: fmt::Debug + Send + Sync {
 /// Where messages of a server come from.
 pub(super) trait Source: Send {
     /// The next message.
-    ///
-    /// # Errors
-    /// The source has ended.
+    /// Errors: the source has ended.
     fn next(&mut self) -> impl Future<Output = Result<Message, Failure>> + Send;
 }
 
@@ -63,9 +59,7 @@ impl<'a> PendingAnswers<'a> {
     }
 
     /// `answer` gives the id when the answer is sent.
-    ///
-    /// # Errors
-    /// The id: there is no room, and the request must be answered with an error.
+    /// Errors: the id: there is no room, and the request must be answered with an error.
     pub(super) fn push(&mut self, id: RequestId, answer: BoxFuture<'a, RequestId>) -> Result<(), RequestId> {
         let (handle, registration) = AbortHandle::new_pair();
         if self.answering.push(Abortable::new(answer, registration)).is_err() {

@@ -241,9 +241,7 @@ impl ProgramSandbox {
 }
 
 /// The grants of the program of an entry, a line for each, and the refused ones; `None` without a sandbox.
-///
-/// # Errors
-/// Why the program cannot run in a sandbox.
+/// Errors: why the program cannot run in a sandbox.
 pub fn granted(settings: &McpServerSettings, config: &Config) -> Option<Result<String, String>> {
     let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return None };
     let grants = grants(program, settings, wanted, &OwnFiles::of(config));

@@ -14,8 +14,7 @@ const KEYWORD: &str = "x-mcp-header";
 pub(crate) struct MarkedArguments(Vec<(Vec<String>, HeaderName)>);
 
 impl MarkedArguments {
-    /// # Errors
-    /// Why a tool with this schema must not be offered.
+    /// Errors: why a tool with this schema must not be offered.
     pub(crate) fn of(schema: &Value) -> Result<Self, String> {
         let mut marked = Self::default();
         if marks(schema) {

@@ -93,9 +93,7 @@ pub(super) fn split(
 
 impl StdioInput {
     /// Writes a message, and sets `sent` when the process has its first bytes.
-    ///
-    /// # Errors
-    /// `upstream_error`: the input is closed, or not read in time. The connection is closed then.
+    /// Errors: `upstream_error`: the input is closed, or not read in time. The connection is closed then.
     pub(super) async fn write(&self, mut line: Vec<u8>, sent: Option<SentFlag>) -> Result<(), CallError> {
         line.push(b'\n');
         let writing = async {

@@ -42,8 +42,7 @@ pub enum AdapterError {
 }
 
 impl Adapter {
-    /// # Errors
-    /// [`AdapterError`], without showing a header's value.
+    /// Errors: [`AdapterError`], without showing a header's value.
     pub fn compile(config: AdapterConfig) -> Result<Self, AdapterError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
@@ -86,9 +85,7 @@ impl Adapter {
     }
 
     /// The part of the vendor's response that is returned; all of it without a `response` expression.
-    ///
-    /// # Errors
-    /// `tool_error` when the response does not have the structure that the adapter expects.
+    /// Errors: `tool_error` when the response does not have the structure that the adapter expects.
     pub fn shape_response(&self, response: Value) -> Result<Value, CallError> {
         let Some(expression) = &self.response else { return Ok(response) };
         let failed = |error: &dyn fmt::Display| {

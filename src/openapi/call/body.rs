@@ -161,9 +161,7 @@ impl BodyPlan {
     }
 
     /// The value as bytes, with its `Content-Type`; `media_type` is the one that the call chooses.
-    ///
-    /// # Errors
-    /// `invalid_arguments` for a value that this media type cannot represent.
+    /// Errors: `invalid_arguments` for a value that this media type cannot represent.
     pub(crate) fn write(&self, value: &Value, media_type: Option<&str>) -> Result<(HeaderValue, Bytes), CallError> {
         if let Some(upload) = &self.upload {
             let has_files = || value.as_object().is_some_and(|members| upload.files.are_in(members));

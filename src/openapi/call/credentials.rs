@@ -60,8 +60,7 @@ pub enum CredentialError {
 }
 
 impl<'a> Credentials<'a> {
-    /// # Errors
-    /// [`CredentialError`]: a setting that `auth_type` requires is missing.
+    /// Errors: [`CredentialError`]: a setting that `auth_type` requires is missing.
     pub fn bind(api: &'a Api, settings: &'a CollectionSettings, access: &'a Access) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
@@ -90,9 +89,7 @@ impl<'a> Credentials<'a> {
     }
 
     /// The credentials of the operation's requests, and a note on those that are required and not configured.
-    ///
-    /// # Errors
-    /// [`CredentialError`] for a credential that cannot be a header value.
+    /// Errors: [`CredentialError`] for a credential that cannot be a header value.
     pub(crate) fn of(&mut self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialError> {
         let mut authorization = Authorization::default();
         let api = self.api;

@@ -129,9 +129,8 @@ impl RequestPlan {
 
     /// An argument that the operation does not have comes from an adapter: it becomes a member of a body that has
     /// members, or else a query parameter.
-    ///
-    /// # Errors
-    /// `invalid_arguments` for a value that cannot be encoded in its location, or that would change the requested resource.
+    /// Errors: `invalid_arguments` for a value that cannot be encoded in its location, or that would change the
+    /// requested resource.
     pub(crate) fn request(&self, arguments: &Arguments) -> Result<Request, CallError> {
         let mut draft = Draft { path: self.path.clone(), ..Draft::default() };
         let mut placed = 0;

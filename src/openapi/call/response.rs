@@ -25,8 +25,6 @@ pub(crate) const NOTE: &str = "note";
 /// `{media_type, content_base64, size_bytes}`, an empty body as null, the headers where HEAD asks for them. Status,
 /// media type and the headers that a next call needs are in the metadata. A body that differs from its declared type is
 /// text: the action of the call is done.
-///
-/// # Errors
 /// Errors of [`check_status`]: only 2xx is success.
 pub(crate) fn output(response: &OutboundResponse, method: &Method) -> Result<ToolOutput, CallError> {
     check_status(response)?;

@@ -60,9 +60,7 @@ pub(crate) enum Version {
 }
 
 /// Reads JSON or YAML without any flaw.
-///
-/// # Errors
-/// [`DocumentError`]: too long, not UTF-8, or a syntax error with its line.
+/// Errors: [`DocumentError`]: too long, not UTF-8, or a syntax error with its line.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
     let budget = Budget::default();
     let value = parse_within(bytes, &budget)?;
@@ -73,9 +71,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
 }
 
 /// Reads one of several documents that share a budget, which then has the document's flaws.
-///
-/// # Errors
-/// As [`parse`].
+/// Errors: as [`parse`].
 pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentError> {
     if bytes.len() > MAX_DOCUMENT_BYTES {
         return Err(DocumentError::TooLong);
@@ -115,9 +111,7 @@ fn is_too_deep(text: &str) -> bool {
 }
 
 /// The version a document declares; `3.1` may be written as a number.
-///
-/// # Errors
-/// [`DocumentError::NotOpenApi`], or [`DocumentError::Version`] with the declared version.
+/// Errors: [`DocumentError::NotOpenApi`], or [`DocumentError::Version`] with the declared version.
 pub(crate) fn version(document: &Value) -> Result<Version, DocumentError> {
     let written = |key| match document.get(key)? {
         Value::String(text) => Some(text.clone()),

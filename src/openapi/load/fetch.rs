@@ -76,9 +76,7 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     /// Fetches the text; at most one byte more than the document limit.
-    ///
-    /// # Errors
-    /// [`FetchError`], which names the file or the address.
+    /// Errors: [`FetchError`], which names the file or the address.
     pub(crate) async fn fetch(&self, origin: SpecOrigin) -> Result<SpecText, FetchError> {
         match origin {
             SpecOrigin::Inline(text) => Ok(SpecText { bytes: text.into(), from: None }),
@@ -140,8 +138,7 @@ impl Fetcher {
     }
 }
 
-/// # Errors
-/// [`FetchError::NotAllowed`] for a host that is not on the list.
+/// Errors: [`FetchError::NotAllowed`] for a host that is not on the list.
 pub(crate) fn check_allowed(url: &Url, allowed: &DomainList) -> Result<(), FetchError> {
     if allowed.allows(url) {
         return Ok(());

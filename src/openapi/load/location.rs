@@ -15,9 +15,7 @@ pub(crate) enum Location {
 
 impl Location {
     /// Resolves `address`, a reference without its fragment, against the location `home` of its document.
-    ///
-    /// # Errors
-    /// A message: there is no base to resolve against, or the address is invalid.
+    /// Errors: a message: there is no base to resolve against, or the address is invalid.
     pub(crate) fn resolve(address: &str, home: Option<&Self>) -> Result<Self, String> {
         match (Url::parse(address), home) {
             (Ok(url), _) => Self::of_url(url),

@@ -80,9 +80,7 @@ impl Version {
 
 /// Applies the actions in order, all or none, and returns the targets that select nothing: valid by the
 /// specification, but probably a mistake.
-///
-/// # Errors
-/// [`OverlayError`], naming the action.
+/// Errors: [`OverlayError`], naming the action.
 pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, OverlayError> {
     let overlay = Overlay::deserialize(overlay).map_err(|error| OverlayError::Form(error.to_string()))?;
     let Some(version) = Version::of(&overlay.overlay) else {

@@ -41,9 +41,7 @@ impl<'d> References<'d> {
     }
 
     /// Resolves `value`: itself, or the end of its chain of `$ref`s.
-    ///
-    /// # Errors
-    /// [`BrokenReference`]: its target is missing, in another document, or itself.
+    /// Errors: [`BrokenReference`]: its target is missing, in another document, or itself.
     pub(crate) fn follow(&self, value: &'d Value) -> Result<&'d Value, BrokenReference> {
         let mut value = value;
         for _ in 0..MAX_STEPS {
@@ -56,9 +54,7 @@ impl<'d> References<'d> {
     }
 
     /// As [`References::follow`], of a value that need not be in the document itself.
-    ///
-    /// # Errors
-    /// As [`References::follow`].
+    /// Errors: as [`References::follow`].
     pub(crate) fn target<'v>(&self, value: &'v Value) -> Result<&'v Value, BrokenReference>
     where
         'd: 'v,
@@ -71,9 +67,7 @@ impl<'d> References<'d> {
 
     /// The target of a reference, which may be a reference itself: a JSON Pointer as a URL's fragment (RFC 6901 section
     /// 6), an anchor, or a schema's `$id`.
-    ///
-    /// # Errors
-    /// [`BrokenReference`]: its target is missing or in another document.
+    /// Errors: [`BrokenReference`]: its target is missing or in another document.
     pub(crate) fn at(&self, reference: &str) -> Result<&'d Value, BrokenReference> {
         let found = match reference.strip_prefix('#') {
             Some("") => Some(self.document),

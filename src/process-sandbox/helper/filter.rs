@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch, apply_filter, sock_filter};
 
 /// Installs the filters for this thread and all that it becomes. A call of another architecture ends the process.
-///
-/// # Errors
-/// When the kernel has no filters.
+/// Errors: when the kernel has no filters.
 pub(super) fn apply() -> Result<(), String> {
     let target: TargetArch = std::env::consts::ARCH.try_into().map_err(text)?;
     let groups = [

@@ -25,8 +25,7 @@ const WRITABLE: [&str; 2] = ["/tmp", "/var/tmp"];
 const OF_MACHINE: [&str; 6] =
     ["/proc", "/etc/passwd", "/etc/group", "/etc/resolv.conf", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// # Errors
-/// When the kernel has no Landlock, or it is disabled.
+/// Errors: when the kernel has no Landlock, or it is disabled.
 pub(super) fn restrict(profile: &Profile) -> Result<(), String> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

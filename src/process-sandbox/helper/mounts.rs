@@ -33,10 +33,9 @@ const BASES: [&str; 4] = ["/tmp", "/run", "/mnt", "/proc"];
 const ROOT_BYTES: u64 = 16 << 20;
 
 /// Replaces the root of this namespace.
-///
-/// # Errors
-/// What could not be mounted. The process cannot go on then. Only a machine that refuses mounts has the gateway try again without them: what
-/// the program can bring about, such as a file where a folder is to be mounted, must not give it a weaker sandbox.
+/// Errors: what could not be mounted. The process cannot go on then. Only a machine that refuses mounts has the gateway
+/// try again without them: what the program can bring about, such as a file where a folder is to be mounted, must not
+/// give it a weaker sandbox.
 pub(super) fn build(profile: &Profile, applied: &mut Applied) -> Result<(), Report> {
     enter_base().map_err(Report::NoNamespaces)?;
     special::make_devices().map_err(Report::NoNamespaces)?;

@@ -21,9 +21,7 @@ pub(super) enum Address {
 }
 
 /// Reads a copy of a `sockaddr`, as the kernel does.
-///
-/// # Errors
-/// `INVAL` when it is too short, `AFNOSUPPORT` for another family.
+/// Errors: `INVAL` when it is too short, `AFNOSUPPORT` for another family.
 pub(super) fn parse(bytes: &[u8]) -> Result<Address, Errno> {
     let family = i32::from(u16::from_ne_bytes(part(bytes, 0)?));
     match family {

@@ -89,9 +89,7 @@ pub(super) fn is_one(call: &Call) -> bool {
 }
 
 /// The absolute path of a call, and whether the file is to change. The caller makes sure that the call still waits.
-///
-/// # Errors
-/// When the program has no such memory or descriptor.
+/// Errors: when the program has no such memory or descriptor.
 pub(super) fn used(call: &Call) -> Result<(PathBuf, bool), Errno> {
     let found = calls().find(|known| known.number == call.number).ok_or(Errno::NOSYS)?;
     let path = PathBuf::from(target::text(call, call.args[found.path], MAX_PATH)?);

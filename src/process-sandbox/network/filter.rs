@@ -32,9 +32,7 @@ pub struct Installed {
 /// Installs the filter by which the gateway makes the TCP sockets of this process and answers `bind`, `listen` and
 /// `connect`; of a process that is observed, it hears of calls with a path, too. Called just before the program is executed,
 /// after `no_new_privs`.
-///
-/// # Errors
-/// When the kernel has no notifications of seccomp, or another filter has a listener.
+/// Errors: when the kernel has no notifications of seccomp, or another filter has a listener.
 pub fn install_listener(is_observed: bool) -> io::Result<Installed> {
     let tcp_forbidden = forbid_native_tcp().is_ok();
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
@@ -54,9 +52,7 @@ pub fn install_listener(is_observed: bool) -> io::Result<Installed> {
 }
 
 /// Installs the filter for a program without connections: it has the loopback of its own network namespace.
-///
-/// # Errors
-/// When the kernel has no filters.
+/// Errors: when the kernel has no filters.
 pub fn install_none() -> io::Result<()> {
     install(&program(&steps(ALLOW, &[])), 0).map(drop)
 }

@@ -25,9 +25,7 @@ const WATCH: usize = 16;
 
 /// Answers the requests of the gateway, until the gateway closes its end. For a thread of the first process in the sandbox,
 /// which has no filter. The thread has descriptors of its own, and of the others closes its copies.
-///
-/// # Errors
-/// When the kernel refuses.
+/// Errors: when the kernel refuses.
 pub fn serve_sockets(inside: Inside) -> Result<(), Errno> {
     #[expect(unsafe_code, reason = "the thread leaves the descriptors of its process")]
     // SAFETY: this thread uses only the descriptor that it is given.
@@ -139,18 +137,14 @@ impl Helper {
     }
 
     /// Asks for a socket of the program's namespace.
-    ///
-    /// # Errors
-    /// `NOBUFS` when there is none: it has no such family, or the sandbox ended.
+    /// Errors: `NOBUFS` when there is none: it has no such family, or the sandbox ended.
     pub(super) fn socket(&self, family: AddressFamily) -> Result<OwnedFd, Errno> {
         let family = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
         self.ask(&[family], &[])?.ok_or(Errno::NOBUFS)
     }
 
     /// Asks that a socket is registered with `epoll` as the one was in whose place it is.
-    ///
-    /// # Errors
-    /// `NOBUFS` when it was not.
+    /// Errors: `NOBUFS` when it was not.
     pub(super) fn watch(&self, epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, watch: &Watch) -> Result<(), Errno> {
         let request =
             [&watch.descriptor.to_ne_bytes()[..], &watch.events.to_ne_bytes(), &watch.data.to_ne_bytes()].concat();

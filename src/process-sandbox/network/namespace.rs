@@ -27,9 +27,7 @@ pub struct Outside {
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Prepares a new network namespace, in a process that has its administrative capabilities.
-///
-/// # Errors
-/// When the kernel refuses.
+/// Errors: when the kernel refuses.
 pub fn prepare() -> io::Result<(Inside, Outside)> {
     loopback_up()?;
     let resolver = UdpSocket::bind((RESOLVER, 53))?.into();
@@ -68,8 +66,7 @@ struct AddressV6 {
 /// Starts the loopback of this process's network namespace, and gives it an address of each family beside
 /// 127.0.0.1 and ::1.
 ///
-/// # Errors
-/// When the kernel refuses.
+/// Errors: when the kernel refuses.
 pub fn loopback_up() -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let flags = Flags { name: name(b"lo"), flags: 0x41, rest: [0; 22] };

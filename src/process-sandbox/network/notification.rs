@@ -45,9 +45,7 @@ pub(super) struct Listener(pub(super) OwnedFd);
 
 impl Listener {
     /// The next call. Waits where there is none: poll the descriptor before.
-    ///
-    /// # Errors
-    /// `NOENT` when its thread was ended in between.
+    /// Errors: `NOENT` when its thread was ended in between.
     pub(super) fn receive(&self) -> io::Result<Call> {
         let data = seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] };
         let mut call = seccomp_notif { id: 0, pid: 0, flags: 0, data };
@@ -78,17 +76,13 @@ impl Listener {
     }
 
     /// Opens a descriptor in the program for what `from` refers to, and answers the call with its number.
-    ///
-    /// # Errors
-    /// The program's own limits, such as too many open files; the call still waits.
+    /// Errors: the program's own limits, such as too many open files; the call still waits.
     pub(super) fn answer_with(&self, id: u64, from: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
         self.add(id, from, None, libc::SECCOMP_ADDFD_FLAG_SEND, close_on_exec)
     }
 
     /// Has the program's descriptor `at` refer to what `from` does.
-    ///
-    /// # Errors
-    /// When its thread has ended.
+    /// Errors: when its thread has ended.
     pub(super) fn replace(&self, id: u64, from: BorrowedFd<'_>, at: RawFd, close_on_exec: bool) -> io::Result<()> {
         self.add(id, from, Some(at), libc::SECCOMP_ADDFD_FLAG_SETFD, close_on_exec)
     }

@@ -80,9 +80,7 @@ pub(super) fn shorten_linger(socket: BorrowedFd<'_>) {
 }
 
 /// The number of the socket's network namespace, by which it is compared with others.
-///
-/// # Errors
-/// Before Linux 5.14.
+/// Errors: before Linux 5.14.
 pub(super) fn namespace(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     /// Not in `libc`.
     const SO_NETNS_COOKIE: i32 = 71;

@@ -42,9 +42,7 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Begins, within a runtime of tokio. `files` hears of those that an observed program uses.
-    ///
-    /// # Errors
-    /// When there are too many threads or descriptors, or the kernel is older than 5.14.
+    /// Errors: when there are too many threads or descriptors, or the kernel is older than 5.14.
     pub fn start(
         handover: Handover,
         connections: Arc<dyn Connections>,

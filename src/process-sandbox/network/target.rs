@@ -50,9 +50,7 @@ impl AsFd for SharedSocket {
 }
 
 /// A descriptor of this process for the same file as the program's descriptor `fd`: a socket with all its state.
-///
-/// # Errors
-/// `BADF` when the program has none of this number.
+/// Errors: `BADF` when the program has none of this number.
 pub(super) fn duplicate(call: &Call, fd: RawFd) -> Result<OwnedFd, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
@@ -88,9 +86,7 @@ fn process_of(thread: i32) -> io::Result<i32> {
 }
 
 /// A copy of the program's memory.
-///
-/// # Errors
-/// `FAULT` when the program has no such memory.
+/// Errors: `FAULT` when the program has no such memory.
 pub(super) fn memory(call: &Call, at: u64, length: usize) -> Result<Vec<u8>, Errno> {
     let mut copy = vec![0; length];
     let mut read = || File::open(format!("/proc/{}/mem", call.thread))?.read_exact_at(&mut copy, at);
@@ -99,9 +95,7 @@ pub(super) fn memory(call: &Call, at: u64, length: usize) -> Result<Vec<u8>, Err
 }
 
 /// A text that ends with a zero byte, without it. Memory is read up to the end of a page: the next one may not exist.
-///
-/// # Errors
-/// `FAULT` when the program has no such memory, `NAMETOOLONG` when the text does not end within `max` bytes.
+/// Errors: `FAULT` when the program has no such memory, `NAMETOOLONG` when the text does not end within `max` bytes.
 pub(super) fn text(call: &Call, at: u64, max: usize) -> Result<OsString, Errno> {
     let mut text = Vec::new();
     while text.len() < max {

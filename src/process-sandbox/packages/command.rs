@@ -79,9 +79,7 @@ pub enum UnsupportedCommand {
 
 impl PackageCommand {
     /// The packages of a command; `None` of every other command, and of packages that are in a folder of this machine.
-    ///
-    /// # Errors
-    /// A command that fetches packages in a form that is not in the tables.
+    /// Errors: a command that fetches packages in a form that is not in the tables.
     pub fn parse(program: &str, args: &[String]) -> Result<Option<Self>, UnsupportedCommand> {
         let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let begins =
@@ -119,8 +117,7 @@ impl PackageCommand {
         Ok(is_fetched.then_some(command))
     }
 
-    /// # Errors
-    /// The option that is unknown, or has no value.
+    /// Errors: the option that is unknown, or has no value.
     fn read(&mut self, mut args: impl Iterator<Item = String>) -> Result<(), String> {
         let (mut beside, mut is_named) = (Vec::new(), false);
         while let Some(argument) = args.next() {

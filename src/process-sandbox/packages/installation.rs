@@ -89,9 +89,8 @@ impl PackageFolder {
 
     /// Installs the packages of the command anew, with the programs, variables and folders of `profile`, and with these connections. With
     /// `is_required`, only with all layers of the sandbox. No error or log line has more of the installer's output than `redaction` leaves.
-    ///
-    /// # Errors
-    /// When the installer cannot be started or fails, or the packages have no such program. The installation before is used then.
+    /// Errors: when the installer cannot be started or fails, or the packages have no such program. The installation
+    /// before is used then.
     pub async fn install(
         &self,
         command: &PackageCommand,

@@ -50,9 +50,7 @@ pub struct Installed {
 
 impl Installed {
     /// The package as it is now: the files are read where the folder has changed since it was read `before`.
-    ///
-    /// # Errors
-    /// When the folder cannot be read, or it is too large.
+    /// Errors: when the folder cannot be read, or it is too large.
     pub fn read(&self, before: Option<&Reading>) -> Result<Reading, TreeError> {
         let tree = tree::read(&self.folder, before.map(|before| &before.tree))?;
         Ok(Reading { package: Package { digest: tree.digest.clone(), ..self.package.clone() }, tree })
@@ -105,9 +103,7 @@ impl Installed {
 }
 
 /// The name, version and program of the packages that a command installed into a folder.
-///
-/// # Errors
-/// Why there is no program.
+/// Errors: why there is no program.
 pub(super) fn find(command: &PackageCommand, folder: &Path) -> Result<(String, String, PathBuf), String> {
     let first = command.packages.first().map(String::as_str).unwrap_or_default();
     match command.installer.is_of_python() {

@@ -65,9 +65,7 @@ pub(super) struct Tree {
 }
 
 /// Reads a folder. Files are not read again where the folder's entries have the times, sizes and numbers that they had `before`.
-///
-/// # Errors
-/// As [`digest_of`].
+/// Errors: as [`digest_of`].
 pub(super) fn read(folder: &Path, before: Option<&Tree>) -> Result<Tree, TreeError> {
     let entries = entries_of(folder)?;
     let stamp = stamp_of(&entries);
@@ -78,9 +76,7 @@ pub(super) fn read(folder: &Path, before: Option<&Tree>) -> Result<Tree, TreeErr
 }
 
 /// The digest of a folder: `sha256:…` over the sorted paths, with the permissions to execute, the contents of files and the targets of links.
-///
-/// # Errors
-/// When something in the folder cannot be read, or it is too large.
+/// Errors: when something in the folder cannot be read, or it is too large.
 pub(super) fn digest_of(folder: &Path) -> Result<String, TreeError> {
     digest_of_entries(folder, &entries_of(folder)?)
 }

@@ -17,8 +17,6 @@ const MAX_LINE: usize = 300;
 
 impl ProgramTools<'_> {
     /// A tool by its name.
-    ///
-    /// # Errors
     /// Errors of a call of it, as far as they do not depend on the arguments.
     pub(super) fn describe(&self, name: &str) -> Result<Value, CallError> {
         let tools = self.tools();
@@ -26,9 +24,7 @@ impl ProgramTools<'_> {
     }
 
     /// The tool whose name becomes an identifier of Python.
-    ///
-    /// # Errors
-    /// As [`describe`](Self::describe); `unknown_tool` if there are several.
+    /// Errors: as [`describe`](Self::describe); `unknown_tool` if there are several.
     pub(super) fn describe_identifier(&self, identifier: &str) -> Result<Value, CallError> {
         let tools = self.tools();
         let mut names = self.names_of(identifier, &tools);

@@ -13,8 +13,7 @@ const TOOL_ERROR: &str = "tool_error";
 /// Maximum bytes of an error's message.
 const MAX_MESSAGE: usize = 64 << 10;
 
-/// # Errors
-/// `output_too_large`: it is longer, or nested deeper, than a program can take.
+/// Errors: `output_too_large`: it is longer, or nested deeper, than a program can take.
 pub(super) fn value_json(value: &Value) -> Result<String, CallError> {
     let too_large =
         |what: &str| CallError::new(ErrorCode::OutputTooLarge, format!("the result {what}; request less at a time"));

@@ -31,9 +31,7 @@ pub(super) async fn record(journal: &RunJournal, call: &CallContext, policy_vers
 }
 
 /// The result of a run that was played again.
-///
-/// # Errors
-/// `replay_diverged`: the program did something else, or its result is another one.
+/// Errors: `replay_diverged`: the program did something else, or its result is another one.
 pub(super) fn end_replay(
     journal: &RunJournal,
     stop: Option<Stop>,

@@ -61,9 +61,7 @@ impl Tokens {
     }
 
     /// The value with what `of` gives for each token. A token that is a whole text becomes the value itself, one in a text the text of it.
-    ///
-    /// # Errors
-    /// The tokens of `of`; `invalid_arguments` where a token was changed, or is a name.
+    /// Errors: the tokens of `of`; `invalid_arguments` where a token was changed, or is a name.
     pub(super) fn replaced(
         &self,
         value: Value,

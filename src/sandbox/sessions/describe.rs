@@ -104,9 +104,7 @@ const MAX_NAME_BYTES: usize = 400;
 
 impl Sandbox {
     /// The caller's sessions, by name.
-    ///
-    /// # Errors
-    /// `overloaded` when the stored ones cannot be read now.
+    /// Errors: `overloaded` when the stored ones cannot be read now.
     pub async fn list_sessions(&self, owner: &Owner) -> Result<Vec<SessionInfo>, CallError> {
         self.sessions.end_expired();
         self.record_ends().await;
@@ -122,9 +120,7 @@ impl Sandbox {
 
     /// One session of the caller, with its variables if it is in memory and no call has it. To be run to its end:
     /// dropping it ends the session.
-    ///
-    /// # Errors
-    /// `not_found`, and `overloaded` when there is no capacity to look.
+    /// Errors: `not_found`, and `overloaded` when there is no capacity to look.
     pub async fn show_session(&self, owner: &Owner, name: &str) -> Result<SessionDetails, CallError> {
         self.sessions.end_expired();
         let Some(mut turn) = self.sessions.try_enter(owner, name) else {
@@ -153,9 +149,7 @@ impl Sandbox {
     }
 
     /// Ends a session of the caller, and the program that runs in it.
-    ///
-    /// # Errors
-    /// `not_found`; `overloaded` when the store, or another replica that has it, does not answer.
+    /// Errors: `not_found`; `overloaded` when the store, or another replica that has it, does not answer.
     pub async fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
         let was_here = self.sessions.delete(owner, name);
         self.record_ends().await;

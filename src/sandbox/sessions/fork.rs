@@ -40,11 +40,9 @@ struct SessionCopy<'a> {
 impl Sandbox {
     /// Copies a session of the caller; the copies have names of their own. To be run to its end: dropping it makes
     /// none.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_arguments` for more copies than a caller may have sessions, or an interpreter whose
-    /// sessions cannot be copied; `overloaded` when there is no place or memory for them, or a call has the session for
-    /// too long.
+    /// Errors: `not_found`; `invalid_arguments` for more copies than a caller may have sessions, or an interpreter
+    /// whose sessions cannot be copied; `overloaded` when there is no place or memory for them, or a call has the
+    /// session for too long.
     pub async fn fork_session(&self, owner: &Owner, name: &str, count: u32) -> Result<Vec<SessionInfo>, CallError> {
         let sessions = self.offered_sessions()?;
         let most = self.config.sessions.max_per_caller.saturating_sub(1);

@@ -69,9 +69,7 @@ impl Sandbox {
     }
 
     /// Removes stored sessions whose time is over, and counts the others. Called every minute.
-    ///
-    /// # Errors
-    /// The store cannot be written.
+    /// Errors: the store cannot be written.
     pub async fn sweep_stored_sessions(&self) -> Result<(), StoreError> {
         let Some(images) = self.session_images() else { return Ok(()) };
         let (sessions, bytes) = images.forget_expired().await?;

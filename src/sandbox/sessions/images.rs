@@ -106,9 +106,8 @@ impl SessionImages {
     }
 
     /// Takes a session for this process, which waits until another one has released it.
-    ///
-    /// # Errors
-    /// `overloaded` when another process has it until the deadline, or cannot release it, or the store does not answer.
+    /// Errors: `overloaded` when another process has it until the deadline, or cannot release it, or the store does not
+    /// answer.
     pub(super) async fn take(&self, key: &SessionKey, deadline: Deadline) -> Result<TakenSession, CallError> {
         loop {
             if let Some(taken) = self.try_take(key).await? {
@@ -132,9 +131,7 @@ impl SessionImages {
     }
 
     /// A session that was taken begins with a fresh interpreter; its generation. `before`: the image that it had.
-    ///
-    /// # Errors
-    /// `overloaded` when the store does not answer, or another process has taken it.
+    /// Errors: `overloaded` when the store does not answer, or another process has taken it.
     pub(super) async fn begin(
         &self,
         key: &SessionKey,
@@ -151,17 +148,13 @@ impl SessionImages {
 
     /// Whether this process still has a session that it took with this fence. Another one can have taken it when this
     /// one counted as lost.
-    ///
-    /// # Errors
-    /// `overloaded` when the store does not answer.
+    /// Errors: `overloaded` when the store does not answer.
     pub(super) async fn has(&self, key: &SessionKey, fence: i64) -> Result<bool, CallError> {
         self.store.interpreter_sessions().is_held(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
     }
 
     /// A session that was resumed goes on: its image is of an earlier state.
-    ///
-    /// # Errors
-    /// `overloaded` when the store does not answer, or another process has taken it.
+    /// Errors: `overloaded` when the store does not answer, or another process has taken it.
     pub(super) async fn forget(&self, key: &SessionKey, fence: i64, object: BlobKey) -> Result<(), CallError> {
         let forgotten = self.store.interpreter_sessions().forget_image(fence_of(key, fence)).await;
         if !forgotten.map_err(|error| unavailable(&error))? {
@@ -173,9 +166,7 @@ impl SessionImages {
 
     /// Names an image that was written, in place of the one `before`. False when the session has ended, or another process
     /// has taken it. Goes on when it is dropped: the session may have left the memory of this process.
-    ///
-    /// # Errors
-    /// The store does not answer; it may name the image.
+    /// Errors: the store does not answer; it may name the image.
     pub(super) async fn keep(
         &self,
         key: &SessionKey,
@@ -198,9 +189,7 @@ impl SessionImages {
     }
 
     /// A session has ended.
-    ///
-    /// # Errors
-    /// The store does not answer; it may know the end.
+    /// Errors: the store does not answer; it may know the end.
     pub(super) async fn end(&self, key: &SessionKey, fence: i64, end: SessionEnd) -> Result<(), StoreError> {
         let object = self.store.interpreter_sessions().end(fence_of(key, fence), end.as_str()).await?;
         object.into_iter().for_each(|object| self.remove_object(object));
@@ -208,17 +197,13 @@ impl SessionImages {
     }
 
     /// This process has a session no more; its stored state stays.
-    ///
-    /// # Errors
-    /// The store does not answer; it may know that.
+    /// Errors: the store does not answer; it may know that.
     pub(super) async fn release(&self, key: &SessionKey, fence: i64) -> Result<(), StoreError> {
         self.store.interpreter_sessions().release(fence_of(key, fence)).await
     }
 
     /// The sessions of a caller that have an image, or another process.
-    ///
-    /// # Errors
-    /// `overloaded` when the store does not answer.
+    /// Errors: `overloaded` when the store does not answer.
     pub(super) async fn list(&self, owner: &Owner) -> Result<Vec<ListedSession>, CallError> {
         let listed =
             self.store.interpreter_sessions().of_caller((&owner.tenant, &owner.caller), &self.runner, LOST_AFTER).await;
@@ -226,18 +211,14 @@ impl SessionImages {
     }
 
     /// One of these.
-    ///
-    /// # Errors
-    /// `overloaded` when the store does not answer.
+    /// Errors: `overloaded` when the store does not answer.
     pub(super) async fn find(&self, key: &SessionKey) -> Result<Option<ListedSession>, CallError> {
         let found = self.store.interpreter_sessions().get(of_store(key), &self.runner, LOST_AFTER).await;
         found.map_err(|error| unavailable(&error))
     }
 
     /// Ends a session that this process has not; false when there is none.
-    ///
-    /// # Errors
-    /// `overloaded` when the store, or the process that has it, does not answer.
+    /// Errors: `overloaded` when the store, or the process that has it, does not answer.
     pub(super) async fn delete(&self, key: &SessionKey, deadline: Deadline) -> Result<bool, CallError> {
         let mut has_asked = false;
         loop {
@@ -283,9 +264,7 @@ impl SessionImages {
     }
 
     /// Removes expired sessions. Returns how many sessions have an image then, and the bytes of these.
-    ///
-    /// # Errors
-    /// The store cannot be written.
+    /// Errors: the store cannot be written.
     pub(super) async fn forget_expired(&self) -> Result<(u64, u64), StoreError> {
         let objects = self.store.interpreter_sessions().forget_expired(&self.runner, LOST_AFTER).await?;
         objects.into_iter().for_each(|object| self.remove_object(object));
@@ -301,8 +280,7 @@ impl ImageBase {
 }
 
 impl PastPrograms {
-    /// # Errors
-    /// The row was changed.
+    /// Errors: the row was changed.
     pub(super) fn of(image: &SessionImage) -> Result<Self, DamagedImageError> {
         Ok(Self { rights: Rights(digest_from_hex(&image.rights)?), digest: digest_from_hex(&image.programs)? })
     }

@@ -41,10 +41,8 @@ pub(super) struct OpenImage {
 
 impl Sandbox {
     /// Restores a session from its image, for one more program.
-    ///
-    /// # Errors
-    /// `denied` when the session began with other rights; `session_lost` when the image cannot be opened; `overloaded` when
-    /// that may be possible later.
+    /// Errors: `denied` when the session began with other rights; `session_lost` when the image cannot be opened;
+    /// `overloaded` when that may be possible later.
     pub(super) async fn resume(
         &self,
         images: &SessionImages,
@@ -68,9 +66,7 @@ impl Sandbox {
     }
 
     /// Reads and opens the image of a session.
-    ///
-    /// # Errors
-    /// As [`resume`](Self::resume), and `warming_up` while its profile is being set up.
+    /// Errors: as [`resume`](Self::resume), and `warming_up` while its profile is being set up.
     pub(super) async fn open_image(
         &self,
         images: &SessionImages,
@@ -99,9 +95,7 @@ impl Sandbox {
 
     /// Restores a session in this worker, where it rests. It holds its memory before its image is given up, so that none is
     /// lost for which there is no memory.
-    ///
-    /// # Errors
-    /// As [`resume`](Self::resume).
+    /// Errors: as [`resume`](Self::resume).
     pub(super) async fn resume_at(
         &self,
         images: &SessionImages,

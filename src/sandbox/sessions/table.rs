@@ -93,10 +93,8 @@ impl<I: SessionInstance> Sessions<I> {
 
     /// Waits for the caller's session of that name, and begins one if there is none. `rights`: the rights of the call;
     /// `None` for one that runs no program in it.
-    ///
-    /// # Errors
-    /// `overloaded` when all sessions are in use, or another call has this one until the deadline, and `denied` when it
-    /// began with other rights.
+    /// Errors: `overloaded` when all sessions are in use, or another call has this one until the deadline, and `denied`
+    /// when it began with other rights.
     pub(super) async fn enter(
         &self,
         owner: &Owner,

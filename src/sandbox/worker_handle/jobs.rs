@@ -58,9 +58,7 @@ impl Jobs {
     }
 
     /// A job begins, with its reserved capacity.
-    ///
-    /// # Errors
-    /// The worker has exited.
+    /// Errors: the worker has exited.
     pub(super) fn begin(&self, id: JobId, ticket: Ticket, max_memory_bytes: u64) -> Result<JobEvents, CallError> {
         let (answer, answered) = oneshot::channel();
         let (waking, awake) = mpsc::channel(1);
@@ -138,8 +136,7 @@ impl Jobs {
         }
     }
 
-    /// # Errors
-    /// More is asked than a program may have open.
+    /// Errors: more is asked than a program may have open.
     pub(super) fn ask(&self, id: JobId, request: ToolRequest) -> std::io::Result<()> {
         let asking = self.under_way.lock().as_ref().and_then(|jobs| Some(jobs.get(&id)?.asking.clone()));
         match asking.map(|asking| asking.try_send(request)) {

@@ -79,9 +79,7 @@ pub(crate) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
 
 /// The fingerprints that the program of workers reports about its engines. Like a worker, it gets no environment and a
 /// process group of its own.
-///
-/// # Errors
-/// It cannot be started, or its reason on standard error.
+/// Errors: it cannot be started, or its reason on standard error.
 pub(crate) async fn fingerprints(program: &Program) -> Result<EngineFingerprints, String> {
     let failed = |error: &dyn fmt::Display| format!("{} --fingerprints: {error}", program.file.display());
     let mut command = Command::new(&program.file);

@@ -27,9 +27,7 @@ pub(crate) struct StartedWorker {
 impl StartedWorker {
     /// `load` is the frame of a [`ToWorker::Load`](sekisho_guest_protocol::ToWorker::Load) or a
     /// [`ToWorker::LoadComponents`](sekisho_guest_protocol::ToWorker::LoadComponents).
-    ///
-    /// # Errors
-    /// Why it could not be started, for the log.
+    /// Errors: why it could not be started, for the log.
     pub(crate) async fn new(program: &Program, load: &[u8]) -> Result<Self, WorkerStartError> {
         let (stream, mut child) =
             spawn(program).map_err(|error| WorkerStartError::broken(format!("{}: {error}", program.file.display())))?;

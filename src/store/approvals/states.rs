@@ -25,9 +25,7 @@ pub struct DecidedApproval<'a> {
 
 impl ApprovalStore {
     /// Stores a decision about an approval as it was read. False: it has changed since, or expired.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn decide(&self, read: &StoredApproval, decided: DecidedApproval<'_>) -> Result<bool, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -51,9 +49,7 @@ impl ApprovalStore {
     }
 
     /// A call is about to be sent, by `runner`; the fence that ends it. `None`: it is not approved any more.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the call must not be sent.
+    /// Errors: [`StoreError`]; the call must not be sent.
     pub async fn start_call(&self, id: &str, runner: &str) -> Result<Option<i64>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!(
@@ -80,9 +76,7 @@ impl ApprovalStore {
     }
 
     /// A call is about to be sent by an approval that covers several. False: it does not hold any more.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the call must not be sent.
+    /// Errors: [`StoreError`]; the call must not be sent.
     pub async fn record_use(&self, id: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE approvals SET uses = uses + 1

@@ -42,9 +42,7 @@ pub struct EventFilter {
 
 impl CallIndexStore {
     /// Adds events, each once.
-    ///
-    /// # Errors
-    /// [`StoreError`]. Of several, some may have been added.
+    /// Errors: [`StoreError`]. Of several, some may have been added.
     pub async fn add_events(&self, events: &[EventRecord]) -> Result<(), StoreError> {
         for events in events.chunks(ROWS) {
             let rows = parameters_of_rows(events.len(), "", COLUMNS.split(',').count());

@@ -19,9 +19,7 @@ const BYTES_OF_ROW: f64 = 500.0;
 
 impl CallIndexStore {
     /// Removes entries from before a moment, and the oldest calls above so many bytes. Returns the number of removed calls.
-    ///
-    /// # Errors
-    /// [`StoreError`]; some may be removed.
+    /// Errors: [`StoreError`]; some may be removed.
     pub async fn retain(&self, since: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
         let since = since.as_microsecond();
         let first = self.first_of_latest("indexed_events", MAX_EVENTS).await?.max(since);

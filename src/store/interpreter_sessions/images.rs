@@ -22,9 +22,7 @@ pub struct NewSessionImage<'a> {
 
 impl InterpreterSessionStore {
     /// Removes the image, which is of an earlier state: the session goes on. False when another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may still have the image.
+    /// Errors: [`StoreError`]; it may still have the image.
     pub async fn forget_image(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
         let sql = "UPDATE interpreter_sessions SET profile = NULL, interpreter = NULL, snapshot = NULL, rights = NULL,
                        programs = NULL, object = NULL, object_sha256 = NULL, object_bytes = NULL
@@ -37,9 +35,7 @@ impl InterpreterSessionStore {
     /// Stores the image of a session, in place of an earlier one. While the tenant's images have more than `max_bytes`
     /// together, sessions end: sessions that no process has, of the caller with the most bytes, the least recently used
     /// first. Their objects are returned. `None` when the session has ended, or another process has it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it may have been stored.
+    /// Errors: [`StoreError`]; it may have been stored.
     pub async fn keep_image(
         &self,
         session: InterpreterSessionFence<'_>,

@@ -13,8 +13,7 @@ pub(super) fn path_of(state_directory: &Path) -> PathBuf {
     state_directory.join("secrets.key")
 }
 
-/// # Errors
-/// The file cannot be read or written, or has another content.
+/// Errors: the file cannot be read or written, or has another content.
 pub(super) fn read_or_generate(path: &Path) -> Result<[u8; KEY_BYTES], SealingError> {
     /// Several parts of a process seal: the first one generates the key for all.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

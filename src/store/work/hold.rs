@@ -97,9 +97,7 @@ impl WorkStore {
     }
 
     /// Gives a thing back. False: it was lost, and its holder changes nothing about it.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the lease ends by itself then.
+    /// Errors: [`StoreError`]; the lease ends by itself then.
     pub async fn release(&self, lease: &WorkLease) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
         let is_released = self.release_within(&mut transaction, lease).await?;

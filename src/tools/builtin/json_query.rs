@@ -83,9 +83,7 @@ impl Executor for JsonQuery {
 
 /// The value that the expression selects. `bounds`: maximum bytes that it may walk over and build, and maximum bytes of
 /// the result.
-///
-/// # Errors
-/// As [`projection::select`].
+/// Errors: as [`projection::select`].
 pub(super) fn select(query: &str, data: &Value, bounds: (usize, usize), stop: &Stop) -> Result<Value, CallError> {
     let (memory, output) = bounds;
     // The thread has a stack for the deepest tree.

@@ -41,10 +41,8 @@ impl SideThreads {
     }
 
     /// Runs `work` and waits for it. Dropping the future signals the run to stop.
-    ///
-    /// # Errors
-    /// Errors of `work`; `overloaded` when no slot becomes free in time; `tool_error` when the run does not end or
-    /// panics.
+    /// Errors of `work`; `overloaded` when no slot becomes free in time; `tool_error` when the run does not end
+    /// or panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         deadline: Deadline,

@@ -32,8 +32,7 @@ const DEFAULT_MAX_LENGTH: usize = 50_000;
 /// A page is held as bytes, as text, as prepared HTML and as Markdown; each may be twice the one before.
 const HELD_FOR_EACH_BYTE: usize = 8;
 
-/// # Errors
-/// An `allowed_domains` entry that is not a host, or an invalid network: the tool is then not offered at all.
+/// Errors: an `allowed_domains` entry that is not a host, or an invalid network: the tool is then not offered at all.
 pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
     let unavailable = |reason: String| Unavailable::new(BUILTIN, "web_fetch", reason);
     let outbound = outbound.for_web_fetch(config).map_err(|error| unavailable(error.to_string()))?;

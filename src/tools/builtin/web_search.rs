@@ -25,8 +25,7 @@ use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_observe::telemetry;
 use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 
-/// # Errors
-/// The missing setting of the configuration, and the line to add.
+/// Errors: the missing setting of the configuration, and the line to add.
 pub(super) fn definition(config: &WebSearchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
     let engine = Engine::from_config(config).map_err(|reason| Unavailable::new(BUILTIN, "web_search", reason))?;
     Ok(ToolDefinition {

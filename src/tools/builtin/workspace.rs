@@ -84,9 +84,7 @@ impl Workspaces {
     }
 
     /// Deletes a workspace with everything in it; a missing one is deleted already.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an invalid name, and errors of the file system.
+    /// Errors: `InvalidInput` for an invalid name, and errors of the file system.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
         match self.0.shared.get() {
             Some(shared) => shared.remove(&self.0, name).await,
@@ -97,9 +95,7 @@ impl Workspaces {
     /// Deletes the workspace of a session that is idle here, unless a call works in it or `is_used`, which must not
     /// take long: nobody begins to work in a workspace while it is asked. A workspace that replicas share is deleted
     /// when it is idle at all of them ([`remove_older_than`](Self::remove_older_than)); its copy here goes.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
+    /// Errors: as [`remove`](Self::remove).
     pub async fn remove_idle(&self, name: &str, is_used: impl FnOnce() -> bool + Send + 'static) -> io::Result<()> {
         if let Some(shared) = self.0.shared.get() {
             return shared.forget(&self.0, name).await;
@@ -110,9 +106,8 @@ impl Workspaces {
 
     /// Deletes the workspaces in which no call works, and to which nobody has written for `age`, except for `kept`:
     /// workspaces of sessions of earlier processes, and of conversations that are no more. Returns how many.
-    ///
-    /// # Errors
-    /// The folder of all workspaces cannot be read. A single workspace that cannot be deleted is logged, and stays.
+    /// Errors: the folder of all workspaces cannot be read. A single workspace that cannot be deleted is logged, and
+    /// stays.
     pub async fn remove_older_than(&self, age: Duration, kept: HashSet<String>) -> io::Result<usize> {
         if let Some(shared) = self.0.shared.get() {
             shared.remove_idle(age, &kept).await.map_err(io::Error::other)?;
@@ -122,9 +117,7 @@ impl Workspaces {
     }
 
     /// Removes objects of no workspace from the shared storage.
-    ///
-    /// # Errors
-    /// `overloaded` when store or storage do not answer.
+    /// Errors: `overloaded` when store or storage do not answer.
     pub async fn remove_orphans(&self) -> Result<(), CallError> {
         match self.0.shared.get() {
             Some(shared) => shared.remove_orphans().await,
@@ -133,9 +126,8 @@ impl Workspaces {
     }
 
     /// Writes files into the workspace of that name, within its limits; files of the same paths are replaced.
-    ///
-    /// # Errors
-    /// A path that is not allowed, a limit of the workspace, and errors of the file system. Files written until then stay.
+    /// Errors: a path that is not allowed, a limit of the workspace, and errors of the file system. Files written until
+    /// then stay.
     pub async fn write_files(&self, name: &str, files: Vec<(String, String)>) -> Result<(), CallError> {
         let write = move |workspace: &Workspace| {
             for (path, content) in &files {
@@ -147,8 +139,6 @@ impl Workspaces {
     }
 
     /// The paths of the files in the workspace of that name, sorted, at most so many; none if it does not exist.
-    ///
-    /// # Errors
     /// Errors of the file system.
     pub async fn files(&self, name: &str, max: usize) -> Result<Vec<String>, CallError> {
         self.work(name, Reach::Read, move |workspace| {

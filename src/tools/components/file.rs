@@ -167,8 +167,7 @@ impl Reading<'_> {
         }
     }
 
-    /// # Errors
-    /// The state of a file of which nothing can be offered.
+    /// Errors: the state of a file of which nothing can be offered.
     async fn read(&self) -> Result<FileState, FileState> {
         let found = self.content.as_ref().map_err(|problem| FileState::Broken(problem.clone()))?;
         if !self.reader.has_lock {
@@ -241,8 +240,7 @@ impl Reading<'_> {
         })
     }
 
-    /// # Errors
-    /// Why it cannot be a tool here.
+    /// Errors: why it cannot be a tool here.
     fn definition(
         &self,
         name: &str,

@@ -36,9 +36,7 @@ pub(super) struct Found {
 }
 
 /// The files `NAME.wasm`, by name, with `_` for `-`. Files that begin with `_` or `.` are not read.
-///
-/// # Errors
-/// The folder cannot be read, or has too many files.
+/// Errors: the folder cannot be read, or has too many files.
 pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileContent>, String> {
     let shown = directory.display();
     let no_folder = |error: io::Error| {
@@ -71,9 +69,7 @@ pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileContent>, St
 
 impl Found {
     /// The content.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not that any more of which the sum is known.
+    /// Errors: it cannot be read, or is not that any more of which the sum is known.
     pub(super) fn wasm(&self) -> Result<Vec<u8>, String> {
         let wasm = bytes(&self.path, MAX_BYTES)?;
         match hex::encode(Sha256::digest(&wasm)) == self.sum {

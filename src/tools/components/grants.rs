@@ -35,9 +35,7 @@ enum Missing {
 }
 
 /// Checks all imports of a file.
-///
-/// # Errors
-/// The imports that nobody grants, with the remedy.
+/// Errors: the imports that nobody grants, with the remedy.
 pub(super) fn check(name: &str, imports: &[String], granted: &ComponentGrantsConfig) -> Result<(), String> {
     let refused = imports.iter().filter_map(|import| {
         Some(match missing(import, granted)? {
@@ -78,9 +76,7 @@ fn missing(import: &str, granted: &ComponentGrantsConfig) -> Option<Missing> {
 }
 
 /// As a worker gets them.
-///
-/// # Errors
-/// A folder that is not there.
+/// Errors: a folder that is not there.
 pub(super) fn for_worker(granted: &ComponentGrantsConfig) -> Result<ComponentGrants, String> {
     let mut folders = Vec::new();
     for (guest_path, host_path) in &granted.folders {

@@ -54,9 +54,7 @@ impl fmt::Debug for HttpAccess {
 
 impl HttpAccess {
     /// None for a component without hosts.
-    ///
-    /// # Errors
-    /// A host, a network or a header that is none.
+    /// Errors: a host, a network or a header that is none.
     pub(super) fn new(
         name: &str,
         outbound: &Outbound,

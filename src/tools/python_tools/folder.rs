@@ -71,9 +71,7 @@ impl Stamp {
 
 /// The files `NAME.py`, by name, and the modules that they share. Files that begin with `_` or `.` have no tools. Texts in `known` are not read again
 /// where their files are the same; afterwards `known` has the current texts.
-///
-/// # Errors
-/// The folder cannot be read, or has too many files.
+/// Errors: the folder cannot be read, or has too many files.
 pub(super) fn read(directory: &Path, known: &mut KnownTexts, now: SystemTime) -> Result<Content, String> {
     let shown = directory.display();
     let unreadable = |error: io::Error| {

@@ -196,8 +196,7 @@ impl Reading<'_> {
         self.read().await.unwrap_or_else(|unread| unread)
     }
 
-    /// # Errors
-    /// The state of a file of which nothing can be offered.
+    /// Errors: the state of a file of which nothing can be offered.
     async fn read(&self) -> Result<FileState, FileState> {
         let Found { tools, problems, shared } = self.found().await?;
         let shared: Arc<str> = self.shared.json(&shared).into();
@@ -280,8 +279,7 @@ impl Reading<'_> {
         error.as_ref().map_or("its result is missing", CallError::message).to_owned()
     }
 
-    /// # Errors
-    /// Why it cannot be a tool here.
+    /// Errors: why it cannot be a tool here.
     fn definition(&self, name: String, tool: FoundFunction, shared: &Arc<str>) -> Result<ToolDefinition, String> {
         let config = &self.runner.config;
         ToolName::parse(&name).map_err(|problem| format!("{problem}: write @tool(name=\"…\") with another one"))?;

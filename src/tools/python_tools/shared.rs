@@ -51,8 +51,7 @@ impl SharedModules {
         found
     }
 
-    /// # Errors
-    /// There are too many, or a folder cannot be read.
+    /// Errors: there are too many, or a folder cannot be read.
     fn add(
         &mut self,
         folder: &Path,

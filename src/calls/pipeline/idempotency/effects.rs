@@ -136,9 +136,7 @@ impl Replies {
     }
 
     /// The calls of a tenant without an answer; of one caller, or of all.
-    ///
-    /// # Errors
-    /// `overloaded` when they cannot be read now.
+    /// Errors: `overloaded` when they cannot be read now.
     pub async fn effects(&self, tenant: &str, caller_key: Option<&str>) -> Result<Vec<Effect>, CallError> {
         let open = self.store.idempotency().open_effects(tenant, caller_key).await;
         let (mut effects, mut live) = (Vec::new(), HashMap::new());
@@ -166,9 +164,7 @@ impl Replies {
     }
 
     /// Takes over a person's statement about a call. `caller_key`: as for [`effects`](Self::effects).
-    ///
-    /// # Errors
-    /// `not_found` if there is no such call; `idempotency_conflict` while it runs; `overloaded`.
+    /// Errors: `not_found` if there is no such call; `idempotency_conflict` while it runs; `overloaded`.
     pub async fn resolve(
         &self,
         (tenant, caller_key): (&str, Option<&str>),
@@ -212,9 +208,7 @@ impl InFlightGuard {
     }
 
     /// The call was made: it has this reply.
-    ///
-    /// # Errors
-    /// `unknown_outcome` if somebody else has resolved it; `overloaded`.
+    /// Errors: `unknown_outcome` if somebody else has resolved it; `overloaded`.
     pub(in crate::pipeline) async fn made(
         mut self,
         started: DatabaseTime,
@@ -233,9 +227,7 @@ impl InFlightGuard {
     }
 
     /// The call was not made: it may begin again, with the same key for its upstream.
-    ///
-    /// # Errors
-    /// `timeout` if somebody else has begun it again; `overloaded`.
+    /// Errors: `timeout` if somebody else has begun it again; `overloaded`.
     pub(in crate::pipeline) async fn not_made(self, started: DatabaseTime) -> Result<IdempotentOutcome, CallError> {
         let fence = RecordFence { id: &self.id.hash, started };
         match self.replies.forget_open(fence, &self.owner).await? {

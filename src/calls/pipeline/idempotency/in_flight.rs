@@ -54,10 +54,8 @@ impl InFlightGuard {
     }
 
     /// Records in the store that the call is about to be sent.
-    ///
-    /// # Errors
-    /// `overloaded` when the record cannot be written, `timeout` when it is written after the deadline. The call must
-    /// not run in either case.
+    /// Errors: `overloaded` when the record cannot be written, `timeout` when it is written after the deadline. The
+    /// call must not run in either case.
     pub(in crate::pipeline) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
         let replies = &self.replies;
         let too_late = || recorded_too_late(self.id.kind);

@@ -45,17 +45,14 @@ const OF_SENT_CALL: &str = "sent:";
 const OF_EFFECT: &str = "effect:";
 
 impl RecordId {
-    /// # Errors
-    /// `invalid_request` unless the key is 1 to 255 visible ASCII characters.
+    /// Errors: `invalid_request` unless the key is 1 to 255 visible ASCII characters.
     pub(super) fn new(caller: &Caller, tool: &str, key: &str) -> Result<Self, CallError> {
         check(key)?;
         Ok(Self { hash: hash_of(&[&caller.key, tool, key]), kind: RecordKind::IdempotencyKey })
     }
 
     /// The id for a turn of an agent at a route. It has two parts more.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
+    /// Errors: as [`new`](Self::new).
     pub(super) fn of_turn(caller: &Caller, route: &str, key: &str) -> Result<Self, CallError> {
         check(key)?;
         Ok(Self { hash: hash_of(&[&caller.key, "", "turn", route, key]), kind: RecordKind::IdempotencyKey })

@@ -40,9 +40,7 @@ impl Replies {
     }
 
     /// Removes objects that no record names and that are older than any record.
-    ///
-    /// # Errors
-    /// The first of them that cannot be removed, or they cannot be listed.
+    /// Errors: the first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
         let Some(blobs) = self.blobs.get() else { return Ok(()) };
         let until = self.expired_at(self.store.now()).earlier(CLOCK_MARGIN);

@@ -65,9 +65,7 @@ pub(super) fn text_of(reply: &Reply) -> Result<String, serde_json::Error> {
 }
 
 /// Parses a stored reply. Keeps the text as well, which is sent again unchanged.
-///
-/// # Errors
-/// The text is not a reply.
+/// Errors: the text is not a reply.
 pub(super) fn read(text: String) -> Result<Arc<Reply>, serde_json::Error> {
     let StoredReply { output, text: answer_text, metadata, execution_time_ms, usage, error_info, receipt } =
         serde_json::from_str(&text)?;

@@ -45,11 +45,9 @@ pub struct TurnGuard {
 impl Replies {
     /// Records a turn before it begins, unless it was recorded before. While the first one runs, waits for its answer, at most
     /// until `deadline`.
-    ///
-    /// # Errors
-    /// `invalid_request` for an invalid key; `idempotency_conflict` when it was used with another body or with other rights, or
-    /// the answer is not kept; `timeout` when the first one still runs at the deadline; `unknown_outcome` when its process ended
-    /// before it did; `overloaded` when the store cannot be used.
+    /// Errors: `invalid_request` for an invalid key; `idempotency_conflict` when it was used with another body or with
+    /// other rights, or the answer is not kept; `timeout` when the first one still runs at the deadline;
+    /// `unknown_outcome` when its process ended before it did; `overloaded` when the store cannot be used.
     pub async fn enter_turn(
         self: &Arc<Self>,
         caller: &Caller,

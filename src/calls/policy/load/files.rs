@@ -23,9 +23,7 @@ const DEFAULT_TEXT: &str = include_str!("../../../../policies/tools.rego");
 
 /// All `.rego` files of a folder and its subfolders, sorted by path, with the built-in `lib.rego` unless
 /// the folder has its own. Without a folder, the default set.
-///
-/// # Errors
-/// Files that cannot be read, or a folder without policies.
+/// Errors: files that cannot be read, or a folder without policies.
 pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<PolicyError>> {
     let Some(directory) = directory else {
         return Ok(vec![shipped(LIBRARY, LIBRARY_TEXT), shipped("tools.rego", DEFAULT_TEXT)]);

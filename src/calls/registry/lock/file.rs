@@ -52,9 +52,7 @@ pub enum UnreadableLock {
 
 impl Lock {
     /// Reads a lock file; `None` when the file does not exist.
-    ///
-    /// # Errors
-    /// [`UnreadableLock`] when the file exists but cannot be used. It is never treated as missing.
+    /// Errors: [`UnreadableLock`] when the file exists but cannot be used. It is never treated as missing.
     pub fn read(file: &Path) -> Result<Option<Self>, UnreadableLock> {
         let size = match fs::metadata(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -66,8 +64,7 @@ impl Lock {
         Ok(Some(Self::parse(&fs::read(file)?)?))
     }
 
-    /// # Errors
-    /// [`DamagedLock`], with the position.
+    /// Errors: [`DamagedLock`], with the position.
     pub fn parse(text: &[u8]) -> Result<Self, DamagedLock> {
         let Value::Object(mut document) = json::parse(text)? else { return Err(DamagedLock::Form) };
         match document.remove("version").as_ref().and_then(Value::as_u64) {
@@ -96,8 +93,6 @@ impl Lock {
     }
 
     /// Writes the lock file atomically.
-    ///
-    /// # Errors
     /// Errors of the file system. The file is unchanged then.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         // A symbolic link is followed, not replaced.

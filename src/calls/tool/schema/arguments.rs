@@ -111,10 +111,8 @@ impl From<Value> for Parameters {
 
 impl ArgumentSchema {
     /// A root without `type` becomes `type: object`. What models and clients refuse is lowered ([`lowering`]).
-    ///
-    /// # Errors
-    /// [`InvalidSchema`]: the document is not a JSON Schema, its root does not allow an object, it has an external
-    /// reference, or it exceeds a limit.
+    /// Errors: [`InvalidSchema`]: the document is not a JSON Schema, its root does not allow an object, it has an
+    /// external reference, or it exceeds a limit.
     pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
         let Value::Object(root) = &mut document else {
             return Err(InvalidSchema("the schema of arguments must be an object with `type: object`".into()));
@@ -152,9 +150,7 @@ impl ArgumentSchema {
 impl InputSchema {
     /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` enables
     /// coercion ([`Coercion`]).
-    ///
-    /// # Errors
-    /// As [`ArgumentSchema::compile`].
+    /// Errors: as [`ArgumentSchema::compile`].
     pub fn compile(tool: &str, parameters: impl Into<Parameters>, coerce: bool) -> Result<Self, InvalidSchema> {
         Ok(Self { schema: parameters.into().compile()?, tool: tool.to_owned(), coerce })
     }
@@ -174,9 +170,7 @@ impl InputSchema {
     }
 
     /// Validates the arguments. If coercion is enabled, coerces values of the wrong JSON type first.
-    ///
-    /// # Errors
-    /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and advice.
+    /// Errors: `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and advice.
     pub fn validate(&self, mut arguments: Arguments) -> Result<ValidArguments, CallError> {
         let renamed = if self.coerce { self.schema.aliases.apply(&mut arguments) } else { Vec::new() };
         let mut valid = self.validate_as_offered(Value::Object(arguments))?;
@@ -207,9 +201,7 @@ impl InputSchema {
     }
 
     /// Adds fixed values and defaults to arguments that match the offered schema, and validates the result.
-    ///
-    /// # Errors
-    /// As [`validate`](Self::validate).
+    /// Errors: as [`validate`](Self::validate).
     pub(in crate::tool) fn complete(&self, valid: ValidArguments, shape: &Shape) -> Result<ValidArguments, CallError> {
         let ValidArguments { mut arguments, coercions, .. } = valid;
         let is_filled_in = shape.complete(&mut arguments);
@@ -219,9 +211,7 @@ impl InputSchema {
     }
 
     /// Adds the values that their form fills in to valid arguments, and validates the result.
-    ///
-    /// # Errors
-    /// As [`validate`](Self::validate).
+    /// Errors: as [`validate`](Self::validate).
     pub(in crate::tool) fn fill_in(
         &self,
         mut valid: ValidArguments,
@@ -246,9 +236,7 @@ impl InputSchema {
     }
 
     /// Changes valid arguments by the rules, and validates the result.
-    ///
-    /// # Errors
-    /// As [`validate`](Self::validate), naming the rules if their result does not match the schema.
+    /// Errors: as [`validate`](Self::validate), naming the rules if their result does not match the schema.
     pub(in crate::tool) fn change(
         &self,
         mut valid: ValidArguments,

@@ -26,8 +26,7 @@ pub(super) struct Bounds {
     pub(super) has_integers: bool,
 }
 
-/// # Errors
-/// [`InvalidSchema`], which names the exceeded limit.
+/// Errors: [`InvalidSchema`], which names the exceeded limit.
 pub(super) fn check(document: &Value) -> Result<Bounds, InvalidSchema> {
     let mut size = Size::default();
     size.add(document, 1)?;

@@ -26,8 +26,7 @@ pub struct OutputSchema {
 }
 
 impl OutputSchema {
-    /// # Errors
-    /// As [`ArgumentSchema::compile`](super::ArgumentSchema::compile), but the root may admit any type.
+    /// Errors: as [`ArgumentSchema::compile`](super::ArgumentSchema::compile), but the root may admit any type.
     pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
         lowering::lower(&mut document);
         let schema = Schema::compile(document)?;

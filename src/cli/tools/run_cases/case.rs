@@ -34,8 +34,7 @@ pub(super) struct Verdict {
 }
 
 impl Case {
-    /// # Errors
-    /// The text is no list of cases, with the line.
+    /// Errors: the text is no list of cases, with the line.
     pub(super) fn read(text: &str) -> Result<Vec<Self>, String> {
         // Otherwise an argument `y` would be a boolean.
         let options = serde_saphyr::options! { strict_booleans: true };

@@ -11,17 +11,13 @@ use super::LISTS;
 use sekisho_core::json;
 
 /// The servers of a file; none if the file does not exist.
-///
-/// # Errors
-/// A file that cannot be read, or is none of servers, with its path.
+/// Errors: a file that cannot be read, or is none of servers, with its path.
 pub fn read(file: &Path) -> Result<Map<String, Value>, String> {
     if file.exists() { read_existing(file) } else { Ok(Map::new()) }
 }
 
 /// The servers of a file.
-///
-/// # Errors
-/// A file that does not exist, cannot be read, or is none of servers, with its path.
+/// Errors: a file that does not exist, cannot be read, or is none of servers, with its path.
 pub fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
     let mut document = document_of(file)?;
     let list = list_of(&document);
@@ -43,9 +39,7 @@ fn list_of(document: &Map<String, Value>) -> &'static str {
 }
 
 /// Writes the servers of a file, which only this user can read: it may contain credentials.
-///
-/// # Errors
-/// A file that cannot be read or written, with its path.
+/// Errors: a file that cannot be read or written, with its path.
 pub fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
     // Other members are of the program whose file it is.
     let mut document = if file.exists() { document_of(file)? } else { Map::new() };
@@ -56,9 +50,7 @@ pub fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
 }
 
 /// Writes a file atomically, with these permissions.
-///
-/// # Errors
-/// A file that cannot be written, with its path.
+/// Errors: a file that cannot be written, with its path.
 pub fn write_text(file: &Path, text: &str, mode: u32) -> Result<(), String> {
     let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
     if let Some(folder) = file.parent() {

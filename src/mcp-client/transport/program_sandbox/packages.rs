@@ -54,9 +54,7 @@ impl ServerPackages {
 impl ProgramSandbox {
     /// Has the packages installed that the entry's command fetches, and reads them again. The connection for the tools' list may have other
     /// packages than before, no other connection may.
-    ///
-    /// # Errors
-    /// Why the program cannot be started, as a text for an operator.
+    /// Errors: why the program cannot be started, as a text for an operator.
     pub(crate) async fn prepare(
         &self,
         server: &str,
@@ -145,9 +143,7 @@ impl ProgramSandbox {
 
 /// The packages that an entry's command fetches, and the entry of their installer; `None` where it fetches none, or has a
 /// form that is not known and need not be.
-///
-/// # Errors
-/// An unknown form or option, where all layers are required.
+/// Errors: an unknown form or option, where all layers are required.
 fn packages_of(settings: &McpServerSettings) -> Result<Option<(PackageCommand, McpServerSettings)>, String> {
     let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return Ok(None) };
     if !is_available() {
@@ -161,8 +157,7 @@ fn packages_of(settings: &McpServerSettings) -> Result<Option<(PackageCommand, M
     }))
 }
 
-/// # Errors
-/// As [`packages_of`].
+/// Errors: as [`packages_of`].
 fn command_of(program: &str, settings: &McpServerSettings) -> Result<Option<PackageCommand>, String> {
     match PackageCommand::parse(program, &settings.args) {
         Ok(command) => Ok(command),

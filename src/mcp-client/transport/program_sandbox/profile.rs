@@ -31,9 +31,7 @@ struct ProfileFolder {
 }
 
 /// All that the program of an entry is granted; `None` without a sandbox.
-///
-/// # Errors
-/// Why the program cannot run in a sandbox.
+/// Errors: why the program cannot run in a sandbox.
 pub fn granted_profile(settings: &McpServerSettings, config: &Config) -> Option<Result<SandboxProfile, String>> {
     let (Some(program), McpSandbox::On(wanted)) = (&settings.command, &settings.sandbox) else { return None };
     let grants = grants(program, settings, wanted, &OwnFiles::of(config));

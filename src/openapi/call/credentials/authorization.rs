@@ -48,8 +48,7 @@ impl Authorization {
         self.secrets = (!all.is_empty()).then(|| all.into());
     }
 
-    /// # Errors
-    /// [`CredentialError::Unsendable`] for a key that cannot be sent there.
+    /// Errors: [`CredentialError::Unsendable`] for a key that cannot be sent there.
     pub(super) fn add_api_key(&mut self, name: &str, location: Location, key: &str) -> Result<(), CredentialError> {
         match location {
             Location::Cookie if !is_cookie(name, key) => return Err(CredentialError::Unsendable("api_key")),
@@ -68,9 +67,7 @@ impl Authorization {
 
     /// Adds all credentials to a request but those that differ from attempt to attempt: an OAuth token, a digest. A value of the same name is replaced: a model's
     /// argument never replaces a credential.
-    ///
-    /// # Errors
-    /// `invalid_request` when the caller did not send a token that a header needs; `invalid_arguments` for
+    /// Errors: `invalid_request` when the caller did not send a token that a header needs; `invalid_arguments` for
     /// cookies that a header cannot contain.
     pub(crate) fn apply(
         &self,

@@ -49,9 +49,7 @@ impl SessionImages {
     }
 
     /// Seals an image for its session, and writes it.
-    ///
-    /// # Errors
-    /// Why it cannot be stored; the log has the details.
+    /// Errors: why it cannot be stored; the log has the details.
     pub(in crate::sessions) async fn write(
         &self,
         key: &SessionKey,
@@ -113,9 +111,7 @@ impl SessionImages {
     }
 
     /// Removes objects that no row names.
-    ///
-    /// # Errors
-    /// The first of them that cannot be removed, or they cannot be listed.
+    /// Errors: the first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
         let until = self.store.now().earlier(CLOCK_MARGIN);
         let listed = self.blobs.list(&BlobKey::of([FOLDER])).await?;
@@ -148,8 +144,7 @@ pub(super) fn remove_from(blobs: &Blobs, object: BlobKey) {
 }
 
 impl ImageWriter {
-    /// # Errors
-    /// The image is too large.
+    /// Errors: the image is too large.
     pub(in crate::sessions) async fn add(mut self, part: Vec<u8>) -> Result<Self, NotStored> {
         let adding = move || self.0.add(&part).map(|()| self);
         Ok(beside_calls(adding).await.map_err(|error| unavailable(&error))??)
@@ -158,9 +153,7 @@ impl ImageWriter {
 
 impl ImageReader {
     /// The next part; `None` after the last one.
-    ///
-    /// # Errors
-    /// The image is damaged.
+    /// Errors: the image is damaged.
     pub(in crate::sessions) async fn next(mut self) -> Result<(Self, Option<Vec<u8>>), OpenImageError> {
         let reading = move || self.0.next_part().map(|part| (self, part));
         let read = beside_calls(reading).await.map_err(|error| OpenImageError::Unavailable(error.to_string()))?;

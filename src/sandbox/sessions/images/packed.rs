@@ -68,9 +68,7 @@ impl Unpacker {
     }
 
     /// `None` after the last part.
-    ///
-    /// # Errors
-    /// It is no image, or has no end.
+    /// Errors: it is no image, or has no end.
     pub(crate) fn next_part(&mut self) -> Result<Option<Vec<u8>>, DamagedImageError> {
         const DAMAGED: DamagedImageError = DamagedImageError("its parts cannot be read");
         let mut length = [0; LENGTH_BYTES];

@@ -17,8 +17,7 @@ const MAX_NESTING: usize = 64;
 pub(super) struct Expression(String);
 
 impl Expression {
-    /// # Errors
-    /// `tool_error` for characters that belong to fend's language rather than to a calculation, and for
+    /// Errors: `tool_error` for characters that belong to fend's language rather than to a calculation, and for
     /// parentheses that are nested too deep or do not match.
     pub(super) fn check(text: &str) -> Result<Self, CallError> {
         let text = text.replace("->", " to ");
@@ -32,8 +31,7 @@ impl Expression {
         Ok(Self(text))
     }
 
-    /// # Errors
-    /// `tool_error` with fend's explanation, or that it takes too long.
+    /// Errors: `tool_error` with fend's explanation, or that it takes too long.
     pub(super) fn evaluate(self, stop: &Stop) -> Result<String, CallError> {
         let mut context = Context::new();
         context.set_echo_result(false);

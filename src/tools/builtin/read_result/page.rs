@@ -36,8 +36,7 @@ pub(super) struct Bounds {
     pub memory: usize,
 }
 
-/// # Errors
-/// `tool_error`: the query fails, or is for a text; or there is no time left.
+/// Errors: `tool_error`: the query fails, or is for a text; or there is no time left.
 pub(super) fn read(result: &OpenedResult, part: &Part, bounds: Bounds, stop: &Stop) -> Result<Value, CallError> {
     let room = bounds.page.saturating_sub(ENVELOPE_BYTES);
     let mut page = Map::new();

@@ -51,9 +51,7 @@ pub(super) struct Page {
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Reads the page on a blocking thread. Dropping the future stops it soon.
-///
-/// # Errors
-/// `tool_error` for content that is not text.
+/// Errors: `tool_error` for content that is not text.
 pub(super) async fn read(reading: Reading, deadline: Deadline) -> Result<Page, CallError> {
     let stop = Stop { at: Instant::now() + TIME_LIMIT, hung_up: Arc::default() };
     let _on_drop = StopOnDrop(Arc::clone(&stop.hung_up));

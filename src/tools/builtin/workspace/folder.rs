@@ -70,9 +70,7 @@ impl Workspace {
     }
 
     /// At most `at_most` bytes of a file, from the byte `from` on.
-    ///
-    /// # Errors
-    /// `tool_error` when there is no such file, or it is not a regular file.
+    /// Errors: `tool_error` when there is no such file, or it is not a regular file.
     pub(in super::super) fn read(&self, path: &WorkspacePath, from: u64, at_most: u64) -> Result<Part, CallError> {
         let explain = |error| explained(path, error);
         let (folder, missing) = self.descend(path.folders()).map_err(explain)?;
@@ -91,9 +89,7 @@ impl Workspace {
 
     /// Writes `content` to a file, at its end when `append` is set, and creates missing folders. The write is
     /// atomic for readers. Returns the size of the file.
-    ///
-    /// # Errors
-    /// `tool_error` when a limit would be exceeded or the path is not a regular file; nothing is changed then.
+    /// Errors: `tool_error` when a limit would be exceeded or the path is not a regular file; nothing is changed then.
     pub(in super::super) fn write(
         &self,
         path: &WorkspacePath,

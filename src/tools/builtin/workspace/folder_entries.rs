@@ -26,9 +26,7 @@ impl<T: Default> FolderEntries<T> {
     }
 
     /// The entry of a folder.
-    ///
-    /// # Errors
-    /// All entries that there may be are held.
+    /// Errors: all entries that there may be are held.
     pub(super) fn entry(&self, name: &str) -> io::Result<Arc<T>> {
         let mut entries = self.0.lock();
         if let Some(entry) = entries.get(name) {
@@ -43,8 +41,6 @@ impl<T: Default> FolderEntries<T> {
 
     /// Runs `remove` and removes the entry of the folder if it returns true, unless somebody holds the entry. Whoever wants to work
     /// in a folder waits meanwhile, so that it must not take long. Returns whether it was removed.
-    ///
-    /// # Errors
     /// Errors of `remove`.
     pub(super) fn remove_if(&self, name: &str, remove: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         let mut entries = self.0.lock();

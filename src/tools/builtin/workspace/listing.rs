@@ -37,9 +37,7 @@ pub(in super::super) enum Kind {
 
 impl Workspace {
     /// The first `at_most` entries in the order of their paths, and whether there are more.
-    ///
-    /// # Errors
-    /// `tool_error` when `path` is not a folder.
+    /// Errors: `tool_error` when `path` is not a folder.
     pub(in super::super) fn list(
         &self,
         path: Option<&WorkspacePath>,
@@ -55,9 +53,8 @@ impl Workspace {
     }
 
     /// Paths and contents of all regular files, in the order of their paths.
-    ///
-    /// # Errors
-    /// `tool_error` when they are more than the workspace's quota, as when another program has filled the folder.
+    /// Errors: `tool_error` when they are more than the workspace's quota, as when another program has filled the
+    /// folder.
     pub(in super::super) fn read_all(&self) -> Result<Vec<(String, Vec<u8>)>, CallError> {
         let (entries, more) = self.list(None, true, MAX_VISITED)?;
         let files: Vec<_> = entries.into_iter().filter(|entry| entry.kind == Kind::File).collect();

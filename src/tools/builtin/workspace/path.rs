@@ -21,8 +21,8 @@ pub(super) const RESERVED_PREFIX: &str = ".sekisho-";
 pub(in super::super) struct WorkspacePath(Vec<String>);
 
 impl WorkspacePath {
-    /// # Errors
-    /// `tool_error` with the problem and how to write the path instead. An ambiguous path is refused, never repaired.
+    /// Errors: `tool_error` with the problem and how to write the path instead. An ambiguous path is refused, never
+    /// repaired.
     pub(in super::super) fn parse(text: &str) -> Result<Self, CallError> {
         if text.len() > MAX_PATH_BYTES {
             return Err(refused("", &format!("it is longer than {MAX_PATH_BYTES} bytes")));

@@ -49,9 +49,8 @@ impl SharedFile {
 }
 
 /// The files in a folder, by path.
-///
-/// # Errors
-/// `tool_error` when they are too many, as when another program has filled the folder; errors of the file system.
+/// Errors: `tool_error` when they are too many, as when another program has filled the folder; errors of the file
+/// system.
 pub(super) fn contents_of(workspace: &Workspace) -> Result<BTreeMap<String, FileContent>, CallError> {
     let (entries, more) = workspace.list(None, true, MAX_VISITED)?;
     if more {
