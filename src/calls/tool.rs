@@ -14,7 +14,6 @@ mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -252,8 +251,4 @@ impl Tool {
     }
 }
 
-impl fmt::Debug for Tool {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Tool").field("id", &self.id).field("metadata", &self.metadata).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Tool { id, metadata });

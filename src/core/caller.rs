@@ -216,11 +216,7 @@ impl Hash for CallerToken {
     fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
-impl fmt::Debug for SubjectToken {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SubjectToken").field("issuer", &self.issuer).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(SubjectToken { issuer });
 
 impl fmt::Debug for CallerToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

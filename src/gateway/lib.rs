@@ -41,7 +41,6 @@ mod tool_offer;
 mod tool_set;
 mod webhooks;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -124,11 +123,7 @@ pub struct Gateway {
     state_lock: ArcSwapOption<StateLock>,
 }
 
-impl fmt::Debug for Gateway {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Gateway").field("pipeline", &self.pipeline).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Gateway { pipeline });
 
 /// Why the service cannot start or apply a configuration.
 #[derive(Debug, Error)]

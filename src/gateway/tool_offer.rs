@@ -1,6 +1,5 @@
 //! The tools that are offered: their sources as they are now, and how a change of them is applied.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,11 +49,7 @@ pub struct ToolOffer {
     pub(super) names_changed: Notify,
 }
 
-impl fmt::Debug for ToolOffer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ToolOffer").field("mcp_servers", &self.mcp_servers).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(ToolOffer { mcp_servers });
 
 impl ToolOffer {
     /// The present tools, under this lock.

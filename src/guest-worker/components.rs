@@ -21,7 +21,6 @@ mod tests;
 mod values;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::pin::pin;
 use std::sync::Arc;
@@ -78,11 +77,7 @@ struct Linked {
     _file: File,
 }
 
-impl fmt::Debug for Linked {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Linked").field("granted", &self.granted).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Linked { granted });
 
 impl Worker {
     pub(super) async fn load_components(load: ComponentsLoad) -> Result<Self, String> {

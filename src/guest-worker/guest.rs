@@ -17,7 +17,6 @@ pub(super) mod time;
 mod written_pages;
 
 use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -66,11 +65,7 @@ pub struct Template {
     globals: Option<Vec<String>>,
 }
 
-impl fmt::Debug for Template {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Template").field("entry", &self.entry).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Template { entry });
 
 /// An instance that waits for its program.
 pub struct Guest {
@@ -108,23 +103,11 @@ impl Teardown {
     }
 }
 
-impl fmt::Debug for Ended {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Ended").field("outcome", &self.outcome).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Ended { outcome });
 
-impl fmt::Debug for Teardown {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Teardown").finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Teardown {});
 
-impl fmt::Debug for Guest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Guest").finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Guest {});
 
 /// The inputs and limits of a program.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ mod flow;
 mod provider;
 mod tokens;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,11 +81,7 @@ enum Requirement {
     Unsatisfiable(String),
 }
 
-impl fmt::Debug for SignIn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SignIn").field("server", &self.server).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(SignIn { server });
 
 impl SignIn {
     pub(super) fn new(

@@ -3,8 +3,6 @@
 //! The proxy resolves names itself, so that the checks of this machine are made for each request instead of each
 //! connection: addresses in URLs, and names that resolve here, must be permitted.
 
-use std::fmt;
-
 use ipnet::IpNet;
 use thiserror::Error;
 use url::{Host, Url};
@@ -32,11 +30,7 @@ pub enum InvalidProxy {
     Bypass(String),
 }
 
-impl fmt::Debug for Proxy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Proxy").field("bypassed_hosts", &self.bypassed_hosts).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Proxy { bypassed_hosts });
 
 impl Proxy {
     /// `None` without a URL. `connect` makes the client.

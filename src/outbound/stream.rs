@@ -1,7 +1,5 @@
 //! Responses that are read as they arrive: event streams, which may stay open as long as a session.
 
-use std::fmt;
-
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use http::{HeaderMap, StatusCode};
@@ -33,11 +31,7 @@ pub struct OutboundStream {
     place: Slot,
 }
 
-impl fmt::Debug for OutboundStream {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OutboundStream").field("status", &self.status).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(OutboundStream { status });
 
 impl Outbound {
     /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The deadline is

@@ -14,7 +14,6 @@ mod outgoing;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -55,11 +54,7 @@ const COMPONENT: &str = "components";
 /// Files that are read at the same time: compiling uses all cores.
 const MAX_AT_ONCE: usize = 2;
 
-impl fmt::Debug for ComponentReader {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ComponentReader").field("has_lock", &self.has_lock).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(ComponentReader { has_lock });
 
 impl ComponentReader {
     /// Reads the compiled files, and compiles the rest if `may_compile`, which takes up to a minute for each file.

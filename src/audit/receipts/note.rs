@@ -105,11 +105,7 @@ impl SigningKey {
     }
 }
 
-impl fmt::Debug for SigningKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SigningKey").field("public", &self.public).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(SigningKey { public });
 
 /// The text of a note.
 pub(super) fn text_in(note: &str) -> Result<&str, InvalidReceipt> {

@@ -1,7 +1,6 @@
 //! One compiled policy set: immutable, evaluated by many calls concurrently.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -113,15 +112,7 @@ impl PolicySet {
     }
 }
 
-impl fmt::Debug for PolicySet {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("PolicySet")
-            .field("version", &self.version)
-            .field("reads", &self.reads)
-            .finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(PolicySet { version, reads });
 
 /// Evaluates one rule, and stops after `limit` of real time.
 fn ask(engine: &mut Engine, rule: &str, limit: Duration) -> Result<Vec<String>, String> {

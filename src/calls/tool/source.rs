@@ -119,11 +119,7 @@ pub struct ToolDefinition {
     pub executor: Arc<dyn Executor>,
 }
 
-impl fmt::Debug for ToolDefinition {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ToolDefinition").field("metadata", &self.metadata).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(ToolDefinition { metadata });
 
 /// One attempt to run a tool, and its limits.
 #[derive(Debug, Clone, Copy)]

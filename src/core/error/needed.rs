@@ -1,6 +1,5 @@
 //! The requirement of a refused call: a decision, or a sign-in.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -31,8 +30,4 @@ pub struct NeededSignIn {
     pub source: String,
 }
 
-impl fmt::Debug for NeededSignIn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("NeededSignIn").field("source", &self.source).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(NeededSignIn { source });

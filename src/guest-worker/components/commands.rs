@@ -2,7 +2,6 @@
 //!
 //! They run on the system that the interpreter has, in memory and with quotas ([`wasi`]).
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -28,11 +27,7 @@ pub(super) struct Command {
     granted: Granted,
 }
 
-impl fmt::Debug for Command {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Command").field("granted", &self.granted).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Command { granted });
 
 struct State {
     wasi: Wasi,

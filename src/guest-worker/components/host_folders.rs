@@ -1,7 +1,6 @@
 //! The folders that a component reads: in memory, as they were when the worker started.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -35,11 +34,7 @@ pub(super) struct Listed {
     pub(super) is_folder: bool,
 }
 
-impl fmt::Debug for Folders {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Folders").field("roots", &self.roots).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Folders { roots });
 
 impl Folders {
     /// Reads folders of the host.

@@ -1,6 +1,5 @@
 //! Requests of a component over HTTP: the gateway sends them. This process has no sockets.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -49,11 +48,7 @@ pub(super) struct Requests {
     under_way: JoinSet<()>,
 }
 
-impl fmt::Debug for Requests {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Requests").field("left", &self.left).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Requests { left });
 
 impl Requests {
     pub(super) fn new(link: ToolLink, most: u32) -> Self {

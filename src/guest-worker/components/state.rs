@@ -1,6 +1,5 @@
 //! The host's state of one call of a component, and the interfaces that a component may import.
 
-use std::fmt;
 use std::sync::Arc;
 
 use wasmtime::Engine;
@@ -33,11 +32,7 @@ pub(super) struct Granted {
     pub(super) folders: Folders,
 }
 
-impl fmt::Debug for Granted {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Granted").field("folders", &self.folders).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Granted { folders });
 
 impl Granted {
     /// Errors: a folder that cannot be read.

@@ -4,7 +4,6 @@
 //! Nothing else belongs to an instance that rests. No turn is under way, so that nothing is on a stack; the set-up
 //! refuses modules that change tables or keep references ([`prepare`](sekisho_interpreters::prepare)).
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -81,11 +80,7 @@ pub(crate) struct RestoringGuest {
     is_copy: bool,
 }
 
-impl fmt::Debug for RestoringGuest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RestoringGuest").finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(RestoringGuest {});
 
 /// The exported mutable globals of a module, if they and one memory are all that its instances change.
 pub(super) fn globals_of(module: &Module) -> Option<Vec<String>> {

@@ -1,6 +1,5 @@
 //! An instance between the calls of a session. Each call enters it by one turn, which returns; meanwhile it rests.
 
-use std::fmt;
 use std::pin::pin;
 
 use super::end::Stopped;
@@ -21,11 +20,7 @@ pub struct SessionGuest {
     pub is_copy: bool,
 }
 
-impl fmt::Debug for SessionGuest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SessionGuest").field("id", &self.id).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(SessionGuest { id });
 
 impl SessionGuest {
     /// After a turn that has returned.

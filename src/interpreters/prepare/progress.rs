@@ -59,11 +59,7 @@ impl Progress {
     }
 }
 
-impl std::fmt::Debug for Progress {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Progress").finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Progress {});
 
 impl Step<'_> {
     pub fn advance(&self, bytes: u64) {

@@ -1,7 +1,6 @@
 //! Starts a sign-in, and completes it when the user's browser is redirected back.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +61,7 @@ pub struct Callback {
     pub outcome: Result<String, String>,
 }
 
-impl fmt::Debug for Callback {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Callback").field("issuer", &self.issuer).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Callback { issuer });
 
 /// Why a sign-in cannot be started or completed.
 #[derive(Debug, Error)]

@@ -3,7 +3,6 @@
 //! The protocol's library discovers and registers, as for a sign-in that all callers share. The results are kept with
 //! the sign-in, so that any replica can end it, also after a restart.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -48,11 +47,7 @@ struct RegisteredClient {
     config: OAuthClientConfig,
 }
 
-impl fmt::Debug for RegisteredClient {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RegisteredClient").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(RegisteredClient { endpoint });
 
 impl McpProvider {
     pub fn new(url: Url, settings: McpSignIn, outbound: Outbound, allowed: Arc<DomainList>) -> Self {

@@ -68,11 +68,7 @@ impl Drop for LivenessGuard<'_> {
     }
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("info", &self.info).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Session { info });
 
 impl Session {
     /// A guard for the wait for an answer; dropped without one, the server is suspect.

@@ -1,6 +1,5 @@
 //! Whose a session with a server is.
 
-use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -109,12 +108,8 @@ impl OwnerKey {
     }
 }
 
-/// It tells of callers and their credentials.
-impl fmt::Debug for OwnerKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OwnerKey").finish_non_exhaustive()
-    }
-}
+// It tells of callers and their credentials.
+sekisho_core::debug_fields!(OwnerKey {});
 
 fn digest(headers: &HeaderMap) -> [u8; 32] {
     let mut digest = Sha256::new();

@@ -26,11 +26,7 @@ pub struct Adapter {
     response: Option<Expression<'static>>,
 }
 
-impl fmt::Debug for Adapter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Adapter").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(Adapter { config });
 
 /// An error in an adapter's declaration.
 #[derive(Debug, Error, PartialEq, Eq)]

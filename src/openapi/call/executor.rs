@@ -1,7 +1,6 @@
 //! Executes one operation: builds the request, adds credentials, sends it, and converts the response. The adapter has
 //! changed the arguments before: see [`SentForm`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -67,11 +66,7 @@ pub(crate) struct OperationExecutor {
     pub(crate) output: Option<Arc<SharedSchema>>,
 }
 
-impl fmt::Debug for OperationExecutor {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OperationExecutor").field("plan", &self.plan).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(OperationExecutor { plan });
 
 impl Executor for OperationExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {

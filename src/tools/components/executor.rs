@@ -1,6 +1,5 @@
 //! A call of a component's function, or of a command.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -45,11 +44,7 @@ pub(super) struct ComponentExecutor {
     pub(super) result: ResultPlace,
 }
 
-impl fmt::Debug for ComponentExecutor {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ComponentExecutor").field("export", &self.export).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(ComponentExecutor { export });
 
 /// The value that a function has returned.
 #[derive(Debug, Deserialize)]

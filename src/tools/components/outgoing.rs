@@ -3,7 +3,6 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -46,11 +45,7 @@ pub(super) struct HttpAccess {
     credentials: BTreeMap<String, HeaderMap>,
 }
 
-impl fmt::Debug for HttpAccess {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HttpAccess").field("hosts", &self.hosts).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(HttpAccess { hosts });
 
 impl HttpAccess {
     /// None for a component without hosts.

@@ -1,6 +1,5 @@
 //! How files are read and functions are called: jobs of the sandbox.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,11 +37,7 @@ const LEAST_LEFT: Duration = Duration::from_secs(1);
 /// In the log: the reader of files is no call of a tool.
 const READER: &str = "python_tools";
 
-impl fmt::Debug for FunctionRunner {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("FunctionRunner").finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(FunctionRunner {});
 
 impl FunctionRunner {
     pub fn new(config: &SandboxConfig, run: Arc<dyn RunPython>) -> Self {

@@ -1,7 +1,5 @@
 //! HTTP Digest authentication (RFC 7616): the password is not sent, but a hash that answers the server's challenge.
 
-use std::fmt;
-
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_auth::{PasswordClient, PasswordParams};
 use parking_lot::Mutex;
@@ -17,11 +15,7 @@ pub(crate) struct DigestUser {
     challenge: Mutex<Option<PasswordClient>>,
 }
 
-impl fmt::Debug for DigestUser {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("DigestUser").field("username", &self.username).finish_non_exhaustive()
-    }
-}
+sekisho_core::debug_fields!(DigestUser { username });
 
 impl DigestUser {
     pub(super) fn new(username: String, password: Secret) -> Self {
