@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MAX_ROWS, Store, StoreError, retried, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, retried, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
 pub use self::states::DecidedApproval;
@@ -117,9 +117,8 @@ impl ApprovalStore {
     }
 
     async fn try_ask(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
-        let failed = |error| self.0.failed(error);
         let now = self.0.engine.now_expression();
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         // Requests are added one after the other, so that the maxima hold.
         sqlx::query(
             "INSERT INTO shared_versions (subject, version) VALUES ('approvals', 1)
@@ -127,17 +126,17 @@ impl ApprovalStore {
         )
         .execute(&mut *transaction)
         .await
-        .map_err(failed)?;
+        .at(&self.0)?;
         let expire = format!(
             "UPDATE approvals SET state = 'expired', pending_digest = NULL, revision = revision + 1, changed = {now}
              WHERE pending_digest = $1 AND expires <= {now}"
         );
         let expire = sqlx::query(AssertSqlSafe(expire)).bind(new.pending_digest);
-        expire.execute(&mut *transaction).await.map_err(failed)?;
+        expire.execute(&mut *transaction).await.at(&self.0)?;
         let equal = format!("SELECT {COLUMNS} FROM approvals WHERE pending_digest = $1");
         let equal = sqlx::query(AssertSqlSafe(equal)).bind(new.pending_digest);
-        if let Some(row) = equal.fetch_optional(&mut *transaction).await.map_err(failed)? {
-            transaction.commit().await.map_err(failed)?;
+        if let Some(row) = equal.fetch_optional(&mut *transaction).await.at(&self.0)? {
+            transaction.commit().await.at(&self.0)?;
             return Ok(Asked::Known(self.approval_of(&row, None)?));
         }
         let waiting = format!(
@@ -145,13 +144,13 @@ impl ApprovalStore {
              WHERE state = 'pending' AND expires > {now}"
         );
         let waiting = sqlx::query_as(AssertSqlSafe(waiting)).bind(new.caller_key);
-        let (all, of_caller): (i64, Option<i64>) = waiting.fetch_one(&mut *transaction).await.map_err(failed)?;
+        let (all, of_caller): (i64, Option<i64>) = waiting.fetch_one(&mut *transaction).await.at(&self.0)?;
         if of_caller.unwrap_or_default() >= PENDING_OF_CALLER || all >= PENDING_OF_ALL {
-            transaction.rollback().await.map_err(failed)?;
+            transaction.rollback().await.at(&self.0)?;
             return Ok(if all >= PENDING_OF_ALL { Asked::TooMany } else { Asked::TooManyOfCaller });
         }
-        let row = self.insert(&mut transaction, new).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+        let row = self.insert(&mut transaction, new).await.at(&self.0)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Asked::New(self.approval_of(&row, None)?))
     }
 
@@ -185,7 +184,7 @@ impl ApprovalStore {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        let row = row.map_err(|error| self.0.failed(error))?;
+        let row = row.at(&self.0)?;
         row.map(|row| self.approval_of(&row, Some("moment"))).transpose()
     }
 
@@ -204,7 +203,7 @@ impl ApprovalStore {
             self.0.engine.now_expression()
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(call_digest).bind(session_digest.unwrap_or_default());
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -235,7 +234,7 @@ impl ApprovalStore {
             .bind(i64::from(filter.max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, Some("moment"))).collect()
     }
 
@@ -247,7 +246,7 @@ impl ApprovalStore {
             self.0.engine.now_expression()
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(group_digest).bind(i64::from(max));
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -264,9 +263,9 @@ impl ApprovalStore {
             );
             let query = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(digests.len()));
             let query = digests.iter().fold(query, |query, digest| query.bind(*digest));
-            for row in query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))? {
-                let digest = row.try_get(0).map_err(|error| self.0.failed(error))?;
-                counts.insert(digest, row.try_get(1).map_err(|error| self.0.failed(error))?);
+            for row in query.fetch_all(&self.0.pool).await.at(&self.0)? {
+                let digest = row.try_get(0).at(&self.0)?;
+                counts.insert(digest, row.try_get(1).at(&self.0)?);
             }
         }
         Ok(counts)
@@ -275,7 +274,7 @@ impl ApprovalStore {
     /// Whether a call of this tool by its caller was approved and made before.
     pub async fn was_approved_before(&self, tool_digest: &str) -> Result<bool, StoreError> {
         let used = sqlx::query_scalar("SELECT COUNT(*) FROM approvals WHERE tool_digest = $1 AND uses > 0");
-        let used: i64 = used.bind(tool_digest).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let used: i64 = used.bind(tool_digest).fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(used > 0)
     }
 
@@ -283,7 +282,7 @@ impl ApprovalStore {
     pub async fn count_pending(&self) -> Result<i64, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > {now}");
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0.pool).await.at(&self.0)
     }
 
     /// Of those, the ones whose sealed arguments begin with neither of two texts, which have no `%` and no `_`.
@@ -294,12 +293,12 @@ impl ApprovalStore {
              WHERE state = 'pending' AND expires > {now} AND arguments NOT LIKE $1 AND arguments NOT LIKE $2"
         );
         let count = sqlx::query_scalar(AssertSqlSafe(sql)).bind(format!("{one}%")).bind(format!("{other}%"));
-        count.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        count.fetch_one(&self.0.pool).await.at(&self.0)
     }
 
     /// `moment`: the column with the time, if the row may have expired.
     fn approval_of(&self, row: &AnyRow, moment: Option<&str>) -> Result<StoredApproval, StoreError> {
-        let read = read_row(row, moment).map_err(|error| self.0.failed(error))?;
+        let read = read_row(row, moment).at(&self.0)?;
         read.map_err(|problem| self.0.damaged(problem))
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::replicas::micros;
 use super::text::storable;
 use super::work::{BACKGROUND_RUN, LockState, WorkLease};
-use super::{RunStatus, Store, StoreError, StoredError, retried};
+use super::{AtStore, RunStatus, Store, StoreError, StoredError, retried};
 use sekisho_core::database_clock::DatabaseTime;
 
 /// How long a row is kept after its run has ended and its webhook was sent.
@@ -126,17 +126,15 @@ impl BackgroundRunStore {
     }
 
     async fn try_add(&self, new: NewBackgroundRun<'_>, max: u32) -> Result<bool, StoreError> {
-        let failed = |error| self.0.failed(error);
         let mut transaction = self.0.work().begin().await?;
         let condition =
             "(SELECT COUNT(*) FROM background_runs WHERE tenant = $2 AND state IN ('queued', 'paused')) < $8";
         let waiting = (BackgroundState::Queued, "");
-        let is_added =
-            self.insert(&mut transaction, new, waiting, (condition, i64::from(max))).await.map_err(failed)?;
+        let is_added = self.insert(&mut transaction, new, waiting, (condition, i64::from(max))).await.at(&self.0)?;
         let sql = "DELETE FROM background_runs WHERE caller_key = $1 AND state = 'ended' AND due IS NULL AND id IN
              (SELECT id FROM background_runs WHERE caller_key = $1 AND state = 'ended' ORDER BY changed DESC, id LIMIT $3 OFFSET $2)";
         let forgotten = sqlx::query(sql).bind(new.caller_key).bind(MAX_ENDED_OF_CALLER).bind(i64::MAX);
-        forgotten.execute(&mut *transaction).await.map_err(failed)?;
+        forgotten.execute(&mut *transaction).await.at(&self.0)?;
         self.0.work().end(transaction, is_added).await?;
         Ok(is_added)
     }
@@ -152,7 +150,7 @@ impl BackgroundRunStore {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
         let inserted = self.insert(&mut transaction, new, (BackgroundState::Running, run), ("$8 = 0", 0)).await;
-        inserted.map_err(|error| self.0.failed(error))?;
+        inserted.at(&self.0)?;
         let lease = work.take_within(&mut transaction, (BACKGROUND_RUN, new.id), replica).await?;
         work.end(transaction, lease.is_some()).await?;
         let has_holder = || self.0.damaged(format!("the run {} begins, and has a holder", new.id));
@@ -215,13 +213,13 @@ impl BackgroundRunStore {
             BACKGROUND_RUN.is_free(engine, "b")
         );
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(i64::from(max_running)).bind(BACKGROUND_RUN.name());
-        found.bind(CANDIDATES).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        found.bind(CANDIDATES).fetch_all(&self.0.pool).await.at(&self.0)
     }
 
     /// Whether nothing is left to do for any run.
     pub async fn is_idle(&self) -> Result<bool, StoreError> {
         let found = sqlx::query_scalar("SELECT due FROM background_runs WHERE due IS NOT NULL LIMIT 1");
-        let due: Option<i64> = found.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let due: Option<i64> = found.fetch_optional(&self.0.pool).await.at(&self.0)?;
         Ok(due.is_none())
     }
 
@@ -230,7 +228,7 @@ impl BackgroundRunStore {
         id: &str,
         replica: Option<&str>,
     ) -> Result<Option<(BackgroundRun, BackgroundLease)>, StoreError> {
-        let (work, failed) = (self.0.work(), |error| self.0.failed(error));
+        let work = self.0.work();
         let mut transaction = work.begin().await?;
         let lease = work.take_within(&mut transaction, (BACKGROUND_RUN, id), replica).await?;
         // Another process may have had it meanwhile.
@@ -239,7 +237,7 @@ impl BackgroundRunStore {
              WHERE id = $1 AND due <= {} RETURNING {COLUMNS}",
             self.0.engine.now_expression()
         );
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&mut *transaction).await.map_err(failed)?;
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&mut *transaction).await.at(&self.0)?;
         let taken = match (row, lease) {
             (Some(row), Some(lease)) => Some((self.run_of(&row)?, BackgroundLease { lease })),
             _ => None,
@@ -263,7 +261,7 @@ impl BackgroundRunStore {
         let last = runs[runs.len().saturating_sub(MAX_RUN_IDS)..].join(" ");
         let set = sqlx::query("UPDATE background_runs SET runs = $2, state = 'running' WHERE id = $1");
         let set = set.bind(held.lease.id()).bind(last).execute(&mut *transaction).await;
-        set.map_err(|error| self.0.failed(error))?;
+        set.at(&self.0)?;
         work.end(transaction, is_held).await?;
         Ok(is_held)
     }
@@ -294,7 +292,7 @@ impl BackgroundRunStore {
             .bind(step.attempts)
             .bind(step.notice_error.as_deref().map(storable))
             .bind(step.due.map_or(-1, micros));
-        changed.execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        changed.execute(&mut *transaction).await.at(&self.0)?;
         work.end(transaction, is_held).await?;
         Ok(is_held)
     }
@@ -306,7 +304,7 @@ impl BackgroundRunStore {
         let mut transaction = work.begin().await?;
         let is_held = work.release_within(&mut transaction, &held.lease).await?;
         let removed = sqlx::query("DELETE FROM background_runs WHERE id = $1").bind(id);
-        removed.execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        removed.execute(&mut *transaction).await.at(&self.0)?;
         work.remove_within(&mut transaction, BACKGROUND_RUN, id).await?;
         work.end(transaction, is_held).await
     }
@@ -315,7 +313,7 @@ impl BackgroundRunStore {
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<BackgroundRun>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM background_runs WHERE id = $1 AND caller_key = $2");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
-        row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(&row)).transpose()
+        row.at(&self.0)?.map(|row| self.run_of(&row)).transpose()
     }
 
     /// A caller's runs of `POST /api/runs`, the last one first, at most `max` with an id below `before`.
@@ -330,7 +328,7 @@ impl BackgroundRunStore {
              ORDER BY id DESC LIMIT $3"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(before).bind(i64::from(max));
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.run_of(row)).collect()
     }
 
@@ -344,7 +342,7 @@ impl BackgroundRunStore {
              WHERE id = $1 AND caller_key = $2 AND state <> 'ended'"
         );
         let stopped = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(caller_key).execute(&mut *transaction).await;
-        let is_theirs = stopped.map_err(|error| self.0.failed(error))?.rows_affected() > 0;
+        let is_theirs = stopped.at(&self.0)?.rows_affected() > 0;
         work.end(transaction, is_theirs).await
     }
 
@@ -355,13 +353,13 @@ impl BackgroundRunStore {
             self.0.engine.now_expression()
         );
         let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(ENDED_TTL)).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        removed.map(drop).at(&self.0)
     }
 
     fn run_of(&self, row: &AnyRow) -> Result<BackgroundRun, StoreError> {
-        let text = |index: usize| row.try_get::<String, _>(index).map_err(|error| self.0.failed(error));
-        let option = |index: usize| row.try_get::<Option<String>, _>(index).map_err(|error| self.0.failed(error));
-        let number = |index: usize| row.try_get::<i64, _>(index).map_err(|error| self.0.failed(error));
+        let text = |index: usize| row.try_get::<String, _>(index).at(&self.0);
+        let option = |index: usize| row.try_get::<Option<String>, _>(index).at(&self.0);
+        let number = |index: usize| row.try_get::<i64, _>(index).at(&self.0);
         let unknown = |value: &str| self.0.damaged(format!("a background run has the word {value:?}"));
         let (kind, state, status) = (text(4)?, text(5)?, option(6)?);
         let message = option(8)?.unwrap_or_default();

@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::usage::amounts;
-use super::{DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
+use super::{AtStore, DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use sekisho_core::amount::Amount;
 use sekisho_core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease, decide};
 
@@ -67,7 +67,7 @@ impl BudgetLeaseStore {
                 .bind(day.to_string())
                 .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         let mut leased: HashMap<String, Amount> = HashMap::new();
         for (replica, cost_usd, tokens) in rows {
             let of_replica = leased.entry(replica).or_default();
@@ -80,17 +80,16 @@ impl BudgetLeaseStore {
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM budget_leases WHERE day < $1");
         let removed = removed.bind(day.to_string()).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        removed.map(drop).at(&self.0)
     }
 
     async fn try_exchange(&self, replica: &str, requests: &[AskedLease]) -> Result<Vec<AccountLease>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let mut answers = Vec::with_capacity(requests.len());
         for requests in requests.chunks(MAX_ROWS) {
             answers.extend(self.exchange_within(&mut transaction, replica, requests).await?);
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(answers)
     }
 
@@ -131,7 +130,7 @@ impl BudgetLeaseStore {
         for (day, scope, key) in accounts {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
-        let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.map_err(|error| self.0.failed(error))?;
+        let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.at(&self.0)?;
         let mut leases: HashMap<AccountRow, (StoredLease, Amount)> = HashMap::new();
         for (day, scope, key, of, sequence, releases, cost_usd, tokens) in rows {
             let amount = self.amount(&cost_usd, tokens)?;
@@ -172,7 +171,7 @@ impl BudgetLeaseStore {
                 .bind(stored.amount.cost_usd.to_string())
                 .bind(i64::try_from(stored.amount.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&mut *connection).await.map(drop).at(&self.0)
     }
 
     pub(super) fn amount(&self, cost_usd: &str, tokens: i64) -> Result<Amount, StoreError> {

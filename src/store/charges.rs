@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use super::conversation_runs::add_usage;
 use super::usage::{DailyScope, amounts};
 use super::{
-    DailyModelUsage, DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried,
+    AtStore, DailyModelUsage, DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried,
     stays_prepared,
 };
 use sekisho_core::call::{ModelTurns, Reservation, ReservedTurn, UsedModel};
@@ -134,7 +134,7 @@ impl ChargeStore {
         .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.0.failed(error))
+        .at(&self.0)
     }
 
     /// Stores charges, all or nothing, and returns the new totals in the order of [`sums_of`] them. `known`: ids of charges
@@ -145,17 +145,16 @@ impl ChargeStore {
     }
 
     async fn try_add(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         for known in known.chunks(MAX_ROWS) {
             let ids = parameters_of_rows(known.len(), "", 1);
             let sql = format!("DELETE FROM stored_charges WHERE id IN ({ids})");
             let removed = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(known.len()));
             let removed = known.iter().fold(removed, |removed, id| removed.bind(&**id));
-            removed.execute(&mut *transaction).await.map_err(failed)?;
+            removed.execute(&mut *transaction).await.at(&self.0)?;
         }
         let totals = self.add_within(&mut transaction, charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(totals)
     }
 
@@ -167,7 +166,7 @@ impl ChargeStore {
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let (mut due, mut models) = (Vec::new(), Vec::new());
         for charge in charges {
-            let is_new = claim(connection, charge, self.0.now()).await.map_err(|error| self.0.failed(error))?;
+            let is_new = claim(connection, charge, self.0.now()).await.at(&self.0)?;
             let nothing = |usage: &DailyUsage| DailyUsage { cost_usd: Decimal::ZERO, tokens: 0, ..usage.clone() };
             due.extend(charge.usage.iter().map(|usage| if is_new { usage.clone() } else { nothing(usage) }));
             models.extend(charge.models.iter().filter(|_| is_new).cloned());
@@ -193,7 +192,7 @@ impl ChargeStore {
                 None => rows.push(row),
             }
         }
-        add_usage(connection, run, &rows).await.map_err(|error| self.0.failed(error))?;
+        add_usage(connection, run, &rows).await.at(&self.0)?;
         self.charge_taken(connection, &reserved).await
     }
 
@@ -201,7 +200,7 @@ impl ChargeStore {
     pub async fn reserved(&self, owner: &str) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("SELECT {RESERVED} FROM reserved_charges WHERE owner = $1 ORDER BY id");
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(owner).fetch_all(&self.0.pool).await;
-        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.reserved_charge(row)).collect()
+        rows.at(&self.0)?.into_iter().map(|row| self.reserved_charge(row)).collect()
     }
 
     /// Charges all reservations from before a moment, and returns the new totals.
@@ -211,19 +210,18 @@ impl ChargeStore {
     }
 
     async fn try_charge_reserved_before(&self, moment: DatabaseTime) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let (which, moment) = ("reserved < CAST($1 AS BIGINT)", moment.as_microsecond().to_string());
         let reserved = self.take_reserved(&mut transaction, which, &moment).await?;
         let totals = self.charge_taken(&mut transaction, &reserved).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(totals)
     }
 
     /// Forgets which charges were stored before a moment.
     pub async fn forget_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM stored_charges WHERE stored < $1").bind(moment.as_microsecond());
-        forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        forgotten.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Removes reservations, which are charged by who removes them. Their calls are not charged when they are sent again.
@@ -235,10 +233,10 @@ impl ChargeStore {
     ) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("DELETE FROM reserved_charges WHERE {which} RETURNING {RESERVED}");
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await;
-        let rows = rows.map_err(|error| self.0.failed(error))?;
+        let rows = rows.at(&self.0)?;
         let reserved = rows.into_iter().map(|row| self.reserved_charge(row)).collect::<Result<Vec<_>, _>>()?;
         for charge in reserved.iter().filter(|charge| charge.turn.is_none()) {
-            remember(connection, &charge.id, self.0.now()).await.map_err(|error| self.0.failed(error))?;
+            remember(connection, &charge.id, self.0.now()).await.at(&self.0)?;
         }
         Ok(reserved)
     }

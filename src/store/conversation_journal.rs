@@ -7,7 +7,7 @@ use super::conversation_runs::{RUN, RunRow, add_usage};
 use super::text::storable;
 use super::work::CONVERSATION;
 use super::{
-    ConversationLock, ConversationRun, ConversationRunStore, DailyUsage, ModelUsageRow, Store, StoreError,
+    AtStore, ConversationLock, ConversationRun, ConversationRunStore, DailyUsage, ModelUsageRow, Store, StoreError,
     StoredCharge, retried,
 };
 use sekisho_core::database_clock::DatabaseTime;
@@ -69,17 +69,11 @@ impl ConversationRunStore {
             self.0.engine.share_lock()
         );
         let (conversation, holder, fence) = lock.lease.terms();
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(run)
-            .bind(turn.turn)
-            .bind(&turn.message)
-            .bind(conversation)
-            .bind(holder)
-            .bind(fence)
+        bound!(sqlx::query(AssertSqlSafe(sql)), run, turn.turn, &turn.message, conversation, holder, fence)
             .execute(&self.0.pool)
             .await
             .map(|added| added.rows_affected() > 0)
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// Records a tool call before it is sent, with the usage of the run so far and the charges for it, whose new totals
@@ -103,8 +97,7 @@ impl ConversationRunStore {
         execution: &ToolExecution,
         used: Used<'_>,
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let sql = format!(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
              SELECT $1, $2, $3, $4, $5, $6, $7 {} {}
@@ -126,14 +119,14 @@ impl ConversationRunStore {
             .bind(fence)
             .execute(&mut *transaction)
             .await
-            .map_err(failed)?;
+            .at(&self.0)?;
         if begun.rows_affected() == 0 {
-            transaction.rollback().await.map_err(failed)?;
+            transaction.rollback().await.at(&self.0)?;
             return Ok(None);
         }
-        add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
+        add_usage(&mut transaction, run, used.rows).await.at(&self.0)?;
         let totals = self.0.charges().add_within(&mut transaction, used.charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Some(totals))
     }
 
@@ -144,11 +137,10 @@ impl ConversationRunStore {
     }
 
     async fn try_keep_usage(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
+        add_usage(&mut transaction, run, used.rows).await.at(&self.0)?;
         let totals = self.0.charges().add_within(&mut transaction, used.charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(totals)
     }
 
@@ -172,8 +164,7 @@ impl ConversationRunStore {
         charges: &[StoredCharge],
         ended: Option<DatabaseTime>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         sqlx::query(
             "UPDATE tool_execution_logs SET output = $3, images = $4, is_error = $5, ended = $6
              WHERE run = $1 AND tool_use_id = $2",
@@ -186,9 +177,9 @@ impl ConversationRunStore {
         .bind(ended.map(|moment| moment.as_microsecond()))
         .execute(&mut *transaction)
         .await
-        .map_err(failed)?;
+        .at(&self.0)?;
         let totals = self.0.charges().add_within(&mut transaction, charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(totals)
     }
 
@@ -200,7 +191,7 @@ impl ConversationRunStore {
             CONVERSATION.is_free(self.0.engine, "conversations")
         );
         let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
-        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
+        rows.at(&self.0)?.into_iter().map(|row| self.run_of(row)).collect()
     }
 
     /// The runs of a locked conversation that seem to run: their processes ended, since its lock is here. None when it was lost.
@@ -211,7 +202,7 @@ impl ConversationRunStore {
         );
         let (conversation, holder, fence) = lock.lease.terms();
         let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).bind(conversation).bind(holder).bind(fence);
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 
@@ -219,7 +210,7 @@ impl ConversationRunStore {
     pub async fn tool_executions(&self, run: &str) -> Result<Vec<ToolExecution>, StoreError> {
         let sql = format!("SELECT {EXECUTION} FROM tool_execution_logs WHERE run = $1 ORDER BY position");
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(run).fetch_all(&self.0.pool).await;
-        rows.map_err(|error| self.0.failed(error))?.into_iter().map(|row| execution_of(&self.0, row)).collect()
+        rows.at(&self.0)?.into_iter().map(|row| execution_of(&self.0, row)).collect()
     }
 
     /// The turns of a run whose calls were begun, in order.
@@ -229,7 +220,7 @@ impl ConversationRunStore {
                 .bind(run)
                 .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         Ok(rows.into_iter().map(|(turn, message)| TurnMessage { turn, message }).collect())
     }
 }

@@ -7,7 +7,9 @@ use super::conversation_journal::{EXECUTION, ExecutionRow, execution_of};
 use super::conversation_runs::message_log;
 use super::sessions::{continue_session, copy_session};
 use super::work::CONVERSATION;
-use super::{Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
+use super::{
+    AtStore, Conversation, ConversationStore, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried,
+};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
 
@@ -167,18 +169,18 @@ impl ConversationLogStore {
             .bind(i64::from(filter.max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// The messages of a run, in order.
     pub async fn messages_of_run(&self, run: &str) -> Result<Vec<String>, StoreError> {
         let found = sqlx::query_scalar("SELECT message FROM message_logs WHERE run = $1 ORDER BY position").bind(run);
-        found.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        found.fetch_all(&self.0.pool).await.at(&self.0)
     }
 
     /// The usage of a run, by model.
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
-        let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
+        let mut connection = self.0.pool.acquire().await.at(&self.0)?;
         self.usage_rows_within(&mut connection, run).await
     }
 
@@ -195,7 +197,7 @@ impl ConversationLogStore {
         .bind(run)
         .fetch_all(connection)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         rows.into_iter().map(|row| Ok(self.usage_row(row)?.row)).collect()
     }
 
@@ -208,7 +210,7 @@ impl ConversationLogStore {
                 CONVERSATION.is_free(self.0.engine, "c")
             );
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
-            removed.map_err(|error| self.0.failed(error))?;
+            removed.at(&self.0)?;
         }
         for table in SESSION_TABLES {
             let sql = format!(
@@ -216,7 +218,7 @@ impl ConversationLogStore {
                 CONVERSATION.is_free(self.0.engine, "conversations")
             );
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
-            removed.map_err(|error| self.0.failed(error))?;
+            removed.at(&self.0)?;
         }
         Ok(())
     }
@@ -265,7 +267,7 @@ impl ConversationStore {
             .bind(since.as_microsecond())
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// As [`with_workspaces`](Self::with_workspaces), only of conversations with these ids; some of them may be listed
@@ -286,8 +288,7 @@ impl ConversationStore {
             let filled = (0..MAX_IDS).filter_map(|number| ids.get(number).or_else(|| ids.last()));
             let query = sqlx::query_as(AssertSqlSafe(sql)).bind(since.as_microsecond());
             let query = filled.fold(query, |query, id| query.bind(*id));
-            let rows: Vec<(String, String)> =
-                query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+            let rows: Vec<(String, String)> = query.fetch_all(&self.0.pool).await.at(&self.0)?;
             found.extend(rows);
         }
         Ok(found)
@@ -301,13 +302,12 @@ impl ConversationStore {
     }
 
     async fn try_delete(&self, id: &str) -> Result<bool, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let is_free = CONVERSATION.is_free(self.0.engine, "conversations");
         let removed = sqlx::query(AssertSqlSafe(format!("DELETE FROM conversations WHERE id = $1 AND {is_free}")));
-        let removed = removed.bind(id).execute(&mut *transaction).await.map_err(failed)?;
+        let removed = removed.bind(id).execute(&mut *transaction).await.at(&self.0)?;
         if removed.rows_affected() == 0 {
-            transaction.rollback().await.map_err(failed)?;
+            transaction.rollback().await.at(&self.0)?;
             return Ok(false);
         }
         self.0.work().remove_within(&mut transaction, CONVERSATION, id).await?;
@@ -317,9 +317,9 @@ impl ConversationStore {
         let others = SESSION_TABLES.into_iter().chain(["conversation_runs"]);
         let others = others.map(|table| format!("DELETE FROM {table} WHERE conversation = $1"));
         for statement in of_runs.into_iter().chain(others) {
-            sqlx::query(AssertSqlSafe(statement)).bind(id).execute(&mut *transaction).await.map_err(failed)?;
+            sqlx::query(AssertSqlSafe(statement)).bind(id).execute(&mut *transaction).await.at(&self.0)?;
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(true)
     }
 
@@ -349,14 +349,13 @@ impl ConversationStore {
         earlier: Option<&str>,
         max: u32,
     ) -> Result<bool, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        if !super::conversations::insert(&mut transaction, fork, max).await.map_err(failed)? {
-            transaction.rollback().await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
+        if !super::conversations::insert(&mut transaction, fork, max).await.at(&self.0)? {
+            transaction.rollback().await.at(&self.0)?;
             return Ok(false);
         }
         for run in runs {
-            copy_run(&mut transaction, &fork.id, run).await.map_err(failed)?;
+            copy_run(&mut transaction, &fork.id, run).await.at(&self.0)?;
         }
         if let (Some(session), Some(run)) = (&fork.session_id, runs.last()) {
             let of_fork = (&*fork.id, &**session);
@@ -364,25 +363,19 @@ impl ConversationStore {
                 None => copy_session(&mut transaction, of_fork, &run.id).await,
                 Some(earlier) => continue_session(&mut transaction, of_fork, earlier, &run.id).await,
             };
-            copied.map_err(failed)?;
+            copied.at(&self.0)?;
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(true)
     }
 }
 
 async fn copy_run(connection: &mut AnyConnection, conversation: &str, run: &CopiedRun) -> sqlx::Result<()> {
-    sqlx::query(
-        "INSERT INTO conversation_runs (id, conversation, number, session_id, agent, claimed_executor, user_input, status,
+    let sql = "INSERT INTO conversation_runs (id, conversation, number, session_id, agent, claimed_executor, user_input, status,
             error_code, error, begun, ended)
          SELECT $2, $3, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended
-         FROM conversation_runs WHERE id = $1",
-    )
-    .bind(&run.id)
-    .bind(&run.new_id)
-    .bind(conversation)
-    .execute(&mut *connection)
-    .await?;
+         FROM conversation_runs WHERE id = $1";
+    bound!(sqlx::query(sql), &run.id, &run.new_id, conversation).execute(&mut *connection).await?;
     sqlx::query(
         "INSERT INTO message_logs (run, position, session_id, message, incomplete)
          SELECT $2, position, session_id, message, incomplete FROM message_logs WHERE run = $1 AND position <= $3",

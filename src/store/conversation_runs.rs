@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
 use super::work::{CONVERSATION, LockState};
-use super::{DailyUsage, Engine, Store, StoreError, Used, retried};
+use super::{AtStore, DailyUsage, Engine, Store, StoreError, Used, retried};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::failpoint;
 use sekisho_core::record::RunUsage;
@@ -158,7 +158,7 @@ impl ConversationRunStore {
             .bind(fence)
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         let Some((number, begun)) = begun else { return Ok(false) };
         (run.number, run.begun) = (number, self.0.moment(begun)?);
         Ok(true)
@@ -174,25 +174,24 @@ impl ConversationRunStore {
     }
 
     async fn try_end(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let is_ours = self.may_end(&mut transaction, end).await?
-            && change_conversation(&mut transaction, end, self.0.engine).await.map_err(failed)?
-            && end_run(&mut transaction, end.run).await.map_err(failed)?;
-        if !is_ours && !is_stored(&mut transaction, end.run).await.map_err(failed)? {
-            transaction.rollback().await.map_err(failed)?;
+            && change_conversation(&mut transaction, end, self.0.engine).await.at(&self.0)?
+            && end_run(&mut transaction, end.run).await.at(&self.0)?;
+        if !is_ours && !is_stored(&mut transaction, end.run).await.at(&self.0)? {
+            transaction.rollback().await.at(&self.0)?;
             return Ok(None);
         }
         if is_ours {
-            add_messages(&mut transaction, end).await.map_err(failed)?;
-            add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
+            add_messages(&mut transaction, end).await.at(&self.0)?;
+            add_usage(&mut transaction, &end.run.id, end.used.rows).await.at(&self.0)?;
         }
         let totals = match end.run.status {
             RunStatus::Interrupted => self.0.charges().charge_reserved_within(&mut transaction, &end.run.id).await?,
             _ => self.0.charges().add_within(&mut transaction, end.used.charges).await?,
         };
         failpoint::reach("run.storing");
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Some(totals))
     }
 
@@ -219,7 +218,7 @@ impl ConversationRunStore {
         .bind(i64::from(offset))
         .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         Ok(rows.into_iter().map(message_log).collect())
     }
 
@@ -233,13 +232,10 @@ impl ConversationRunStore {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE conversation = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
         );
-        let rows = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(conversation)
-            .bind(before.unwrap_or(i64::MAX))
-            .bind(i64::from(max))
+        let rows = bound!(sqlx::query_as(AssertSqlSafe(sql)), conversation, before.unwrap_or(i64::MAX), i64::from(max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 
@@ -250,7 +246,7 @@ impl ConversationRunStore {
              (SELECT id FROM conversations WHERE caller_key = $2)"
         );
         let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
-        row.map_err(|error| self.0.failed(error))?.map(|row| self.run_of(row)).transpose()
+        row.at(&self.0)?.map(|row| self.run_of(row)).transpose()
     }
 
     pub(super) fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
@@ -333,16 +329,11 @@ async fn is_stored(connection: &mut AnyConnection, run: &ConversationRun) -> sql
 async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<()> {
     let incomplete = end.run.status != RunStatus::Succeeded;
     for (position, message) in (0_i64..).zip(end.messages) {
-        sqlx::query(
-            "INSERT INTO message_logs (run, position, session_id, message, incomplete) VALUES ($1, $2, $3, $4, $5)",
-        )
-        .bind(&end.run.id)
-        .bind(position)
-        .bind(&end.run.session_id)
-        .bind(message)
-        .bind(i64::from(incomplete))
-        .execute(&mut *connection)
-        .await?;
+        let sql =
+            "INSERT INTO message_logs (run, position, session_id, message, incomplete) VALUES ($1, $2, $3, $4, $5)";
+        bound!(sqlx::query(sql), &end.run.id, position, &end.run.session_id, message, i64::from(incomplete))
+            .execute(&mut *connection)
+            .await?;
     }
     Ok(())
 }

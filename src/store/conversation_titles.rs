@@ -3,7 +3,7 @@
 use super::conversation_journal::Used;
 use super::conversation_runs::add_usage;
 use super::text::storable;
-use super::{ConversationRunStore, DailyUsage, StoreError, retried};
+use super::{AtStore, ConversationRunStore, DailyUsage, StoreError, retried};
 
 /// A title that is made after the end of a run, with the usage of the run and of its making.
 #[derive(Debug, Clone, Copy)]
@@ -26,27 +26,22 @@ impl ConversationRunStore {
     }
 
     async fn try_add_title(&self, title: &LaterTitle<'_>) -> Result<Vec<DailyUsage>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        sqlx::query(
-            "UPDATE conversations SET title = COALESCE($3, title) WHERE id = $1 AND COALESCE(title, '') = COALESCE($2, '')",
-        )
-        .bind(title.conversation)
-        .bind(title.first.map(storable))
-        .bind(title.made.map(storable))
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
+        let sql = "UPDATE conversations SET title = COALESCE($3, title) WHERE id = $1 AND COALESCE(title, '') = COALESCE($2, '')";
+        bound!(sqlx::query(sql), title.conversation, title.first.map(storable), title.made.map(storable))
+            .execute(&mut *transaction)
+            .await
+            .at(&self.0)?;
         let run = sqlx::query("SELECT 1 FROM conversation_runs WHERE id = $1")
             .bind(title.run)
             .fetch_optional(&mut *transaction)
             .await
-            .map_err(failed)?;
+            .at(&self.0)?;
         if run.is_some() {
-            add_usage(&mut transaction, title.run, title.used.rows).await.map_err(failed)?;
+            add_usage(&mut transaction, title.run, title.used.rows).await.at(&self.0)?;
         }
         let totals = self.0.charges().add_within(&mut transaction, title.used.charges).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(totals)
     }
 }

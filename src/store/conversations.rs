@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use super::text::storable;
 use super::work::CONVERSATION;
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_config::ProfilePrompt;
 use sekisho_core::database_clock::DatabaseTime;
 
@@ -83,15 +83,15 @@ impl ConversationStore {
     /// may exceed the maximum.
     /// Errors: [`StoreError`]; nothing is stored then.
     pub async fn add(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
-        let mut connection = self.0.pool.acquire().await.map_err(|error| self.0.failed(error))?;
-        insert(&mut connection, conversation, max).await.map_err(|error| self.0.failed(error))
+        let mut connection = self.0.pool.acquire().await.at(&self.0)?;
+        insert(&mut connection, conversation, max).await.at(&self.0)
     }
 
     /// A conversation of a caller.
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND id = $2");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.0.pool).await;
-        row.map_err(|error| self.0.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
+        row.at(&self.0)?.map(|row| self.conversation_of(&row)).transpose()
     }
 
     /// A caller's conversations, the one created last first, at most `max` that were created before the one with the id
@@ -105,13 +105,10 @@ impl ConversationStore {
         let sql = format!(
             "SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND (id < $2 OR $2 IS NULL) ORDER BY id DESC LIMIT $3"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql))
-            .bind(caller_key)
-            .bind(before)
-            .bind(i64::from(max))
+        let rows = bound!(sqlx::query(AssertSqlSafe(sql)), caller_key, before, i64::from(max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.iter().map(|row| self.conversation_of(row)).collect()
     }
 
@@ -126,7 +123,7 @@ impl ConversationStore {
             CONVERSATION.is_free(self.0.engine, "conversations")
         );
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(caller_key).bind(labels(of_labels));
-        found.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        found.fetch_optional(&self.0.pool).await.at(&self.0)
     }
 
     /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
@@ -153,7 +150,7 @@ impl ConversationStore {
             .bind(now.as_microsecond())
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(changed.rows_affected() > 0)
     }
 
@@ -166,7 +163,7 @@ impl ConversationStore {
             Ok((texts, options, rest, row.try_get::<Option<String>, _>(10)?))
         };
         let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed), branch) =
-            read().map_err(|error| self.0.failed(error))?;
+            read().at(&self.0)?;
         let branch = branch.as_deref().map(serde_json::from_str::<Branch>).transpose();
         let status =
             status.parse().map_err(|_| self.0.damaged(format!("the status of a conversation is {status:?}")))?;

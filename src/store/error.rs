@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 use thiserror::Error;
 
-use super::Engine;
+use super::{Engine, Store};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// When a caller may try again while the store is away.
@@ -117,6 +117,17 @@ impl StoreError {
     }
 }
 
+/// The result of a statement, whose error names the store's place.
+pub(super) trait AtStore<T> {
+    fn at(self, store: &Store) -> Result<T, StoreError>;
+}
+
+impl<T> AtStore<T> for sqlx::Result<T> {
+    fn at(self, store: &Store) -> Result<T, StoreError> {
+        self.map_err(|error| store.failed(error))
+    }
+}
+
 /// The error says nothing of the store's place; the log does.
 impl From<StoreError> for CallError {
     fn from(error: StoreError) -> Self {
@@ -142,7 +153,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{Store, StoreLocation};
+    use crate::StoreLocation;
     use sekisho_config::Secret;
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{MAX_ROWS, Store, StoreError, retried, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, retried, stays_prepared};
 
 /// Maximum destinations of a tenant; the sweep removes those that were used the longest ago.
 pub const MAX_DESTINATIONS_OF_TENANT: i64 = 100_000;
@@ -79,7 +79,7 @@ impl FlowDestinationStore {
         for FlowDestination { tenant, caller_key, tool, member, hash } in destinations {
             statement = statement.bind(tenant).bind(caller_key).bind(tool).bind(member).bind(hash);
         }
-        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// The hashes among `hashes` that are known for one of two tools; an empty one stands for the tool itself. At most
@@ -101,7 +101,7 @@ impl FlowDestinationStore {
         for hash in hashes {
             statement = statement.bind(*hash);
         }
-        let known: Vec<(String,)> = statement.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let known: Vec<(String,)> = statement.fetch_all(&self.0.pool).await.at(&self.0)?;
         Ok(known.into_iter().map(|(hash,)| hash).collect())
     }
 
@@ -120,14 +120,11 @@ impl FlowDestinationStore {
              ORDER BY last_seen DESC, {KEY} LIMIT $4",
             now = self.0.engine.now_expression()
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(tenant)
-            .bind(last_seen)
-            .bind(key)
-            .bind(i64::try_from(max).unwrap_or(i64::MAX))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let rows: Vec<Row> =
+            bound!(sqlx::query_as(AssertSqlSafe(sql)), tenant, last_seen, key, i64::try_from(max).unwrap_or(i64::MAX))
+                .fetch_all(&self.0.pool)
+                .await
+                .at(&self.0)?;
         rows.into_iter().map(|row| self.stored(row)).collect()
     }
 
@@ -148,7 +145,7 @@ impl FlowDestinationStore {
             .bind(&destination.hash)
             .execute(&self.0.durable)
             .await;
-        removed.map(|removed| removed.rows_affected() > 0).map_err(|error| self.0.failed(error))
+        removed.map(|removed| removed.rows_affected() > 0).at(&self.0)
     }
 
     /// Removes destinations that are known no longer, and those above the maximum of a tenant.
@@ -157,17 +154,16 @@ impl FlowDestinationStore {
     }
 
     async fn sweep_to(&self, max_of_tenant: i64) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
         let sql = format!("DELETE FROM flow_destinations WHERE expires <= {}", self.0.engine.now_expression());
-        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.map_err(failed)?;
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.at(&self.0)?;
         let over = "SELECT tenant FROM flow_destinations GROUP BY tenant HAVING COUNT(*) > $1";
         let over: Vec<String> =
-            sqlx::query_scalar(over).bind(max_of_tenant).fetch_all(&self.0.pool).await.map_err(failed)?;
+            sqlx::query_scalar(over).bind(max_of_tenant).fetch_all(&self.0.pool).await.at(&self.0)?;
         for tenant in over {
             let oldest = "DELETE FROM flow_destinations WHERE tenant = $1 AND last_seen <= (
                 SELECT last_seen FROM flow_destinations WHERE tenant = $1 ORDER BY last_seen DESC LIMIT 1 OFFSET $2)";
             let removed = sqlx::query(oldest).bind(tenant).bind(max_of_tenant).execute(&self.0.pool).await;
-            removed.map_err(failed)?;
+            removed.at(&self.0)?;
         }
         Ok(())
     }

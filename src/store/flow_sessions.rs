@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{MAX_ROWS, Store, StoreError, retried, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, retried, stays_prepared};
 
 /// Maximum sessions of a caller; the sweep removes those that end first.
 pub const MAX_SESSIONS_OF_CALLER: i64 = 10_000;
@@ -59,7 +59,7 @@ impl FlowSessionStore {
         for FlowSession { caller_key, digest } in sessions {
             statement = statement.bind(caller_key).bind(digest);
         }
-        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Reads a session, with its values if their revision is another one than `known`.
@@ -71,13 +71,11 @@ impl FlowSessionStore {
                  COALESCE((SELECT revision FROM flow_values WHERE {of_session}), 0),
                  COALESCE((SELECT sealed FROM flow_values WHERE {of_session} AND revision <> $3), '')"
         );
-        let (marks, revision, sealed): (i64, i64, String) = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(&session.caller_key)
-            .bind(&session.digest)
-            .bind(known)
-            .fetch_one(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let (marks, revision, sealed): (i64, i64, String) =
+            bound!(sqlx::query_as(AssertSqlSafe(sql)), &session.caller_key, &session.digest, known)
+                .fetch_one(&self.0.pool)
+                .await
+                .at(&self.0)?;
         Ok(StoredFlowSession { is_marked: marks > 0, revision, sealed: Some(sealed).filter(|text| !text.is_empty()) })
     }
 
@@ -112,15 +110,11 @@ impl FlowSessionStore {
              DO UPDATE SET revision = excluded.revision, sealed = excluded.sealed, expires = excluded.expires
              WHERE flow_values.revision = $5 OR flow_values.expires <= {now}"
         );
-        let saved = sqlx::query(AssertSqlSafe(sql))
-            .bind(&session.caller_key)
-            .bind(&session.digest)
-            .bind(revision)
-            .bind(sealed)
-            .bind(known)
-            .execute(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let saved =
+            bound!(sqlx::query(AssertSqlSafe(sql)), &session.caller_key, &session.digest, revision, sealed, known)
+                .execute(&self.0.pool)
+                .await
+                .at(&self.0)?;
         Ok((saved.rows_affected() > 0).then_some(revision))
     }
 
@@ -131,19 +125,18 @@ impl FlowSessionStore {
     }
 
     async fn sweep_to(&self, table: &'static str, max_of_caller: i64) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
         let sql = format!("DELETE FROM {table} WHERE expires <= {}", self.0.engine.now_expression());
-        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.map_err(failed)?;
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.at(&self.0)?;
         let over = format!("SELECT caller_key FROM {table} GROUP BY caller_key HAVING COUNT(*) > $1");
         let over = sqlx::query_scalar(AssertSqlSafe(over)).bind(max_of_caller).fetch_all(&self.0.pool).await;
-        let over: Vec<String> = over.map_err(failed)?;
+        let over: Vec<String> = over.at(&self.0)?;
         for caller_key in over {
             let first = format!(
                 "DELETE FROM {table} WHERE caller_key = $1 AND expires <= (
                      SELECT expires FROM {table} WHERE caller_key = $1 ORDER BY expires DESC LIMIT 1 OFFSET $2)"
             );
             let removed = sqlx::query(AssertSqlSafe(first)).bind(caller_key).bind(max_of_caller);
-            removed.execute(&self.0.pool).await.map_err(failed)?;
+            removed.execute(&self.0.pool).await.at(&self.0)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
@@ -122,7 +122,7 @@ impl IdempotencyStore {
         .bind(id)
         .fetch_optional(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         let Some((request, kept_since, answered, reply, runner, object, sha256, bytes, tool)) = row else {
             return Ok(None);
         };
@@ -159,7 +159,7 @@ impl IdempotencyStore {
         .bind(call.named.map(|named| named.call_id))
         .execute(&self.0.durable)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         Ok(added.rows_affected() > 0)
     }
 
@@ -192,7 +192,7 @@ impl IdempotencyStore {
         .bind(call.started.as_microsecond())
         .execute(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -200,48 +200,41 @@ impl IdempotencyStore {
     pub async fn record_use(&self, id: &str, now: DatabaseTime) -> Result<(), StoreError> {
         let used = sqlx::query("UPDATE idempotency_records SET last_used = $2 WHERE id = $1");
         let used = used.bind(id).bind(now.as_microsecond()).execute(&self.0.pool).await;
-        used.map(drop).map_err(|error| self.0.failed(error))
+        used.map(drop).at(&self.0)
     }
 
     /// Removes the record of a call that has no answer. False when it was removed.
     pub async fn forget(&self, call: RecordFence<'_>) -> Result<bool, StoreError> {
         let sql = "DELETE FROM idempotency_records WHERE id = $1 AND answered = 0 AND kept_since = $2";
         let removed = sqlx::query(sql).bind(call.id).bind(call.started.as_microsecond()).execute(&self.0.pool).await;
-        Ok(removed.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(removed.at(&self.0)?.rows_affected() > 0)
     }
 
     /// Removes the owner's least recently used record of a call that was answered.
     pub async fn forget_oldest(&self, owner: &RecordOwner) -> Result<Option<RemovedReply>, StoreError> {
-        let removed: Vec<(i64, Option<String>)> = sqlx::query_as(
-            "DELETE FROM idempotency_records WHERE id =
+        let sql = "DELETE FROM idempotency_records WHERE id =
              (SELECT id FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND answered = 1
               ORDER BY last_used LIMIT 1)
-             RETURNING bytes, object",
-        )
-        .bind(&*owner.tenant)
-        .bind(&*owner.caller_key)
-        .fetch_all(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+             RETURNING bytes, object";
+        let removed: Vec<(i64, Option<String>)> =
+            bound!(sqlx::query_as(sql), &*owner.tenant, &*owner.caller_key).fetch_all(&self.0.pool).await.at(&self.0)?;
         Ok(removed.into_iter().next().map(|(bytes, object)| RemovedReply::of(bytes, object)))
     }
 
     /// Removes the owner's least recently used reply, not its record; returns its bytes.
     pub async fn drop_oldest_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
-        let oldest: Option<(String, i64)> = sqlx::query_as(
+        let sql =
             "SELECT id, bytes FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND reply IS NOT NULL
-             ORDER BY last_used LIMIT 1",
-        )
-        .bind(&*owner.tenant)
-        .bind(&*owner.caller_key)
-        .fetch_optional(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+             ORDER BY last_used LIMIT 1";
+        let oldest: Option<(String, i64)> = bound!(sqlx::query_as(sql), &*owner.tenant, &*owner.caller_key)
+            .fetch_optional(&self.0.pool)
+            .await
+            .at(&self.0)?;
         let Some((id, bytes)) = oldest else { return Ok(None) };
         // Another process may have been faster.
         let dropped =
             sqlx::query("UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1 AND reply IS NOT NULL");
-        let dropped = dropped.bind(id).execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let dropped = dropped.bind(id).execute(&self.0.pool).await.at(&self.0)?;
         Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }
 
@@ -264,7 +257,7 @@ impl IdempotencyStore {
             .bind(micros(lost_after))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         let open = rows.into_iter().map(|(id, tenant, caller_key, started)| {
             let owner = RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() };
             Ok(OpenRecord { id, owner, started: self.0.moment(started)? })
@@ -281,7 +274,7 @@ impl IdempotencyStore {
         .bind(moment.as_microsecond())
         .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         let removed = removed.into_iter().map(|(tenant, caller_key, bytes, object)| {
             let owner = RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() };
             (owner, RemovedReply::of(bytes, object))
@@ -296,7 +289,7 @@ impl IdempotencyStore {
         )
         .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         let owned = rows.into_iter().map(|(tenant, caller_key, records, bytes)| OwnedRecords {
             owner: RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() },
             records: count(records),

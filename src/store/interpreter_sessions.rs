@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
 pub use self::images::NewSessionImage;
@@ -139,7 +139,7 @@ impl InterpreterSessionStore {
             .bind(micros(times.lost_after))
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(row.map(TakenSession::from))
     }
 
@@ -169,7 +169,7 @@ impl InterpreterSessionStore {
             .bind(micros(left.saturating_add(ENDED_TTL)))
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(generation.map(unsigned))
     }
 
@@ -189,7 +189,7 @@ impl InterpreterSessionStore {
             .bind(micros(ENDED_TTL))
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(object.flatten().as_deref().and_then(BlobKey::parse))
     }
 
@@ -199,7 +199,7 @@ impl InterpreterSessionStore {
         let sql = "UPDATE interpreter_sessions SET runner = NULL, asked = NULL
                    WHERE caller_key = $1 AND name = $2 AND fence = $3";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        query.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        query.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Whether the process with this fence still has the session.
@@ -207,7 +207,7 @@ impl InterpreterSessionStore {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND runner IS NOT NULL";
         let query = sqlx::query_scalar(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        let rows: i64 = query.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows: i64 = query.fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(rows > 0)
     }
 }

@@ -3,6 +3,11 @@
 //! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money
 //! are text. When two processes change one row, the later one waits, since each transaction writes before it reads.
 
+/// A statement with the values of its parameters.
+macro_rules! bound {
+    ($statement:expr, $($value:expr),+ $(,)?) => { $statement$(.bind($value))+ };
+}
+
 mod approvals;
 mod background_runs;
 mod budget_leases;
@@ -70,9 +75,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::migrate::MigrateError;
-use sqlx::{AnyPool, AssertSqlSafe};
+use sqlx::{Any, AnyPool, AssertSqlSafe, Transaction};
 use tokio::time::Instant;
 
+use self::error::AtStore;
 use crate::temporary_folder::private_folder;
 use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
@@ -192,7 +198,7 @@ impl Store {
         sqlx::any::install_default_drivers();
         let place = path.display().to_string();
         let store = Self::migrated(Engine::Sqlite, &place, sqlite::connect(path).await).await?;
-        let durable = sqlite::connect_durably(path).await.map_err(|error| store.failed(error))?;
+        let durable = sqlite::connect_durably(path).await.at(&store)?;
         Ok(Self { durable, ..store })
     }
 
@@ -260,6 +266,11 @@ impl Store {
         }
     }
 
+    /// Begins a transaction that writes.
+    async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        self.pool.begin_with(self.engine.begin_statement()).await.at(self)
+    }
+
     fn failed(&self, error: sqlx::Error) -> StoreError {
         StoreError::new(self.engine, &self.place, error)
     }
@@ -288,10 +299,7 @@ impl Store {
             return Ok(());
         }
         let statement = format!("SELECT {}", self.engine.now_expression());
-        let micros: i64 = sqlx::query_scalar(AssertSqlSafe(statement))
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|error| self.failed(error))?;
+        let micros: i64 = sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&self.pool).await.at(self)?;
         self.clock.set(*self.moment(micros)?);
         Ok(())
     }
@@ -299,7 +307,7 @@ impl Store {
     /// Asks the database for an answer.
     /// Errors: [`StoreError`]: there is none.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).at(self)
     }
 
     /// A moment as the database has it.

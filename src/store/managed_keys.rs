@@ -7,7 +7,7 @@ use sqlx::query::QueryAs;
 use sqlx::{Any, AssertSqlSafe, Database};
 
 use super::replicas::micros;
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use sekisho_config::Secret;
 use sekisho_core::database_clock::DatabaseTime;
 
@@ -93,15 +93,14 @@ impl KeyStore {
     /// A number that grows with each change of a key, by any process. Uses are no changes.
     pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = $1").bind(VERSION);
-        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.at(&self.0)?;
         Ok(version.unwrap_or(0))
     }
 
     /// All keys, in no order.
     pub async fn all(&self) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys");
-        let rows: Vec<Row> =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
@@ -117,14 +116,14 @@ impl KeyStore {
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.key_of(row)).collect()
     }
 
     pub async fn get(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys WHERE id = $1");
         let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        let row: Option<Row> = row.map_err(|error| self.0.failed(error))?;
+        let row: Option<Row> = row.at(&self.0)?;
         row.map(|row| self.key_of(row)).transpose()
     }
 
@@ -199,7 +198,7 @@ impl KeyStore {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM managed_keys WHERE expires <= {now} - $1 OR revoked <= {now} - $1");
         let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        removed.map(drop).at(&self.0)
     }
 
     async fn try_record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
@@ -213,7 +212,7 @@ impl KeyStore {
         for (id, used) in uses {
             statement = statement.bind(id).bind(used.as_microsecond());
         }
-        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Runs a statement that changes one key, and lets other replicas know.
@@ -221,12 +220,11 @@ impl KeyStore {
         &self,
         statement: QueryAs<'_, Any, Row, <Any as Database>::Arguments>,
     ) -> Result<Option<StoredKey>, StoreError> {
-        let failed = |error| self.0.failed(error);
         // A key that was revoked is not accepted again after a crash of the machine.
-        let mut transaction = self.0.durable.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        let changed = statement.fetch_optional(&mut *transaction).await.map_err(failed)?;
+        let mut transaction = self.0.durable.begin_with(self.0.engine.begin_statement()).await.at(&self.0)?;
+        let changed = statement.fetch_optional(&mut *transaction).await.at(&self.0)?;
         self.0.count_change(&mut transaction, VERSION).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         changed.map(|row| self.key_of(row)).transpose()
     }
 

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::rule_usage::{additions, cost_of, units_of};
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
 use sekisho_core::call::{ModelTurns, UsedModel};
 
 /// Turns of one model for one caller on one day (UTC).
@@ -41,19 +41,17 @@ impl ModelUsageStore {
             "SELECT {COLUMNS} FROM model_usage WHERE day >= $1 AND day <= $2
              ORDER BY day, caller_key, agent, provider, model"
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(first.to_string())
-            .bind(last.to_string())
+        let rows: Vec<Row> = bound!(sqlx::query_as(AssertSqlSafe(sql)), first.to_string(), last.to_string())
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.usage(row)).collect()
     }
 
     /// Removes the days before this one.
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM model_usage WHERE day < $1").bind(day.to_string()).execute(&self.0.pool);
-        removed.await.map(drop).map_err(|error| self.0.failed(error))
+        removed.await.map(drop).at(&self.0)
     }
 
     /// Adds to the stored usage. The last statements of a transaction, since they lock rows that others change too.
@@ -80,7 +78,7 @@ impl ModelUsageStore {
                 }
                 statement = statement.bind(units_of(used.cost_usd));
             }
-            statement.execute(&mut *connection).await.map_err(|error| self.0.failed(error))?;
+            statement.execute(&mut *connection).await.at(&self.0)?;
         }
         Ok(())
     }

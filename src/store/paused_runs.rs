@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 
 use super::text::storable;
-use super::{Store, StoreError, retried, stays_prepared};
+use super::{AtStore, Store, StoreError, retried, stays_prepared};
 use sekisho_core::database_clock::DatabaseTime;
 
 /// Calls that one statement looks for; engines bound the parameters of a statement.
@@ -31,27 +31,20 @@ impl PausedRunStore {
     }
 
     async fn try_keep(&self, run: PausedRun<'_>, now: DatabaseTime, max_bytes: usize) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
         let size = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         sqlx::query("DELETE FROM paused_runs WHERE expires <= $1")
             .bind(now.as_microsecond())
             .execute(&mut *transaction)
             .await
-            .map_err(failed)?;
+            .at(&self.0)?;
         let text = storable(run.run);
-        sqlx::query(
-            "INSERT INTO paused_runs (caller_key, call, run, bytes, expires) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (caller_key, call) DO UPDATE SET run = excluded.run, bytes = excluded.bytes, expires = excluded.expires",
-        )
-        .bind(run.caller_key)
-        .bind(run.call)
-        .bind(text)
-        .bind(size(run.run.len()))
-        .bind(run.expires.as_microsecond())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+        let sql = "INSERT INTO paused_runs (caller_key, call, run, bytes, expires) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (caller_key, call) DO UPDATE SET run = excluded.run, bytes = excluded.bytes, expires = excluded.expires";
+        bound!(sqlx::query(sql), run.caller_key, run.call, text, size(run.run.len()), run.expires.as_microsecond())
+            .execute(&mut *transaction)
+            .await
+            .at(&self.0)?;
         sqlx::query(
             "DELETE FROM paused_runs WHERE caller_key = $1 AND call IN
              (SELECT call FROM (SELECT call, SUM(bytes) OVER (ORDER BY expires DESC, call) AS newest
@@ -61,8 +54,8 @@ impl PausedRunStore {
         .bind(size(max_bytes))
         .execute(&mut *transaction)
         .await
-        .map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+        .at(&self.0)?;
+        transaction.commit().await.at(&self.0)
     }
 
     /// The caller's runs that wait for these calls and have not expired: call and run each, in any order.
@@ -84,8 +77,7 @@ impl PausedRunStore {
                 .bind(caller_key)
                 .bind(now.as_microsecond());
             let query = calls.iter().fold(query, |query, call| query.bind(*call));
-            let rows: Vec<(String, String)> =
-                query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+            let rows: Vec<(String, String)> = query.fetch_all(&self.0.pool).await.at(&self.0)?;
             found.extend(rows);
         }
         Ok(found)

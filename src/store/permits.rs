@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{Store, StoreError, retried, stays_prepared};
+use super::{AtStore, Store, StoreError, retried, stays_prepared};
 
 /// Slots of one statement that are given back.
 const MAX_GIVEN_BACK: usize = 200;
@@ -65,21 +65,19 @@ impl PermitStore {
     pub async fn of_replica(&self, replica: &str, taken_before: Duration) -> Result<Vec<StoredPermit>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT tool, slot, holder FROM tool_permits WHERE replica = $1 AND taken <= {now} - $2");
-        let rows: Vec<(String, i64, String)> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(replica)
-            .bind(micros(taken_before))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let rows: Vec<(String, i64, String)> =
+            bound!(sqlx::query_as(AssertSqlSafe(sql)), replica, micros(taken_before))
+                .fetch_all(&self.0.pool)
+                .await
+                .at(&self.0)?;
         Ok(rows.into_iter().map(|(tool, slot, holder)| StoredPermit { tool, slot, holder }).collect())
     }
 
     /// Removes the slots of replicas that are lost to this replica, also of tools that are no longer called.
     pub async fn forget_lost(&self, replica: &str, lost_after: Duration) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM tool_permits WHERE NOT {}", self.is_held("tool_permits", ("$1", "$2")));
-        let removed =
-            sqlx::query(AssertSqlSafe(sql)).bind(replica).bind(micros(lost_after)).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        let removed = bound!(sqlx::query(AssertSqlSafe(sql)), replica, micros(lost_after)).execute(&self.0.pool).await;
+        removed.map(drop).at(&self.0)
     }
 
     async fn try_take(
@@ -99,7 +97,7 @@ impl PermitStore {
             .bind(micros(lost_after))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     async fn try_give_back(&self, sql: &str, permits: &[StoredPermit]) -> Result<(), StoreError> {
@@ -107,7 +105,7 @@ impl PermitStore {
         for StoredPermit { tool, slot, holder } in permits {
             statement = statement.bind(tool).bind(*slot).bind(holder);
         }
-        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// The parameters are tool, limit, holder, replica, the slot to begin at, how many, and after how long a replica is lost.

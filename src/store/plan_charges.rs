@@ -1,7 +1,7 @@
 //! The reservations of interrupted plans, and their charges.
 
 use super::plans::{RUNNING, Row, text_of};
-use super::{DailyUsage, PlanStore, ReservedCharge, StoreError, StoredPlan, retried};
+use super::{AtStore, DailyUsage, PlanStore, ReservedCharge, StoreError, StoredPlan, retried};
 
 impl PlanStore {
     /// The interrupted plans for which money is reserved.
@@ -9,11 +9,8 @@ impl PlanStore {
         let columns = self.columns();
         let statement =
             format!("SELECT {columns} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
-        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
-            .bind(RUNNING)
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let rows: Vec<Row> =
+            sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(RUNNING).fetch_all(&self.0.pool).await.at(&self.0)?;
         let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row)).collect::<Result<_, _>>()?;
         Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
     }
@@ -36,24 +33,19 @@ impl PlanStore {
         state: &str,
         reserved: &[ReservedCharge],
     ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let statement = "UPDATE plans SET state = $1 WHERE id = $2 AND status = $3 AND changed = $4";
-        let changed = sqlx::query(statement)
-            .bind(state)
-            .bind(&*found.id)
-            .bind(&found.status)
-            .bind(text_of(*found.changed))
+        let changed = bound!(sqlx::query(statement), state, &*found.id, &found.status, text_of(*found.changed))
             .execute(&mut *transaction)
             .await
-            .map_err(failed)?;
+            .at(&self.0)?;
         let taken = self.0.charges().take_reserved(&mut transaction, "owner = $1", &found.id).await?;
         if changed.rows_affected() == 0 || taken.len() != reserved.len() {
-            transaction.rollback().await.map_err(failed)?;
+            transaction.rollback().await.at(&self.0)?;
             return Ok(None);
         }
         let totals = self.0.charges().charge_taken(&mut transaction, &taken).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Some(totals))
     }
 }

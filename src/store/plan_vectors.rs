@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{PlanStore, StoreError};
+use super::{AtStore, PlanStore, StoreError};
 
 impl PlanStore {
     /// The vectors of a plan that a model made, by the digests of their texts.
@@ -16,7 +16,7 @@ impl PlanStore {
                 .bind(model)
                 .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         let read = |(digest, text): (String, String)| {
             let vector = numbers_of(&text).ok_or_else(|| self.0.damaged("a vector of a plan is no list of numbers"))?;
             Ok((digest, vector))
@@ -33,17 +33,9 @@ impl PlanStore {
         vectors: &[(String, Vec<f32>)],
     ) -> Result<(), StoreError> {
         for (digest, vector) in vectors {
-            sqlx::query(
-                "INSERT INTO plan_vectors (plan, digest, model, vector) VALUES ($1, $2, $3, $4)
-                 ON CONFLICT (plan, digest) DO UPDATE SET model = excluded.model, vector = excluded.vector",
-            )
-            .bind(plan)
-            .bind(digest)
-            .bind(model)
-            .bind(text_of(vector))
-            .execute(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+            let sql = "INSERT INTO plan_vectors (plan, digest, model, vector) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (plan, digest) DO UPDATE SET model = excluded.model, vector = excluded.vector";
+            bound!(sqlx::query(sql), plan, digest, model, text_of(vector)).execute(&self.0.pool).await.at(&self.0)?;
         }
         Ok(())
     }
@@ -51,7 +43,7 @@ impl PlanStore {
     /// Removes the vectors of plans that are removed.
     pub(super) async fn forget_vectors_without_plans(&self) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM plan_vectors WHERE plan NOT IN (SELECT id FROM plans)");
-        forgotten.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        forgotten.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 }
 

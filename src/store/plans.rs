@@ -8,7 +8,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use tokio::time::Instant;
 
 use super::work::{LockState, PLAN, WorkLease};
-use super::{DailyUsage, Store, StoreError, StoredCharge, retried};
+use super::{AtStore, DailyUsage, Store, StoreError, StoredCharge, retried};
 use sekisho_core::database_clock::DatabaseTime;
 
 /// The status of a plan that a run has.
@@ -83,7 +83,7 @@ impl PlanStore {
         .bind(&plan.state)
         .execute(&mut *transaction)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         let lease = work.take_within(&mut transaction, (PLAN, &plan.id), replica).await?;
         work.end(transaction, lease.is_some()).await?;
         lease.map(|lease| PlanLease { lease }).ok_or_else(|| self.0.damaged(format!("the plan {} has a run", plan.id)))
@@ -92,12 +92,10 @@ impl PlanStore {
     /// A plan of a caller.
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<StoredPlan>, StoreError> {
         let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.columns());
-        let row: Option<Row> = sqlx::query_as(AssertSqlSafe(statement))
-            .bind(id)
-            .bind(caller_key)
+        let row: Option<Row> = bound!(sqlx::query_as(AssertSqlSafe(statement)), id, caller_key)
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         row.map(|row| self.stored_plan(row)).transpose()
     }
 
@@ -112,13 +110,11 @@ impl PlanStore {
             "SELECT {} FROM plans WHERE caller_key = $1 AND created < $2 ORDER BY created DESC LIMIT $3",
             self.columns()
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(statement))
-            .bind(caller_key)
-            .bind(text_of(before))
-            .bind(i64::from(max))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let rows: Vec<Row> =
+            bound!(sqlx::query_as(AssertSqlSafe(statement)), caller_key, text_of(before), i64::from(max))
+                .fetch_all(&self.0.pool)
+                .await
+                .at(&self.0)?;
         rows.into_iter().map(|row| self.stored_plan(row)).collect()
     }
 
@@ -142,24 +138,17 @@ impl PlanStore {
         charges: &[StoredCharge],
         now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
-        let failed = |error| self.0.failed(error);
         let work = self.0.work();
         let mut transaction = work.begin().await?;
         let is_held = match status {
             RUNNING => work.renew_within(&mut transaction, &lease.lease).await? != LockState::Lost,
             _ => work.release_within(&mut transaction, &lease.lease).await?,
         };
-        let wish: Option<String> = sqlx::query_scalar(
-            "UPDATE plans SET status = $1, state = $2, changed = $3 WHERE id = $4 AND status = $5 RETURNING wish",
-        )
-        .bind(status)
-        .bind(state)
-        .bind(text_of(*now))
-        .bind(lease.plan())
-        .bind(RUNNING)
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(failed)?;
+        let sql = "UPDATE plans SET status = $1, state = $2, changed = $3 WHERE id = $4 AND status = $5 RETURNING wish";
+        let wish: Option<String> = bound!(sqlx::query_scalar(sql), status, state, text_of(*now), lease.plan(), RUNNING)
+            .fetch_optional(&mut *transaction)
+            .await
+            .at(&self.0)?;
         let Some(wish) = wish.filter(|_| is_held) else {
             work.end(transaction, false).await?;
             return Ok(None);
@@ -187,7 +176,7 @@ impl PlanStore {
             .bind(RUNNING)
             .execute(&mut *transaction)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         work.end(transaction, is_held).await
     }
 
@@ -201,13 +190,11 @@ impl PlanStore {
     pub async fn set_wish(&self, id: &str, wish: PlanWish) -> Result<bool, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
-        let changed = sqlx::query("UPDATE plans SET wish = $1 WHERE id = $2 AND status = $3")
-            .bind(wish.as_str())
-            .bind(id)
-            .bind(RUNNING)
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let changed =
+            bound!(sqlx::query("UPDATE plans SET wish = $1 WHERE id = $2 AND status = $3"), wish.as_str(), id, RUNNING)
+                .execute(&mut *transaction)
+                .await
+                .at(&self.0)?;
         let runs = changed.rows_affected() == 1;
         if runs && wish == PlanWish::Cancel {
             work.ask_to_stop_within(&mut transaction, (PLAN, id)).await?;
@@ -227,7 +214,7 @@ impl PlanStore {
         let mut transaction = work.begin().await?;
         let is_free = PLAN.is_free(self.0.engine, "plans");
         let is_replaced = self.replace_within(&mut transaction, found, (status, state), now, &is_free).await;
-        let is_replaced = is_replaced.map_err(|error| self.0.failed(error))?;
+        let is_replaced = is_replaced.at(&self.0)?;
         work.end(transaction, is_replaced).await?;
         Ok(is_replaced)
     }
@@ -248,7 +235,7 @@ impl PlanStore {
             return Ok(None);
         };
         let is_resumed = self.replace_within(&mut transaction, found, (RUNNING, state), now, "1 = 1").await;
-        let is_resumed = is_resumed.map_err(|error| self.0.failed(error))?;
+        let is_resumed = is_resumed.at(&self.0)?;
         work.end(transaction, is_resumed).await?;
         Ok(is_resumed.then_some(PlanLease { lease }))
     }
@@ -278,17 +265,12 @@ impl PlanStore {
 
     /// Removes the oldest plans of a caller that do not run, so that `max` are left.
     pub async fn forget_surplus(&self, caller_key: &str, max: u32) -> Result<(), StoreError> {
-        sqlx::query(
-            "DELETE FROM plans WHERE caller_key = $1 AND status <> $2 AND id NOT IN
-             (SELECT id FROM plans WHERE caller_key = $3 ORDER BY created DESC LIMIT $4)",
-        )
-        .bind(caller_key)
-        .bind(RUNNING)
-        .bind(caller_key)
-        .bind(i64::from(max))
-        .execute(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "DELETE FROM plans WHERE caller_key = $1 AND status <> $2 AND id NOT IN
+             (SELECT id FROM plans WHERE caller_key = $3 ORDER BY created DESC LIMIT $4)";
+        bound!(sqlx::query(sql), caller_key, RUNNING, caller_key, i64::from(max))
+            .execute(&self.0.pool)
+            .await
+            .at(&self.0)?;
         Ok(())
     }
 
@@ -298,7 +280,7 @@ impl PlanStore {
             .bind(text_of(*moment))
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         self.forget_vectors_without_plans().await
     }
 

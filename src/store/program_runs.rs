@@ -16,7 +16,7 @@ use super::recorded_runs::RecordedRunStore;
 use super::replica::LOST_AFTER;
 use super::replicas::micros;
 use super::work::{LockState, PROGRAM_RUN, WorkLease};
-use super::{Store, StoreError, retried};
+use super::{AtStore, Store, StoreError, retried};
 
 /// How long a run is kept after its lease was last renewed.
 pub(super) const RUN_TTL: Duration = Duration::from_secs(24 * 3_600);
@@ -98,7 +98,7 @@ impl ProgramRunStore {
     async fn try_begin(&self, new: NewProgramRun<'_>) -> Result<ProgramRunLease, StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
-        let removed = self.insert(&mut transaction, new).await.map_err(|error| self.0.failed(error))?;
+        let removed = self.insert(&mut transaction, new).await.at(&self.0)?;
         if let Some(removed) = removed {
             work.remove_within(&mut transaction, PROGRAM_RUN, &removed).await?;
         }
@@ -126,17 +126,14 @@ impl ProgramRunStore {
             .await?;
         let part = sqlx::query("INSERT INTO program_run_parts (run, number, sealed) VALUES ($1, 0, $2)");
         part.bind(new.id).bind(new.part).execute(&mut *connection).await?;
-        let oldest: Option<(String,)> = sqlx::query_as(
-            "SELECT id FROM program_runs
+        let sql = "SELECT id FROM program_runs
              WHERE tenant = $1 AND caller_key = $2 AND state <> 'running'
                AND (SELECT COUNT(*) FROM program_runs WHERE tenant = $1 AND caller_key = $2) > $3
-             ORDER BY created, id LIMIT 1",
-        )
-        .bind(new.owner.tenant)
-        .bind(new.owner.caller_key)
-        .bind(MAX_RUNS_OF_CALLER)
-        .fetch_optional(&mut *connection)
-        .await?;
+             ORDER BY created, id LIMIT 1";
+        let oldest: Option<(String,)> =
+            bound!(sqlx::query_as(sql), new.owner.tenant, new.owner.caller_key, MAX_RUNS_OF_CALLER)
+                .fetch_optional(&mut *connection)
+                .await?;
         let Some((oldest,)) = oldest else { return Ok(None) };
         // It may have been resumed in between.
         let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
@@ -158,16 +155,10 @@ impl ProgramRunStore {
             self.0.engine.share_lock()
         );
         let (id, holder, fence) = run.lease.terms();
-        let added = sqlx::query(AssertSqlSafe(sql))
-            .bind(id)
-            .bind(number)
-            .bind(part)
-            .bind(id)
-            .bind(holder)
-            .bind(fence)
+        let added = bound!(sqlx::query(AssertSqlSafe(sql)), id, number, part, id, holder, fence)
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(added.rows_affected() > 0)
     }
 
@@ -182,13 +173,13 @@ impl ProgramRunStore {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
         let is_resumable = self.is_resumable(&mut transaction, id, owner).await;
-        if !is_resumable.map_err(|error| self.0.failed(error))? {
+        if !is_resumable.at(&self.0)? {
             work.end(transaction, false).await?;
             return Ok(None);
         }
         let lease = work.take_within(&mut transaction, (PROGRAM_RUN, id), replica).await?;
         let resumed = sqlx::query("UPDATE program_runs SET state = 'running' WHERE id = $1 AND state <> 'unusable'");
-        let resumed = resumed.bind(id).execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        let resumed = resumed.bind(id).execute(&mut *transaction).await.at(&self.0)?;
         let lease = lease.filter(|_| resumed.rows_affected() > 0);
         work.end(transaction, lease.is_some()).await?;
         Ok(lease.map(|lease| ProgramRunLease { lease }))
@@ -227,7 +218,7 @@ impl ProgramRunStore {
         );
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(PROGRAM_RUN.name());
         let found = found.bind(replica).bind(micros(LOST_AFTER)).fetch_one(&self.0.pool).await;
-        found.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
+        found.map(|found: i64| found > 0).at(&self.0)
     }
 
     /// The parts of a journal, in their order.
@@ -236,7 +227,7 @@ impl ProgramRunStore {
             .bind(id)
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// The run is stopped and may be resumed; `approval` is the approval for which it waits, if that approval is new.
@@ -251,7 +242,7 @@ impl ProgramRunStore {
             self.0.engine.now_expression()
         );
         let stopped = sqlx::query(AssertSqlSafe(sql)).bind(run.lease.id()).bind(approval).bind(micros(RUN_TTL));
-        let stopped = stopped.execute(&mut *transaction).await.map_err(|error| self.0.failed(error))?;
+        let stopped = stopped.execute(&mut *transaction).await.at(&self.0)?;
         work.end(transaction, is_held).await?;
         Ok(is_held && stopped.rows_affected() > 0)
     }
@@ -259,26 +250,24 @@ impl ProgramRunStore {
     /// The run cannot be resumed any more, for this reason; its journal is removed. The process still has it.
     /// Errors: [`StoreError`]; it may still be resumable.
     pub async fn give_up(&self, run: &ProgramRunLease, reason: &str) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
         let work = self.0.work();
         let mut transaction = work.begin().await?;
         let is_held = work.renew_within(&mut transaction, &run.lease).await? != LockState::Lost;
         let given_up = sqlx::query("UPDATE program_runs SET state = 'unusable', reason = $2 WHERE id = $1");
-        given_up.bind(run.lease.id()).bind(reason).execute(&mut *transaction).await.map_err(failed)?;
-        remove_parts(&mut transaction, run.lease.id()).await.map_err(failed)?;
+        given_up.bind(run.lease.id()).bind(reason).execute(&mut *transaction).await.at(&self.0)?;
+        remove_parts(&mut transaction, run.lease.id()).await.at(&self.0)?;
         work.end(transaction, is_held).await
     }
 
     /// Removes a run that has ended, unless another process has it.
     /// Errors: [`StoreError`]; it may still be stored.
     pub async fn forget(&self, run: &ProgramRunLease) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
         let (work, id) = (self.0.work(), run.lease.id());
         let mut transaction = work.begin().await?;
         let is_held = work.release_within(&mut transaction, &run.lease).await?;
         let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(id);
-        removed.execute(&mut *transaction).await.map_err(failed)?;
-        remove_parts(&mut transaction, id).await.map_err(failed)?;
+        removed.execute(&mut *transaction).await.at(&self.0)?;
+        remove_parts(&mut transaction, id).await.at(&self.0)?;
         work.remove_within(&mut transaction, PROGRAM_RUN, id).await?;
         work.end(transaction, is_held).await
     }
@@ -288,21 +277,20 @@ impl ProgramRunStore {
         let sql = "UPDATE program_runs SET approval = $5
                    WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
         let of_run = sqlx::query(sql).bind(id).bind(owner.tenant).bind(owner.caller_key).bind(owner.endpoint);
-        of_run.bind(approval).execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        of_run.bind(approval).execute(&self.0.pool).await.at(&self.0)?;
         Ok(())
     }
 
     /// Removes expired runs.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let sql = format!("DELETE FROM program_runs WHERE expires <= {} RETURNING id", self.0.engine.now_expression());
         let removed: Vec<(String,)> =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut *transaction).await.map_err(failed)?;
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut *transaction).await.at(&self.0)?;
         for (run,) in removed {
-            remove_parts(&mut transaction, &run).await.map_err(failed)?;
+            remove_parts(&mut transaction, &run).await.at(&self.0)?;
         }
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.at(&self.0)
     }
 }
 

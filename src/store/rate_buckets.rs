@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError, retried, stays_prepared};
+use super::{AtStore, Store, StoreError, retried, stays_prepared};
 use sekisho_core::lease::rate::{refill_nanos, wait};
 
 /// Calls that are asked of one bucket.
@@ -54,7 +54,7 @@ impl RateBucketStore {
     pub async fn forget_full(&self) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let removed = sqlx::query(AssertSqlSafe(format!("DELETE FROM rate_buckets WHERE full_at <= {now} * 1000")));
-        removed.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        removed.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     async fn try_take(&self, sql: &str, asked: &[AskedCalls]) -> Result<Vec<(String, i64, i64, i64)>, StoreError> {
@@ -64,7 +64,7 @@ impl RateBucketStore {
             let capacity = refill.saturating_mul(per_minute.get().into());
             statement = statement.bind(bucket).bind(refill).bind(capacity).bind((*wanted).min(per_minute.get().into()));
         }
-        statement.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        statement.fetch_all(&self.0.pool).await.at(&self.0)
     }
 
     /// The parameters of each bucket are its name, refill, capacity, and the calls that are wanted.

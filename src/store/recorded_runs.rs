@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
 use super::text::storable;
-use super::{Store, StoreError, retried};
+use super::{AtStore, Store, StoreError, retried};
 
 /// The only one who reads a recorded run.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +55,7 @@ impl RecordedRunStore {
     }
 
     async fn try_keep(&self, new: NewRecordedRun<'_>, max_runs: u32) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let now = self.0.engine.now_expression();
         let insert = format!(
             "INSERT INTO recorded_runs (id, tenant, caller_key, kind, name, bytes, sealed, created, expires)
@@ -75,18 +74,14 @@ impl RecordedRunStore {
             .bind(micros(new.lifetime))
             .execute(&mut *transaction)
             .await
-            .map_err(failed)?;
-        sqlx::query(
-            "DELETE FROM recorded_runs WHERE caller_key = $1 AND id <> $2 AND id NOT IN
-             (SELECT id FROM recorded_runs WHERE caller_key = $1 ORDER BY created DESC, id DESC LIMIT $3)",
-        )
-        .bind(new.owner.caller_key)
-        .bind(new.id)
-        .bind(i64::from(max_runs))
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+            .at(&self.0)?;
+        let sql = "DELETE FROM recorded_runs WHERE caller_key = $1 AND id <> $2 AND id NOT IN
+             (SELECT id FROM recorded_runs WHERE caller_key = $1 ORDER BY created DESC, id DESC LIMIT $3)";
+        bound!(sqlx::query(sql), new.owner.caller_key, new.id, i64::from(max_runs))
+            .execute(&mut *transaction)
+            .await
+            .at(&self.0)?;
+        transaction.commit().await.at(&self.0)
     }
 
     /// The sealed text of the run with that id, if it is the owner's and has not expired.
@@ -95,13 +90,10 @@ impl RecordedRunStore {
             "SELECT sealed FROM recorded_runs WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND expires > {}",
             self.0.engine.now_expression()
         );
-        sqlx::query_scalar(AssertSqlSafe(sql))
-            .bind(id)
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
+        bound!(sqlx::query_scalar(AssertSqlSafe(sql)), id, owner.tenant, owner.caller_key)
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// All runs of a caller, the latest first.
@@ -111,12 +103,10 @@ impl RecordedRunStore {
              WHERE tenant = $1 AND caller_key = $2 AND expires > {} ORDER BY created DESC, id DESC",
             self.0.engine.now_expression()
         );
-        let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
+        let rows: Vec<ListedRow> = bound!(sqlx::query_as(AssertSqlSafe(sql)), owner.tenant, owner.caller_key)
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.listed(row)).collect()
     }
 
@@ -132,7 +122,7 @@ impl RecordedRunStore {
     /// Removes expired runs.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM recorded_runs WHERE expires <= {}", self.0.engine.now_expression());
-        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.at(&self.0)?;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use sqlx::AssertSqlSafe;
 use super::tenant_resources::{
     StoredResource, TenantBounds, TenantKind, WriteOutcome, forget_of_tenant, keep_of_tenant,
 };
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_core::administration::Ownership;
 
 /// Maximum registrations of a kind that one tenant may have beside the shared ones, and the maximum of all tenants
@@ -64,7 +64,7 @@ impl RegistrationStore {
              ORDER BY 1"
         );
         let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(of.of_tenants().kind).fetch_all(&self.0.pool);
-        let rows: Vec<(String, String, Option<String>)> = rows.await.map_err(|error| self.0.failed(error))?;
+        let rows: Vec<(String, String, Option<String>)> = rows.await.at(&self.0)?;
         let stored = rows.into_iter().map(|(name, value, tenant)| StoredResource { name, value, owner: tenant.into() });
         Ok(stored.collect())
     }
@@ -108,7 +108,7 @@ impl RegistrationStore {
     /// A number that grows with each change of registrations and resources, by any process.
     pub async fn version(&self) -> Result<i64, StoreError> {
         let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = 'registrations'");
-        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let version: Option<i64> = version.fetch_optional(&self.0.pool).await.at(&self.0)?;
         Ok(version.unwrap_or(0))
     }
 }

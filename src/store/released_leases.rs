@@ -8,7 +8,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::replicas::micros;
 use super::usage::account_of;
-use super::{BudgetLeaseStore, DailyScope, StoreError, retried};
+use super::{AtStore, BudgetLeaseStore, DailyScope, StoreError, retried};
 use sekisho_core::amount::Amount;
 
 /// The released lease of one account.
@@ -40,16 +40,15 @@ impl BudgetLeaseStore {
     }
 
     async fn try_release(&self, replica: &str, lost_for: Duration) -> Result<Release, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let now = self.0.engine.now_expression();
         // Also locks the row: a heartbeat comes before or after the release, and not in between.
         let sql = format!(
             "UPDATE replicas SET releases = releases + 1 WHERE id = $1 AND heartbeat <= {now} - $2 RETURNING releases"
         );
         let released = sqlx::query_scalar(AssertSqlSafe(sql)).bind(replica).bind(micros(lost_for));
-        let Some(releases) = released.fetch_optional(&mut *transaction).await.map_err(failed)? else {
-            transaction.rollback().await.map_err(failed)?;
+        let Some(releases) = released.fetch_optional(&mut *transaction).await.at(&self.0)? else {
+            transaction.rollback().await.at(&self.0)?;
             return self.why_not_released(replica).await;
         };
         let mut given_back = Vec::new();
@@ -59,7 +58,7 @@ impl BudgetLeaseStore {
                 given_back.push(ReleasedLease { day, scope, key, amount });
             }
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Release::Done(given_back))
     }
 
@@ -67,7 +66,7 @@ impl BudgetLeaseStore {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {now} - heartbeat FROM replicas WHERE id = $1");
         let silent = sqlx::query_scalar(AssertSqlSafe(sql)).bind(replica).fetch_optional(&self.0.pool).await;
-        let silent: Option<i64> = silent.map_err(|error| self.0.failed(error))?;
+        let silent: Option<i64> = silent.at(&self.0)?;
         let of = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());
         Ok(silent.map_or(Release::Unknown, |micros| Release::TooEarly(of(micros))))
     }
@@ -83,7 +82,7 @@ impl BudgetLeaseStore {
                 .bind(replica)
                 .fetch_all(&mut *connection)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         let accounts = rows.into_iter().map(|(scope, day, key)| {
             let (scope, day) = account_of(&self.0, &scope, &day)?;
             Ok((scope, day, key.into()))
@@ -111,19 +110,13 @@ impl BudgetLeaseStore {
         .bind(replica)
         .fetch_one(&mut *connection)
         .await
-        .map_err(|error| self.0.failed(error))?;
-        sqlx::query(
-            "UPDATE budget_leases SET cost_usd = '0', tokens = 0, releases = $5
-             WHERE day = $1 AND scope = $2 AND scope_key = $3 AND replica = $4",
-        )
-        .bind(day.to_string())
-        .bind(scope.as_str())
-        .bind(key)
-        .bind(replica)
-        .bind(releases)
-        .execute(&mut *connection)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
+        let sql = "UPDATE budget_leases SET cost_usd = '0', tokens = 0, releases = $5
+             WHERE day = $1 AND scope = $2 AND scope_key = $3 AND replica = $4";
+        bound!(sqlx::query(sql), day.to_string(), scope.as_str(), key, replica, releases)
+            .execute(&mut *connection)
+            .await
+            .at(&self.0)?;
         self.amount(&cost_usd, tokens)
     }
 }

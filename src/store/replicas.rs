@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::{Engine, Store, StoreError};
+use super::{AtStore, Engine, Store, StoreError};
 
 /// The report of a replica about itself with each heartbeat.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ impl ReplicaStore {
             .bind(micros(lost_after / 2))
             .fetch_one(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(Heartbeat { now: *self.0.moment(now)?, releases, replicas: self.list(lost_after).await? })
     }
 
@@ -97,11 +97,8 @@ impl ReplicaStore {
              CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
              FROM replicas ORDER BY started, id"
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(micros(lost_after))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let rows: Vec<Row> =
+            sqlx::query_as(AssertSqlSafe(sql)).bind(micros(lost_after)).fetch_all(&self.0.pool).await.at(&self.0)?;
         let replicas = rows.into_iter().map(
             |(id, host, version, configuration, policies, address, degraded, started, heartbeat, is_live)| -> Result<_, StoreError> {
                 let (started, heartbeat) = (*self.0.moment(started)?, *self.0.moment(heartbeat)?);
@@ -128,16 +125,15 @@ impl ReplicaStore {
         let lost = self.0.engine.is_lost("$1", ("$2", "$3"));
         let sql = format!("SELECT CASE WHEN {lost} THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END");
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(taker).bind(micros(lost_after));
-        found.fetch_one(&self.0.pool).await.map(|found: i64| found > 0).map_err(|error| self.0.failed(error))
+        found.fetch_one(&self.0.pool).await.map(|found: i64| found > 0).at(&self.0)
     }
 
     /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none.
     pub async fn address_of(&self, id: &str, lost_after: Duration) -> Result<Option<SocketAddr>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT address FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
-        let found =
-            sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_optional(&self.0.pool);
-        let found: Option<Option<String>> = found.await.map_err(|error| self.0.failed(error))?;
+        let found = bound!(sqlx::query_scalar(AssertSqlSafe(sql)), id, micros(lost_after)).fetch_optional(&self.0.pool);
+        let found: Option<Option<String>> = found.await.at(&self.0)?;
         Ok(found.and_then(|address| parsed(&address)))
     }
 
@@ -145,7 +141,7 @@ impl ReplicaStore {
     /// Errors: [`StoreError`]; it counts as lost in time then.
     pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        removed.map(drop).at(&self.0)
     }
 
     /// Removes the replicas that are lost to `taker` and had no heartbeat for so much longer.
@@ -158,7 +154,7 @@ impl ReplicaStore {
         let (now, lost) = (self.0.engine.now_expression(), self.0.engine.is_lost("replicas.id", ("$2", "$3")));
         let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1 AND {lost}");
         let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).bind(taker).bind(micros(lost_after));
-        removed.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        removed.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 }
 

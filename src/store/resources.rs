@@ -4,7 +4,7 @@ use super::tenant_resources::{
     SAME_NAME, StoredResource, TenantBounds, TenantKind, WriteOutcome, change_of_tenant, forget_of_tenant,
     keep_of_tenant,
 };
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_core::administration::Ownership;
 
 /// Maximum models, and as many skills, that one tenant may have beside the shared ones, and the maximum of all tenants
@@ -48,7 +48,7 @@ impl ResourceStore {
              UNION ALL SELECT name, tenant FROM tenant_resources
              WHERE kind = $1 AND name NOT IN (SELECT name FROM resources WHERE kind = $1)";
         let rows = sqlx::query_as(sql).bind(kind.as_str()).fetch_all(&self.0.pool).await;
-        let rows: Vec<(String, Option<String>)> = rows.map_err(|error| self.0.failed(error))?;
+        let rows: Vec<(String, Option<String>)> = rows.at(&self.0)?;
         Ok(rows.into_iter().map(|(name, tenant)| (name, tenant.into())).collect())
     }
 
@@ -58,7 +58,7 @@ impl ResourceStore {
              UNION ALL SELECT value, tenant FROM tenant_resources WHERE kind = $1 AND name = $2
              AND NOT EXISTS (SELECT 1 FROM resources WHERE kind = $1 AND name = $2)";
         let row = sqlx::query_as(sql).bind(kind.as_str()).bind(name).fetch_optional(&self.0.pool).await;
-        let row: Option<(String, Option<String>)> = row.map_err(|error| self.0.failed(error))?;
+        let row: Option<(String, Option<String>)> = row.at(&self.0)?;
         Ok(row.map(|(value, tenant)| StoredResource { name: name.to_owned(), owner: tenant.into(), value }))
     }
 

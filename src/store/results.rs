@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::replicas::micros;
-use super::{Store, StoreError, retried};
+use super::{AtStore, Store, StoreError, retried};
 use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
 /// The only one who reads a result.
@@ -81,16 +81,15 @@ impl ResultStore {
     }
 
     async fn try_keep(&self, new: NewResult<'_>, max_bytes: u64) -> Result<Vec<BlobKey>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        self.insert(&mut transaction, new).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
+        self.insert(&mut transaction, new).await.at(&self.0)?;
         let sum = "SELECT CAST(SUM(bytes) AS BIGINT) FROM results WHERE tenant = $1";
         let sum = sqlx::query_scalar(sum).bind(new.owner.tenant).fetch_one(&mut *transaction).await;
-        let sum: i64 = sum.map_err(failed)?;
+        let sum: i64 = sum.at(&self.0)?;
         let mut excess = sum.saturating_sub(i64::try_from(max_bytes).unwrap_or(i64::MAX));
         let mut objects = Vec::new();
         while excess > 0 {
-            let removed = remove_oldest_of_largest(&mut transaction, new, excess).await.map_err(failed)?;
+            let removed = remove_oldest_of_largest(&mut transaction, new, excess).await.at(&self.0)?;
             if removed.is_empty() {
                 break;
             }
@@ -99,7 +98,7 @@ impl ResultStore {
                 objects.extend(object.as_deref().and_then(BlobKey::parse));
             }
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(objects)
     }
 
@@ -139,14 +138,11 @@ impl ResultStore {
              WHERE handle = $1 AND tenant = $2 AND caller_key = $3 AND session = $4 AND expires > {}",
             self.0.engine.now_expression()
         );
-        let found: Option<ResultRow> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(handle)
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.session)
-            .fetch_optional(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let found: Option<ResultRow> =
+            bound!(sqlx::query_as(AssertSqlSafe(sql)), handle, owner.tenant, owner.caller_key, owner.session)
+                .fetch_optional(&self.0.pool)
+                .await
+                .at(&self.0)?;
         let Some((tool, content_type, sealed, object, sha256, bytes)) = found else { return Ok(None) };
         let content = match (sealed, object.as_deref().and_then(BlobKey::parse)) {
             (Some(text), _) => ResultContent::Sealed(text),
@@ -182,7 +178,7 @@ impl ResultStore {
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.listed_result(row)).collect()
     }
 
@@ -200,7 +196,7 @@ impl ResultStore {
     /// Whether a row names this object.
     pub async fn has_object(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let rows = sqlx::query_scalar("SELECT COUNT(*) FROM results WHERE object = $1").bind(object.to_string());
-        let rows: i64 = rows.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows: i64 = rows.fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(rows > 0)
     }
 
@@ -208,7 +204,7 @@ impl ResultStore {
     pub async fn forget_expired(&self) -> Result<Vec<BlobKey>, StoreError> {
         let sql = format!("DELETE FROM results WHERE expires <= {} RETURNING object", self.0.engine.now_expression());
         let removed: Vec<(Option<String>,)> =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
         Ok(removed.into_iter().filter_map(|(object,)| BlobKey::parse(&object?)).collect())
     }
 }
@@ -220,21 +216,15 @@ async fn remove_oldest_of_largest(
     new: NewResult<'_>,
     excess: i64,
 ) -> sqlx::Result<Vec<(i64, Option<String>)>> {
-    sqlx::query_as(
-        "DELETE FROM results WHERE handle IN (
+    let sql = "DELETE FROM results WHERE handle IN (
              SELECT handle FROM (
                  SELECT handle, CAST(SUM(bytes) OVER (ORDER BY created, handle) AS BIGINT) - bytes AS bytes_before
                  FROM results WHERE tenant = $1 AND handle <> $2 AND caller_key = (
                      SELECT caller_key FROM results WHERE tenant = $1 AND handle <> $2
                      GROUP BY caller_key ORDER BY SUM(bytes) DESC, caller_key LIMIT 1)
              ) AS of_largest WHERE bytes_before < $3)
-         RETURNING bytes, object",
-    )
-    .bind(new.owner.tenant)
-    .bind(new.handle)
-    .bind(excess)
-    .fetch_all(connection)
-    .await
+         RETURNING bytes, object";
+    bound!(sqlx::query_as(sql), new.owner.tenant, new.handle, excess).fetch_all(connection).await
 }
 
 fn signed(bytes: u64) -> i64 {
@@ -330,16 +320,10 @@ mod tests {
     #[tokio::test]
     async fn thousands_of_small_results_are_removed_for_a_large_one_in_time() {
         let store = test_store().await;
-        sqlx::query(
-            "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20000)
+        let sql = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20000)
              INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
-             SELECT 'old' || CAST(n AS TEXT), $1, $2, '', 'text/plain', 10, 'x', n, 4102444800000000 FROM numbers",
-        )
-        .bind(ANN.tenant)
-        .bind(ANN.caller_key)
-        .execute(&store.pool)
-        .await
-        .unwrap();
+             SELECT 'old' || CAST(n AS TEXT), $1, $2, '', 'text/plain', 10, 'x', n, 4102444800000000 FROM numbers";
+        bound!(sqlx::query(sql), ANN.tenant, ANN.caller_key).execute(&store.pool).await.unwrap();
         let (content, lifetime) = (object("new"), HOUR);
         let new = NewResult {
             handle: "new",

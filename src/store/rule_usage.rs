@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use sqlx::AssertSqlSafe;
 
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use sekisho_core::amount::{Amount, PRICE_DECIMALS};
 
 /// Money and tokens of one subject of a rule on one day (UTC).
@@ -31,7 +31,7 @@ impl RuleUsageStore {
                 .bind(day.to_string())
                 .fetch_all(&self.0.pool)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         let usage = rows.into_iter().map(|(rule, subject, cost, tokens)| RuleUsage {
             day,
             rule: rule.into(),
@@ -54,7 +54,7 @@ impl RuleUsageStore {
     /// Removes the days before this one.
     pub async fn forget_before(&self, day: Date) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM rule_usage WHERE day < $1").bind(day.to_string()).execute(&self.0.pool);
-        removed.await.map(drop).map_err(|error| self.0.failed(error))
+        removed.await.map(drop).at(&self.0)
     }
 
     async fn try_add(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
@@ -69,7 +69,7 @@ impl RuleUsageStore {
             statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(units_of(amount.cost_usd));
             statement = statement.bind(i64::try_from(amount.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 }
 

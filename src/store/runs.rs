@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{StoreError, UsageStore};
+use super::{AtStore, StoreError, UsageStore};
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::record::RunUsage;
 
@@ -44,21 +44,16 @@ impl UsageStore {
         .bind(count(run.used.duration_ms))
         .execute(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         Ok(())
     }
 
     /// The latest runs of a caller, the last one first.
     pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
-             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
-        )
-        .bind(caller_key)
-        .bind(i64::from(max))
-        .fetch_all(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2";
+        let rows: Vec<Row> =
+            bound!(sqlx::query_as(sql), caller_key, i64::from(max)).fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.into_iter().map(|row| self.run(caller_key, row)).collect()
     }
 
@@ -68,7 +63,7 @@ impl UsageStore {
             .bind(text_of(moment))
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(())
     }
 

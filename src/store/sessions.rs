@@ -5,7 +5,7 @@ use sqlx::AnyConnection;
 
 use super::conversation_runs::message_log;
 use super::text::storable;
-use super::{ConversationLogStore, MessageLog, StoreError};
+use super::{AtStore, ConversationLogStore, MessageLog, StoreError};
 
 /// The messages of a session up to one of them, in short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl ConversationLogStore {
         .bind(i64::try_from(max_characters).unwrap_or(i64::MAX))
         .fetch_all(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         let total = rows.first().map_or(0, |row| row.6);
         let left_out = u64::try_from(total).unwrap_or_default().saturating_sub(rows.len() as u64);
         let message = |(run_number, agent, run, position, message, incomplete, _)| SessionMessage {
@@ -107,15 +107,10 @@ impl ConversationLogStore {
 
     /// Whether a conversation has messages of a session.
     pub async fn has_session(&self, conversation: &str, session_id: &str) -> Result<bool, StoreError> {
-        let found: Option<i64> = sqlx::query_scalar(
-            "SELECT m.position FROM message_logs m JOIN conversation_runs r ON r.id = m.run
-             WHERE r.conversation = $1 AND m.session_id = $2 LIMIT 1",
-        )
-        .bind(conversation)
-        .bind(session_id)
-        .fetch_optional(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "SELECT m.position FROM message_logs m JOIN conversation_runs r ON r.id = m.run
+             WHERE r.conversation = $1 AND m.session_id = $2 LIMIT 1";
+        let found: Option<i64> =
+            bound!(sqlx::query_scalar(sql), conversation, session_id).fetch_optional(&self.0.pool).await.at(&self.0)?;
         Ok(found.is_some())
     }
 
@@ -127,7 +122,7 @@ impl ConversationLogStore {
                 .bind(position)
                 .fetch_optional(&self.0.pool)
                 .await
-                .map_err(|error| self.0.failed(error))?;
+                .at(&self.0)?;
         Ok(found.is_some())
     }
 
@@ -137,15 +132,10 @@ impl ConversationLogStore {
         conversation: &str,
         session_id: &str,
     ) -> Result<Option<SessionSummary>, StoreError> {
-        let row: Option<SummaryRow> = sqlx::query_as(
-            "SELECT summary, last_number, last_position, earlier, kept FROM session_summaries
-             WHERE conversation = $1 AND session_id = $2",
-        )
-        .bind(conversation)
-        .bind(session_id)
-        .fetch_optional(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "SELECT summary, last_number, last_position, earlier, kept FROM session_summaries
+             WHERE conversation = $1 AND session_id = $2";
+        let row: Option<SummaryRow> =
+            bound!(sqlx::query_as(sql), conversation, session_id).fetch_optional(&self.0.pool).await.at(&self.0)?;
         Ok(row.map(|(text, number, position, earlier, kept)| {
             let hand_over = earlier.zip(kept).map(|(earlier, kept)| HandOver { earlier, kept });
             SessionSummary { text, last: (number, position), hand_over }
@@ -176,7 +166,7 @@ impl ConversationLogStore {
         .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.0.failed(error))
+        .at(&self.0)
     }
 
     /// The beginning of an agent's requests in a session; `None` before the first one.
@@ -186,16 +176,12 @@ impl ConversationLogStore {
         session_id: &str,
         agent: &str,
     ) -> Result<Option<StoredPrefix>, StoreError> {
-        let row: Option<(i64, String, String)> = sqlx::query_as(
-            "SELECT first_run, prefix, news FROM session_prefixes
-             WHERE conversation = $1 AND session_id = $2 AND agent = $3",
-        )
-        .bind(conversation)
-        .bind(session_id)
-        .bind(agent)
-        .fetch_optional(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "SELECT first_run, prefix, news FROM session_prefixes
+             WHERE conversation = $1 AND session_id = $2 AND agent = $3";
+        let row: Option<(i64, String, String)> = bound!(sqlx::query_as(sql), conversation, session_id, agent)
+            .fetch_optional(&self.0.pool)
+            .await
+            .at(&self.0)?;
         let Some((first_run, prefix, news)) = row else { return Ok(None) };
         let damaged = |error: serde_json::Error| {
             self.0.damaged(format!("the news of a session of the conversation {conversation} are {error}"))
@@ -225,7 +211,7 @@ impl ConversationLogStore {
         .bind(news_text(&stored.news))
         .execute(&self.0.pool)
         .await
-        .map_err(|error| self.0.failed(error))?;
+        .at(&self.0)?;
         // Ids of sessions are in the order in which these began.
         sqlx::query(
             "DELETE FROM session_prefixes WHERE conversation = $1 AND session_id <> $2 AND session_id NOT IN (
@@ -238,7 +224,7 @@ impl ConversationLogStore {
         .execute(&self.0.pool)
         .await
         .map(drop)
-        .map_err(|error| self.0.failed(error))
+        .at(&self.0)
     }
 }
 
@@ -251,17 +237,12 @@ pub(super) async fn copy_session(
     (fork, session): (&str, &str),
     run: &str,
 ) -> sqlx::Result<()> {
-    sqlx::query(
+    let sql =
         "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary, earlier, kept)
          SELECT $1, session_id, last_number, last_position, summary, earlier, kept FROM session_summaries
          WHERE session_id = $2 AND earlier IS NOT NULL
-            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $3)",
-    )
-    .bind(fork)
-    .bind(session)
-    .bind(run)
-    .execute(&mut *connection)
-    .await?;
+            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $3)";
+    bound!(sqlx::query(sql), fork, session, run).execute(&mut *connection).await?;
     let prefixes: Vec<(i64, String, i64, String, String)> = sqlx::query_as(
         "SELECT r.number, p.agent, p.first_run, p.prefix, p.news
          FROM session_prefixes p JOIN conversation_runs r ON r.conversation = p.conversation
@@ -306,14 +287,11 @@ pub(super) async fn continue_session(
     ] {
         sqlx::query(statement).bind(session).bind(earlier).bind(branch).execute(&mut *connection).await?;
     }
-    let begun: Option<(String, String)> = sqlx::query_as(
+    let sql =
         "SELECT summary, kept FROM session_summaries WHERE session_id = $1 AND earlier IS NOT NULL AND kept IS NOT NULL
-            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $2)",
-    )
-    .bind(earlier)
-    .bind(run)
-    .fetch_optional(&mut *connection)
-    .await?;
+            AND conversation = (SELECT conversation FROM conversation_runs WHERE id = $2)";
+    let begun: Option<(String, String)> =
+        bound!(sqlx::query_as(sql), earlier, run).fetch_optional(&mut *connection).await?;
     let (summary, kept) = begun.unwrap_or_else(|| (String::new(), "[]".to_owned()));
     sqlx::query(
         "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary, earlier, kept)

@@ -3,7 +3,7 @@
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, Database};
 
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 
 impl Store {
     /// Runs a statement that changes registrations or resources, and lets other replicas know. How many rows it changed.
@@ -11,12 +11,11 @@ impl Store {
         &self,
         statement: Query<'_, Any, <Any as Database>::Arguments>,
     ) -> Result<u64, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.durable.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.durable.begin_with(self.engine.begin_statement()).await.at(self)?;
         // This is first: others that change a version wait here, so that the rows that the statement reads stay true.
         self.count_change(&mut transaction, "registrations").await?;
-        let changed = statement.execute(&mut *transaction).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+        let changed = statement.execute(&mut *transaction).await.at(self)?;
+        transaction.commit().await.at(self)?;
         Ok(changed.rows_affected())
     }
 
@@ -30,6 +29,6 @@ impl Store {
         .execute(transaction)
         .await
         .map(drop)
-        .map_err(|error| self.failed(error))
+        .at(self)
     }
 }

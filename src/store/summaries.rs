@@ -1,7 +1,7 @@
 //! Memory of conversations: one short summary per thread (A42).
 
 use super::text::storable;
-use super::{Store, StoreError, retried};
+use super::{AtStore, Store, StoreError, retried};
 
 /// Two processes may take the same number: which of the two goes first does not matter.
 const NEXT_USE: &str = "(SELECT COALESCE(MAX(used), 0) + 1 FROM thread_summaries)";
@@ -16,12 +16,10 @@ impl ThreadSummaryStore {
         let statement = format!(
             "UPDATE thread_summaries SET used = {NEXT_USE} WHERE caller_key = $1 AND thread = $2 RETURNING summary"
         );
-        sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
-            .bind(caller_key)
-            .bind(thread)
+        bound!(sqlx::query_scalar(sqlx::AssertSqlSafe(statement)), caller_key, thread)
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// Stores a thread's summary, replacing its old one. Beyond `max` in total, the least recently used are
@@ -32,19 +30,15 @@ impl ThreadSummaryStore {
     }
 
     async fn try_keep(&self, caller_key: &str, thread: &str, summary: &str, max: u32) -> Result<(), StoreError> {
-        let mut transaction =
-            self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(|error| self.0.failed(error))?;
+        let mut transaction = self.0.begin().await?;
         let statement = format!(
             "INSERT INTO thread_summaries (caller_key, thread, summary, used) VALUES ($1, $2, $3, {NEXT_USE})
              ON CONFLICT (caller_key, thread) DO UPDATE SET summary = excluded.summary, used = excluded.used"
         );
-        sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(caller_key)
-            .bind(thread)
-            .bind(storable(summary))
+        bound!(sqlx::query(sqlx::AssertSqlSafe(statement)), caller_key, thread, storable(summary))
             .execute(&mut *transaction)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         // The one after the `max` latest, and all before it, are deleted.
         sqlx::query(
             "DELETE FROM thread_summaries
@@ -53,8 +47,8 @@ impl ThreadSummaryStore {
         .bind(i64::from(max))
         .execute(&mut *transaction)
         .await
-        .map_err(|error| self.0.failed(error))?;
-        transaction.commit().await.map_err(|error| self.0.failed(error))
+        .at(&self.0)?;
+        transaction.commit().await.at(&self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 use sekisho_core::administration::Ownership;
 
 /// A resource of a kind, as the table has it.
@@ -55,15 +55,14 @@ pub(super) async fn keep_of_tenant(
     (tenant, name, value): (&str, &str, &str),
     replaces: bool,
 ) -> Result<WriteOutcome, StoreError> {
-    let failed = |error| store.failed(error);
-    let mut transaction = store.durable.begin_with(store.engine.begin_statement()).await.map_err(failed)?;
+    let mut transaction = store.durable.begin_with(store.engine.begin_statement()).await.at(store)?;
     // This is first: others that change a registration or a resource wait here, so that the rows that are read next
     // stay true.
     store.count_change(&mut transaction, "registrations").await?;
     let counts = "SELECT COUNT(*), COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0)
              FROM tenant_resources WHERE kind = $2 AND NOT (tenant = $1 AND name = $3)";
     let counts = sqlx::query_as(counts).bind(tenant).bind(kind).bind(name);
-    let (of_all, of_tenant): (i64, i64) = counts.fetch_one(&mut *transaction).await.map_err(failed)?;
+    let (of_all, of_tenant): (i64, i64) = counts.fetch_one(&mut *transaction).await.at(store)?;
     if of_all >= bounds.of_all || of_tenant >= bounds.of_tenant {
         return Ok(WriteOutcome::Full);
     }
@@ -76,10 +75,10 @@ pub(super) async fn keep_of_tenant(
              ON CONFLICT (tenant, kind, name) DO {conflict}"
     );
     let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant).bind(kind).bind(name).bind(value);
-    if insert.execute(&mut *transaction).await.map_err(failed)?.rows_affected() == 0 {
+    if insert.execute(&mut *transaction).await.at(store)?.rows_affected() == 0 {
         return Ok(WriteOutcome::NameTaken);
     }
-    transaction.commit().await.map_err(failed)?;
+    transaction.commit().await.at(store)?;
     Ok(WriteOutcome::Stored)
 }
 

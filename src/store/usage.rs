@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
+use super::{AtStore, MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
 use sekisho_core::amount::Amount;
 
 /// The scopes of daily usage.
@@ -48,15 +48,13 @@ impl UsageStore {
 
     /// All usage of these days, both included, the latest first.
     pub async fn between(&self, first: Date, last: Date) -> Result<Vec<DailyUsage>, StoreError> {
-        let rows: Vec<(String, String, String, String, i64)> = sqlx::query_as(
-            "SELECT day, scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day >= $1 AND day <= $2 \
-             ORDER BY day DESC, scope, scope_key",
-        )
-        .bind(first.to_string())
-        .bind(last.to_string())
-        .fetch_all(&self.0.pool)
-        .await
-        .map_err(|error| self.0.failed(error))?;
+        let sql = "SELECT day, scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day >= $1 AND day <= $2 \
+             ORDER BY day DESC, scope, scope_key";
+        let rows: Vec<(String, String, String, String, i64)> =
+            bound!(sqlx::query_as(sql), first.to_string(), last.to_string())
+                .fetch_all(&self.0.pool)
+                .await
+                .at(&self.0)?;
         rows.into_iter()
             .map(|(day, scope, key, cost_usd, tokens)| {
                 let (scope, day) = account_of(&self.0, &scope, &day)?;
@@ -72,7 +70,7 @@ impl UsageStore {
             .bind(day.to_string())
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(())
     }
 
@@ -118,7 +116,7 @@ impl UsageStore {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
         let rows: Vec<(String, String, String, String, i64)> =
-            statement.fetch_all(&mut *connection).await.map_err(|error| self.0.failed(error))?;
+            statement.fetch_all(&mut *connection).await.at(&self.0)?;
         let mut spent = HashMap::with_capacity(rows.len());
         for (day, scope, key, cost_usd, tokens) in rows {
             let (cost_usd, tokens) = amounts(&self.0, &cost_usd, tokens)?;
@@ -146,7 +144,7 @@ impl UsageStore {
                 .bind(total.cost_usd.to_string())
                 .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX));
         }
-        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.0.failed(error))
+        statement.execute(&mut *connection).await.map(drop).at(&self.0)
     }
 }
 

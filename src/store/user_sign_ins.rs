@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::replicas::micros;
-use super::{StoreError, TokenOwner, UserTokenStore, retried};
+use super::{AtStore, StoreError, TokenOwner, UserTokenStore, retried};
 
 /// How long a sign-in may take, from the refused call to the end.
 pub const SIGN_IN_TTL: Duration = Duration::from_secs(600);
@@ -53,19 +53,18 @@ impl UserTokenStore {
         sealed: &str,
         may_reuse: bool,
     ) -> Result<StoredSignIn, StoreError> {
-        let failed = |error| self.0.failed(error);
         let now = self.0.engine.now_expression();
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        let mut transaction = self.0.begin().await?;
         let ended = format!("DELETE FROM user_sign_ins WHERE expires <= {now}");
-        sqlx::query(AssertSqlSafe(ended)).execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::query(AssertSqlSafe(ended)).execute(&mut *transaction).await.at(&self.0)?;
         let open = format!(
             "SELECT {COLUMNS} FROM user_sign_ins WHERE caller_key = $1 AND source = $2 AND state_digest IS NULL
                AND tries < $3 AND expires > {now} + $4"
         );
         let open = sqlx::query(AssertSqlSafe(open)).bind(owner.caller_key).bind(owner.source).bind(MAX_TRIES);
-        let open = open.bind(micros(MIN_TIME_LEFT)).fetch_optional(&mut *transaction).await.map_err(failed)?;
+        let open = open.bind(micros(MIN_TIME_LEFT)).fetch_optional(&mut *transaction).await.at(&self.0)?;
         if let Some(row) = open.filter(|_| may_reuse) {
-            transaction.commit().await.map_err(failed)?;
+            transaction.commit().await.at(&self.0)?;
             return self.sign_in_of(&row);
         }
         let insert = format!(
@@ -85,8 +84,8 @@ impl UserTokenStore {
             .bind(micros(SIGN_IN_TTL))
             .fetch_one(&mut *transaction)
             .await
-            .map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+            .at(&self.0)?;
+        transaction.commit().await.at(&self.0)?;
         self.sign_in_of(&row)
     }
 
@@ -95,7 +94,7 @@ impl UserTokenStore {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {COLUMNS} FROM user_sign_ins WHERE id = $1 AND expires > {now}");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        row.map_err(|error| self.0.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
+        row.at(&self.0)?.map(|row| self.sign_in_of(&row)).transpose()
     }
 
     /// Counts the try of a code. False: no further one may be tried.
@@ -105,7 +104,7 @@ impl UserTokenStore {
             self.0.engine.now_expression()
         );
         let tried = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(MAX_TRIES).execute(&self.0.pool).await;
-        Ok(tried.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(tried.at(&self.0)?.rows_affected() > 0)
     }
 
     /// A browser is sent to the authorization server, with a `state` of this digest. False: the sign-in has ended.
@@ -121,7 +120,7 @@ impl UserTokenStore {
             self.0.engine.now_expression()
         );
         let begun = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(browser).bind(state_digest).bind(sealed);
-        Ok(begun.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(begun.execute(&self.0.pool).await.at(&self.0)?.rows_affected() > 0)
     }
 
     /// Takes the sign-in with which a browser comes back: it can be used once. `None`: there is no such sign-in, or it began
@@ -132,11 +131,11 @@ impl UserTokenStore {
             self.0.engine.now_expression()
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(state_digest).bind(browser).fetch_optional(&self.0.pool).await;
-        row.map_err(|error| self.0.failed(error))?.map(|row| self.sign_in_of(&row)).transpose()
+        row.at(&self.0)?.map(|row| self.sign_in_of(&row)).transpose()
     }
 
     fn sign_in_of(&self, row: &AnyRow) -> Result<StoredSignIn, StoreError> {
-        let read = read_row(row).map_err(|error| self.0.failed(error))?;
+        let read = read_row(row).at(&self.0)?;
         read.map_err(|problem| self.0.damaged(problem))
     }
 }

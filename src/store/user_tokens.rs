@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::replicas::micros;
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 
 /// The owner of a token, and the token's upstream.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,7 @@ impl UserTokenStore {
             .bind(i64::from(filter.max))
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.iter().map(|row| self.token_of(row)).collect()
     }
 
@@ -122,7 +122,7 @@ impl UserTokenStore {
              ORDER BY changed LIMIT $2"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).bind(i64::from(max));
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.token_of(row)).collect()
     }
 
@@ -131,7 +131,7 @@ impl UserTokenStore {
         let now = self.0.engine.now_expression();
         let sql = format!("UPDATE user_tokens SET used = {now} WHERE caller_key = $1 AND source = $2");
         let used = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
-        used.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        used.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: a
@@ -158,7 +158,7 @@ impl UserTokenStore {
             .bind(new.lifetime.map_or(-1, micros))
             .bind(i64::from(rand::random::<u32>()))
             .bind(new.kind);
-        kept.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        kept.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// For so long from now on, only the caller of this function may renew the token. `None`: it has changed since it
@@ -176,7 +176,7 @@ impl UserTokenStore {
         );
         let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
         let started = started.bind(read.revision).bind(micros(lease)).fetch_optional(&self.0.pool).await;
-        let until: Option<i64> = started.map_err(|error| self.0.failed(error))?;
+        let until: Option<i64> = started.at(&self.0)?;
         Ok(until.map(|until| RenewalLease { read, until }))
     }
 
@@ -187,7 +187,7 @@ impl UserTokenStore {
         let sql = "UPDATE user_tokens SET renewing_until = 0
                    WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until = $4";
         let given_up = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision).bind(until);
-        given_up.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        given_up.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Removes a token that the authorization server does not renew. False: it was replaced or revoked in between, or
@@ -201,7 +201,7 @@ impl UserTokenStore {
         );
         let refused = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
         let refused = refused.bind(read.revision).bind(until).execute(&self.0.pool).await;
-        Ok(refused.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(refused.at(&self.0)?.rows_affected() > 0)
     }
 
     /// Stores renewed tokens. False: the tokens were replaced or revoked in between, or another caller renews them by
@@ -226,7 +226,7 @@ impl UserTokenStore {
             .bind(until)
             .execute(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -234,12 +234,12 @@ impl UserTokenStore {
     pub async fn forget(&self, read: &StoredUserToken) -> Result<bool, StoreError> {
         let sql = "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3";
         let forgotten = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);
-        let forgotten = forgotten.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let forgotten = forgotten.execute(&self.0.pool).await.at(&self.0)?;
         Ok(forgotten.rows_affected() > 0)
     }
 
     fn token_of(&self, row: &AnyRow) -> Result<StoredUserToken, StoreError> {
-        let read = read_row(row).map_err(|error| self.0.failed(error))?;
+        let read = read_row(row).at(&self.0)?;
         read.map_err(|problem| self.0.damaged(problem))
     }
 }

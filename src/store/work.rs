@@ -19,7 +19,7 @@ use sqlx::{Any, Transaction};
 
 use self::former_columns::FormerColumns;
 use super::program_runs::RUN_TTL;
-use super::{Engine, Store, StoreError};
+use super::{AtStore, Engine, Store, StoreError};
 
 /// The rules of a kind of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +120,13 @@ pub struct WorkStore(pub(super) Store);
 impl WorkStore {
     /// Begins a transaction that takes, renews or releases a thing together with a change of the thing itself.
     pub(super) async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
-        let begun = self.0.pool.begin_with(self.0.engine.begin_statement()).await;
-        begun.map_err(|error| self.0.failed(error))
+        self.0.begin().await
     }
 
     /// Commits a transaction if its statements have found their rows; otherwise it changes nothing.
     pub(super) async fn end(&self, transaction: Transaction<'static, Any>, is_whole: bool) -> Result<(), StoreError> {
         let ended = if is_whole { transaction.commit().await } else { transaction.rollback().await };
-        ended.map_err(|error| self.0.failed(error))
+        ended.at(&self.0)
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::replicas::micros;
 use super::work::{WORKSPACE, WorkLease};
-use super::{Store, StoreError};
+use super::{AtStore, Store, StoreError};
 
 /// The right to work in a workspace, for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,20 +36,20 @@ pub struct WorkspaceStore(pub(super) Store);
 impl WorkspaceStore {
     /// Takes a workspace for a call at `replica`. `None`: another call has it.
     pub async fn lock(&self, name: &str, replica: &str) -> Result<Option<WorkspaceLock>, StoreError> {
-        let (failed, work) = (|error| self.0.failed(error), self.0.work());
+        let work = self.0.work();
         let mut transaction = work.begin().await?;
         let sql = format!(
             "INSERT INTO workspaces (name, version, files, fence, held_until, last_used)
              VALUES ($1, '', '{{}}', 0, 0, {}) ON CONFLICT (name) DO NOTHING",
             self.0.engine.now_expression()
         );
-        sqlx::query(AssertSqlSafe(sql)).bind(name).execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::query(AssertSqlSafe(sql)).bind(name).execute(&mut *transaction).await.at(&self.0)?;
         let Some(lease) = work.take_within(&mut transaction, (WORKSPACE, name), Some(replica)).await? else {
             work.end(transaction, false).await?;
             return Ok(None);
         };
         let read = sqlx::query_as("SELECT version, files FROM workspaces WHERE name = $1").bind(name);
-        let (version, files): (String, String) = read.fetch_one(&mut *transaction).await.map_err(failed)?;
+        let (version, files): (String, String) = read.fetch_one(&mut *transaction).await.at(&self.0)?;
         work.end(transaction, true).await?;
         Ok(Some(WorkspaceLock { lease, version, files }))
     }
@@ -71,7 +71,7 @@ impl WorkspaceStore {
         if is_held {
             let saved = sqlx::query("UPDATE workspaces SET version = $2, files = $3 WHERE name = $1");
             let saved = saved.bind(lock.name()).bind(version).bind(files).execute(&mut *transaction).await;
-            saved.map_err(|error| self.0.failed(error))?;
+            saved.at(&self.0)?;
         }
         work.end(transaction, is_held).await?;
         Ok(is_held)
@@ -88,7 +88,7 @@ impl WorkspaceStore {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
         let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&mut *transaction);
-        removed.await.map_err(|error| self.0.failed(error))?;
+        removed.await.at(&self.0)?;
         work.remove_within(&mut transaction, WORKSPACE, name).await?;
         work.end(transaction, true).await
     }
@@ -99,15 +99,12 @@ impl WorkspaceStore {
         let (now, is_free) = (self.0.engine.now_expression(), WORKSPACE.is_free(self.0.engine, "workspaces"));
         let is_idle = format!("last_used <= {now} - $1 AND {is_free}");
         let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
-        let names: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
-            .bind(micros(idle))
-            .fetch_all(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let names: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(sql)).bind(micros(idle)).fetch_all(&self.0.pool).await.at(&self.0)?;
         for name in names.iter().filter(|name| !kept.contains(*name)) {
             let sql = format!("DELETE FROM workspaces WHERE name = $2 AND {is_idle}");
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.0.pool).await;
-            removed.map_err(|error| self.0.failed(error))?;
+            removed.at(&self.0)?;
         }
         Ok(())
     }
@@ -115,7 +112,7 @@ impl WorkspaceStore {
     /// The files of a workspace as they were stored last; `None` for one that is not there.
     pub async fn files(&self, name: &str) -> Result<Option<String>, StoreError> {
         let files = sqlx::query_scalar("SELECT files FROM workspaces WHERE name = $1").bind(name);
-        files.fetch_optional(&self.0.pool).await.map_err(|error| self.0.failed(error))
+        files.fetch_optional(&self.0.pool).await.at(&self.0)
     }
 }
 

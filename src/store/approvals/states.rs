@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{COLUMNS, StoredApproval, micros};
-use crate::{ApprovalStore, MAX_ROWS, StoreError, stays_prepared};
+use crate::{ApprovalStore, AtStore, MAX_ROWS, StoreError, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
 /// The decision of an approver.
@@ -44,7 +44,7 @@ impl ApprovalStore {
             .bind(decided.arguments)
             .execute(&self.0.durable)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         Ok(stored.rows_affected() > 0)
     }
 
@@ -59,7 +59,7 @@ impl ApprovalStore {
              RETURNING fence"
         );
         let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner);
-        started.fetch_optional(&self.0.durable).await.map_err(|error| self.0.failed(error))
+        started.fetch_optional(&self.0.durable).await.at(&self.0)
     }
 
     /// The call has ended, or was not sent and may be made again. False: another process found it lost.
@@ -71,7 +71,7 @@ impl ApprovalStore {
              WHERE id = $1 AND fence = $2 AND state = 'executing'"
         );
         let ended = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).bind(i64::from(was_sent));
-        let ended = ended.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let ended = ended.execute(&self.0.pool).await.at(&self.0)?;
         Ok(ended.rows_affected() > 0)
     }
 
@@ -84,7 +84,7 @@ impl ApprovalStore {
             self.0.engine.now_expression()
         );
         let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.0.durable).await;
-        Ok(used.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(used.at(&self.0)?.rows_affected() > 0)
     }
 
     /// The call with this fence has no runner any more. False: it has ended, or was found lost already.
@@ -95,7 +95,7 @@ impl ApprovalStore {
             self.0.engine.now_expression()
         );
         let lost = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).execute(&self.0.durable).await;
-        Ok(lost.map_err(|error| self.0.failed(error))?.rows_affected() > 0)
+        Ok(lost.at(&self.0)?.rows_affected() > 0)
     }
 
     /// Finds the calls whose runner is another process and is lost, and whose outcome is therefore unknown.
@@ -111,7 +111,7 @@ impl ApprovalStore {
              RETURNING {COLUMNS}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(runner).bind(micros(lost_after));
-        let rows = rows.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -124,7 +124,7 @@ impl ApprovalStore {
              RETURNING {COLUMNS}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
-        let rows = rows.map_err(|error| self.0.failed(error))?;
+        let rows = rows.at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -135,7 +135,7 @@ impl ApprovalStore {
             "DELETE FROM approvals WHERE created <= {now} - $1 AND state NOT IN ('pending', 'approved', 'executing')"
         );
         let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).execute(&self.0.pool).await;
-        Ok(removed.map_err(|error| self.0.failed(error))?.rows_affected())
+        Ok(removed.at(&self.0)?.rows_affected())
     }
 
     /// The ids among these whose approvals wait no more.
@@ -147,9 +147,9 @@ impl ApprovalStore {
                 format!("SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})", parameters.join(", "));
             let query = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(ids.len()));
             let query = ids.iter().fold(query, sqlx::query::Query::bind);
-            let rows = query.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+            let rows = query.fetch_all(&self.0.pool).await.at(&self.0)?;
             for row in rows {
-                decided.push(row.try_get(0).map_err(|error| self.0.failed(error))?);
+                decided.push(row.try_get(0).at(&self.0)?);
             }
         }
         Ok(decided)

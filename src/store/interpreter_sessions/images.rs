@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::{ENDED_TTL, InterpreterSessionFence, SessionImage, signed, unsigned};
 use crate::replicas::micros;
-use crate::{InterpreterSessionStore, StoreError, retried};
+use crate::{AtStore, InterpreterSessionStore, StoreError, retried};
 use sekisho_outbound::blobs::BlobKey;
 
 /// An image to be stored.
@@ -28,7 +28,7 @@ impl InterpreterSessionStore {
                        programs = NULL, object = NULL, object_sha256 = NULL, object_bytes = NULL
                    WHERE caller_key = $1 AND name = $2 AND fence = $3";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        let forgotten = query.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let forgotten = query.execute(&self.0.pool).await.at(&self.0)?;
         Ok(forgotten.rows_affected() > 0)
     }
 
@@ -51,19 +51,18 @@ impl InterpreterSessionStore {
         new: NewSessionImage<'_>,
         max_bytes: u64,
     ) -> Result<Option<Vec<BlobKey>>, StoreError> {
-        let failed = |error| self.0.failed(error);
-        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-        if !self.update_image(&mut transaction, session, new).await.map_err(failed)? {
+        let mut transaction = self.0.begin().await?;
+        if !self.update_image(&mut transaction, session, new).await.at(&self.0)? {
             return Ok(None);
         }
         let sum = "SELECT CAST(SUM(object_bytes) AS BIGINT) FROM interpreter_sessions
                    WHERE tenant = $1 AND ended IS NULL AND object IS NOT NULL";
         let sum = sqlx::query_scalar(sum).bind(session.key.tenant).fetch_one(&mut *transaction).await;
-        let sum: Option<i64> = sum.map_err(failed)?;
+        let sum: Option<i64> = sum.at(&self.0)?;
         let mut excess = sum.unwrap_or_default().saturating_sub(i64::try_from(max_bytes).unwrap_or(i64::MAX));
         let mut objects = Vec::new();
         while excess > 0 {
-            let ended = self.end_oldest_of_largest(&mut transaction, session, excess).await.map_err(failed)?;
+            let ended = self.end_oldest_of_largest(&mut transaction, session, excess).await.at(&self.0)?;
             if ended.is_empty() {
                 break;
             }
@@ -72,7 +71,7 @@ impl InterpreterSessionStore {
                 objects.extend(BlobKey::parse(&object));
             }
         }
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await.at(&self.0)?;
         Ok(Some(objects))
     }
 
@@ -146,7 +145,7 @@ impl InterpreterSessionStore {
     pub async fn has_image_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE object = $1 AND ended IS NULL";
         let rows = sqlx::query_scalar(sql).bind(object.to_string());
-        let rows: i64 = rows.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let rows: i64 = rows.fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(rows > 0)
     }
 
@@ -161,11 +160,10 @@ impl InterpreterSessionStore {
              RETURNING object"
         );
         let ended = sqlx::query_scalar(AssertSqlSafe(ended)).bind(runner).bind(micros(lost_after));
-        let ended: Vec<Option<String>> = ended.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let ended: Vec<Option<String>> = ended.fetch_all(&self.0.pool).await.at(&self.0)?;
         let removed = format!("DELETE FROM interpreter_sessions WHERE expires <= {now} RETURNING object");
         let removed = sqlx::query_scalar(AssertSqlSafe(removed));
-        let removed: Vec<Option<String>> =
-            removed.fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let removed: Vec<Option<String>> = removed.fetch_all(&self.0.pool).await.at(&self.0)?;
         Ok(ended.into_iter().chain(removed).filter_map(|object| BlobKey::parse(&object?)).collect())
     }
 
@@ -173,8 +171,7 @@ impl InterpreterSessionStore {
     pub async fn count_images(&self) -> Result<(u64, u64), StoreError> {
         let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(object_bytes), 0) AS BIGINT) FROM interpreter_sessions
                    WHERE ended IS NULL AND object IS NOT NULL";
-        let (images, bytes): (i64, i64) =
-            sqlx::query_as(sql).fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let (images, bytes): (i64, i64) = sqlx::query_as(sql).fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok((unsigned(images), unsigned(bytes)))
     }
 }

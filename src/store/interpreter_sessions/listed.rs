@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use super::{InterpreterSessionFence, InterpreterSessionKey, unsigned};
 use crate::replicas::micros;
-use crate::{InterpreterSessionStore, StoreError};
+use crate::{AtStore, InterpreterSessionStore, StoreError};
 
 /// In place of a name: no session has this one.
 const ANY_NAME: &str = "";
@@ -56,10 +56,10 @@ impl InterpreterSessionStore {
         let sql = "UPDATE interpreter_sessions SET asked = $3
                    WHERE caller_key = $1 AND name = $2 AND runner IS NOT NULL AND (asked IS NULL OR $3 = 'delete')";
         let query = sqlx::query(sql).bind(key.caller_key).bind(key.name).bind(asked.as_str());
-        query.execute(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        query.execute(&self.0.pool).await.at(&self.0)?;
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE caller_key = $1 AND name = $2 AND asked = 'kept'";
         let query = sqlx::query_scalar(sql).bind(key.caller_key).bind(key.name);
-        let kept: i64 = query.fetch_one(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        let kept: i64 = query.fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(kept == 0)
     }
 
@@ -68,7 +68,7 @@ impl InterpreterSessionStore {
         let sql = "UPDATE interpreter_sessions SET asked = 'kept'
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND asked = 'release'";
         let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
-        query.execute(&self.0.pool).await.map(drop).map_err(|error| self.0.failed(error))
+        query.execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// The sessions of this process that another one wants.
@@ -76,7 +76,7 @@ impl InterpreterSessionStore {
         let sql = "SELECT tenant, caller_key, name, fence, asked FROM interpreter_sessions
                    WHERE runner = $1 AND asked IN ('release', 'delete') ORDER BY used LIMIT 500";
         let rows: Vec<(String, String, String, i64, String)> =
-            sqlx::query_as(sql).bind(runner).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+            sqlx::query_as(sql).bind(runner).fetch_all(&self.0.pool).await.at(&self.0)?;
         let wanted = rows.into_iter().map(|(tenant, caller_key, name, fence, asked)| {
             let asked =
                 asked.parse().map_err(|_| self.0.damaged(format!("of the session {name} is asked {asked:?}")))?;
@@ -130,7 +130,7 @@ impl InterpreterSessionStore {
             .bind(key.name)
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         let listed = rows.into_iter().map(|row| self.listed_session(row)).collect::<Result<Vec<_>, _>>()?;
         // Without an image, one ends with its process.
         Ok(listed.into_iter().filter(|session| session.is_elsewhere || session.bytes.is_some()).collect())

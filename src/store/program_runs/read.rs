@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::{ProgramRunOwner, StoredProgramRun};
-use crate::{ProgramRunStore, StoreError};
+use crate::{AtStore, ProgramRunStore, StoreError};
 
 const COLUMNS: &str = "id, state, approval, reason, created, expires";
 
@@ -19,14 +19,11 @@ impl ProgramRunStore {
              WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {}",
             self.0.engine.now_expression()
         );
-        let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(id)
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
-            .fetch_optional(&self.0.pool)
-            .await
-            .map_err(|error| self.0.failed(error))?;
+        let row: Option<Row> =
+            bound!(sqlx::query_as(AssertSqlSafe(sql)), id, owner.tenant, owner.caller_key, owner.endpoint)
+                .fetch_optional(&self.0.pool)
+                .await
+                .at(&self.0)?;
         row.map(|row| self.run_of(row)).transpose()
     }
 
@@ -37,7 +34,7 @@ impl ProgramRunStore {
             self.0.engine.now_expression()
         );
         let owner = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        owner.map_err(|error| self.0.failed(error))
+        owner.at(&self.0)
     }
 
     /// The run with these arguments that waits for an approval, or waited for it last.
@@ -61,7 +58,7 @@ impl ProgramRunStore {
             .bind(approval)
             .fetch_optional(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))
+            .at(&self.0)
     }
 
     /// The runs of an owner, the latest first.
@@ -72,13 +69,10 @@ impl ProgramRunStore {
              ORDER BY created DESC, id DESC LIMIT 500",
             self.0.engine.now_expression()
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
+        let rows: Vec<Row> = bound!(sqlx::query_as(AssertSqlSafe(sql)), owner.tenant, owner.caller_key, owner.endpoint)
             .fetch_all(&self.0.pool)
             .await
-            .map_err(|error| self.0.failed(error))?;
+            .at(&self.0)?;
         rows.into_iter().map(|row| self.run_of(row)).collect()
     }
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{KINDS, LockState, WorkKind, WorkLease, WorkStore};
 use crate::replica::{HEARTBEAT, LOST_AFTER};
 use crate::replicas::micros;
-use crate::{Engine, StoreError};
+use crate::{AtStore, Engine, StoreError};
 
 /// Renewals in the time of a short lease. A longer one is renewed as often as a replica has heartbeats.
 const RENEWALS: u32 = 3;
@@ -64,7 +64,7 @@ impl WorkStore {
         connection: &mut AnyConnection,
         lease: &WorkLease,
     ) -> Result<LockState, StoreError> {
-        self.try_renew(connection, lease).await.map_err(|error| self.0.failed(error))
+        self.try_renew(connection, lease).await.at(&self.0)
     }
 
     async fn try_renew(&self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<LockState> {
@@ -112,7 +112,7 @@ impl WorkStore {
         connection: &mut AnyConnection,
         lease: &WorkLease,
     ) -> Result<bool, StoreError> {
-        self.try_release(connection, lease).await.map_err(|error| self.0.failed(error))
+        self.try_release(connection, lease).await.at(&self.0)
     }
 
     async fn try_release(&self, connection: &mut AnyConnection, lease: &WorkLease) -> sqlx::Result<bool> {
@@ -148,7 +148,7 @@ impl WorkStore {
         connection: &mut AnyConnection,
         (kind, id): (WorkKind, &str),
     ) -> Result<(), StoreError> {
-        self.try_ask_to_stop(connection, (kind, id)).await.map_err(|error| self.0.failed(error))
+        self.try_ask_to_stop(connection, (kind, id)).await.at(&self.0)
     }
 
     async fn try_ask_to_stop(&self, connection: &mut AnyConnection, (kind, id): (WorkKind, &str)) -> sqlx::Result<()> {
@@ -167,7 +167,7 @@ impl WorkStore {
             return Ok(());
         }
         let mut transaction = self.begin().await?;
-        self.try_free_all(&mut transaction).await.map_err(|error| self.0.failed(error))?;
+        self.try_free_all(&mut transaction).await.at(&self.0)?;
         self.end(transaction, true).await
     }
 

@@ -3,7 +3,7 @@
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::{WorkKind, WorkStore};
-use crate::StoreError;
+use crate::{AtStore, StoreError};
 
 impl WorkStore {
     /// Removes the rows of all kinds that have expired and have no holder.
@@ -11,7 +11,7 @@ impl WorkStore {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM work WHERE expires <= {now} AND (holder IS NULL OR held_until <= {now})");
         let removed = sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await;
-        removed.map(drop).map_err(|error| self.0.failed(error))
+        removed.map(drop).at(&self.0)
     }
 
     /// Removes the row of a thing that is removed, within a transaction: also from under its holder.
@@ -22,6 +22,6 @@ impl WorkStore {
         id: &str,
     ) -> Result<(), StoreError> {
         let removed = sqlx::query("DELETE FROM work WHERE kind = $1 AND id = $2").bind(kind.name).bind(id);
-        removed.execute(connection).await.map(drop).map_err(|error| self.0.failed(error))
+        removed.execute(connection).await.map(drop).at(&self.0)
     }
 }

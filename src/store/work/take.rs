@@ -4,9 +4,9 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::{WorkKind, WorkLease, WorkStore};
-use crate::StoreError;
 use crate::replica::LOST_AFTER;
 use crate::replicas::micros;
+use crate::{AtStore, StoreError};
 
 /// Who takes a thing.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ impl WorkStore {
     ) -> Result<Option<WorkLease>, StoreError> {
         let holder = Uuid::new_v4().to_string();
         let taker = Taker { kind, id, holder: &holder, replica };
-        let fence = self.try_take(connection, taker).await.map_err(|error| self.0.failed(error))?;
+        let fence = self.try_take(connection, taker).await.at(&self.0)?;
         Ok(fence.map(|fence| WorkLease { kind, id: id.to_owned(), holder, replica: replica.map(str::to_owned), fence }))
     }
 
