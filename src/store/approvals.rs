@@ -131,8 +131,7 @@ impl ApprovalStore {
             "UPDATE approvals SET state = 'expired', pending_digest = NULL, revision = revision + 1, changed = {now}
              WHERE pending_digest = $1 AND expires <= {now}"
         );
-        let expire = sqlx::query(AssertSqlSafe(expire)).bind(new.pending_digest);
-        expire.execute(&mut *transaction).await.at(&self.0)?;
+        sqlx::query(AssertSqlSafe(expire)).bind(new.pending_digest).execute(&mut *transaction).await.at(&self.0)?;
         let equal = format!("SELECT {COLUMNS} FROM approvals WHERE pending_digest = $1");
         let equal = sqlx::query(AssertSqlSafe(equal)).bind(new.pending_digest);
         if let Some(row) = equal.fetch_optional(&mut *transaction).await.at(&self.0)? {
@@ -183,8 +182,7 @@ impl ApprovalStore {
     pub async fn get(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        let row = row.at(&self.0)?;
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await.at(&self.0)?;
         row.map(|row| self.approval_of(&row, Some("moment"))).transpose()
     }
 

@@ -352,8 +352,7 @@ impl BackgroundRunStore {
             "DELETE FROM background_runs WHERE state = 'ended' AND due IS NULL AND changed < {} - $1",
             self.0.engine.now_expression()
         );
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(ENDED_TTL)).execute(&self.0.pool).await;
-        removed.map(drop).at(&self.0)
+        sqlx::query(AssertSqlSafe(sql)).bind(micros(ENDED_TTL)).execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     fn run_of(&self, row: &AnyRow) -> Result<BackgroundRun, StoreError> {

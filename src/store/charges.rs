@@ -232,8 +232,7 @@ impl ChargeStore {
         value: &str,
     ) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("DELETE FROM reserved_charges WHERE {which} RETURNING {RESERVED}");
-        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await;
-        let rows = rows.at(&self.0)?;
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await.at(&self.0)?;
         let reserved = rows.into_iter().map(|row| self.reserved_charge(row)).collect::<Result<Vec<_>, _>>()?;
         for charge in reserved.iter().filter(|charge| charge.turn.is_none()) {
             remember(connection, &charge.id, self.0.now()).await.at(&self.0)?;

@@ -217,8 +217,7 @@ impl ConversationLogStore {
                 "DELETE FROM {table} WHERE conversation IN (SELECT id FROM conversations WHERE changed < $1 AND {})",
                 CONVERSATION.is_free(self.0.engine, "conversations")
             );
-            let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await;
-            removed.at(&self.0)?;
+            sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.0.pool).await.at(&self.0)?;
         }
         Ok(())
     }

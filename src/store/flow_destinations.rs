@@ -162,8 +162,7 @@ impl FlowDestinationStore {
         for tenant in over {
             let oldest = "DELETE FROM flow_destinations WHERE tenant = $1 AND last_seen <= (
                 SELECT last_seen FROM flow_destinations WHERE tenant = $1 ORDER BY last_seen DESC LIMIT 1 OFFSET $2)";
-            let removed = sqlx::query(oldest).bind(tenant).bind(max_of_tenant).execute(&self.0.pool).await;
-            removed.at(&self.0)?;
+            sqlx::query(oldest).bind(tenant).bind(max_of_tenant).execute(&self.0.pool).await.at(&self.0)?;
         }
         Ok(())
     }

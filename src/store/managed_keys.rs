@@ -197,8 +197,7 @@ impl KeyStore {
     pub async fn forget_ended_for(&self, duration: Duration) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM managed_keys WHERE expires <= {now} - $1 OR revoked <= {now} - $1");
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await;
-        removed.map(drop).at(&self.0)
+        sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     async fn try_record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {

@@ -265,8 +265,7 @@ impl ProgramRunStore {
         let (work, id) = (self.0.work(), run.lease.id());
         let mut transaction = work.begin().await?;
         let is_held = work.release_within(&mut transaction, &run.lease).await?;
-        let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(id);
-        removed.execute(&mut *transaction).await.at(&self.0)?;
+        sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(id).execute(&mut *transaction).await.at(&self.0)?;
         remove_parts(&mut transaction, id).await.at(&self.0)?;
         work.remove_within(&mut transaction, PROGRAM_RUN, id).await?;
         work.end(transaction, is_held).await

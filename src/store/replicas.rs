@@ -140,8 +140,7 @@ impl ReplicaStore {
     /// Removes a replica that stops.
     /// Errors: [`StoreError`]; it counts as lost in time then.
     pub async fn remove(&self, id: &str) -> Result<(), StoreError> {
-        let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.0.pool).await;
-        removed.map(drop).at(&self.0)
+        sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Removes the replicas that are lost to `taker` and had no heartbeat for so much longer.

@@ -84,8 +84,7 @@ impl ResultStore {
         let mut transaction = self.0.begin().await?;
         self.insert(&mut transaction, new).await.at(&self.0)?;
         let sum = "SELECT CAST(SUM(bytes) AS BIGINT) FROM results WHERE tenant = $1";
-        let sum = sqlx::query_scalar(sum).bind(new.owner.tenant).fetch_one(&mut *transaction).await;
-        let sum: i64 = sum.at(&self.0)?;
+        let sum: i64 = sqlx::query_scalar(sum).bind(new.owner.tenant).fetch_one(&mut *transaction).await.at(&self.0)?;
         let mut excess = sum.saturating_sub(i64::try_from(max_bytes).unwrap_or(i64::MAX));
         let mut objects = Vec::new();
         while excess > 0 {

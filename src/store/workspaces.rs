@@ -87,8 +87,7 @@ impl WorkspaceStore {
     pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
         let work = self.0.work();
         let mut transaction = work.begin().await?;
-        let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&mut *transaction);
-        removed.await.at(&self.0)?;
+        sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&mut *transaction).await.at(&self.0)?;
         work.remove_within(&mut transaction, WORKSPACE, name).await?;
         work.end(transaction, true).await
     }
@@ -103,8 +102,7 @@ impl WorkspaceStore {
             sqlx::query_scalar(AssertSqlSafe(sql)).bind(micros(idle)).fetch_all(&self.0.pool).await.at(&self.0)?;
         for name in names.iter().filter(|name| !kept.contains(*name)) {
             let sql = format!("DELETE FROM workspaces WHERE name = $2 AND {is_idle}");
-            let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.0.pool).await;
-            removed.at(&self.0)?;
+            sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.0.pool).await.at(&self.0)?;
         }
         Ok(())
     }
@@ -184,8 +182,7 @@ mod tests {
         let kept = HashSet::from(["kept".to_owned()]);
         store.workspaces().remove_idle(Duration::from_secs(3_600), &kept).await.unwrap();
         assert!(store.workspaces().files("idle").await.unwrap().is_some());
-        let old = sqlx::query("UPDATE workspaces SET last_used = 0 WHERE name <> 'used'");
-        old.execute(&store.pool).await.unwrap();
+        sqlx::query("UPDATE workspaces SET last_used = 0 WHERE name <> 'used'").execute(&store.pool).await.unwrap();
         store.workspaces().remove_idle(Duration::from_secs(3_600), &kept).await.unwrap();
         let found = async |name| store.workspaces().files(name).await.unwrap().is_some();
         assert_eq!((found("idle").await, found("kept").await, found("used").await), (false, true, true));

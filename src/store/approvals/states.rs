@@ -58,8 +58,7 @@ impl ApprovalStore {
              WHERE id = $1 AND state = 'approved' AND scope = 'once' AND expires > {now}
              RETURNING fence"
         );
-        let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner);
-        started.fetch_optional(&self.0.durable).await.at(&self.0)
+        sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner).fetch_optional(&self.0.durable).await.at(&self.0)
     }
 
     /// The call has ended, or was not sent and may be made again. False: another process found it lost.
@@ -83,8 +82,7 @@ impl ApprovalStore {
              WHERE id = $1 AND state = 'approved' AND scope <> 'once' AND expires > {}",
             self.0.engine.now_expression()
         );
-        let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.0.durable).await;
-        Ok(used.at(&self.0)?.rows_affected() > 0)
+        Ok(sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.0.durable).await.at(&self.0)?.rows_affected() > 0)
     }
 
     /// The call with this fence has no runner any more. False: it has ended, or was found lost already.
@@ -123,8 +121,7 @@ impl ApprovalStore {
              WHERE state IN ('pending', 'approved') AND expires <= {now}
              RETURNING {COLUMNS}"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
-        let rows = rows.at(&self.0)?;
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
         rows.iter().map(|row| self.approval_of(row, None)).collect()
     }
 
@@ -134,8 +131,7 @@ impl ApprovalStore {
         let sql = format!(
             "DELETE FROM approvals WHERE created <= {now} - $1 AND state NOT IN ('pending', 'approved', 'executing')"
         );
-        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).execute(&self.0.pool).await;
-        Ok(removed.at(&self.0)?.rows_affected())
+        Ok(sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).execute(&self.0.pool).await.at(&self.0)?.rows_affected())
     }
 
     /// The ids among these whose approvals wait no more.

@@ -144,8 +144,7 @@ impl InterpreterSessionStore {
     /// Whether a session has its image in this object.
     pub async fn has_image_in(&self, object: &BlobKey) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE object = $1 AND ended IS NULL";
-        let rows = sqlx::query_scalar(sql).bind(object.to_string());
-        let rows: i64 = rows.fetch_one(&self.0.pool).await.at(&self.0)?;
+        let rows: i64 = sqlx::query_scalar(sql).bind(object.to_string()).fetch_one(&self.0.pool).await.at(&self.0)?;
         Ok(rows > 0)
     }
 

@@ -33,8 +33,7 @@ impl ProgramRunStore {
             "SELECT tenant, caller_key, endpoint FROM program_runs WHERE id = $1 AND state <> 'unusable' AND expires > {}",
             self.0.engine.now_expression()
         );
-        let owner = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        owner.at(&self.0)
+        sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await.at(&self.0)
     }
 
     /// The run with these arguments that waits for an approval, or waited for it last.

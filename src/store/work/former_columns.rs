@@ -99,8 +99,7 @@ impl FormerColumns {
         let (free, holder) = (self.without_holder(), self.holder());
         let sql = format!("UPDATE {table} SET {free} WHERE {key} = $1 AND {holder} = $2");
         let holder = self.holder_name(&lease.holder, lease.replica.as_deref());
-        let released = sqlx::query(AssertSqlSafe(sql)).bind(&lease.id).bind(holder);
-        Ok(released.execute(connection).await?.rows_affected() > 0)
+        Ok(sqlx::query(AssertSqlSafe(sql)).bind(&lease.id).bind(holder).execute(connection).await?.rows_affected() > 0)
     }
 
     /// Asks a holder of either version to stop.

@@ -10,8 +10,7 @@ impl WorkStore {
     pub async fn sweep(&self) -> Result<(), StoreError> {
         let now = self.0.engine.now_expression();
         let sql = format!("DELETE FROM work WHERE expires <= {now} AND (holder IS NULL OR held_until <= {now})");
-        let removed = sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await;
-        removed.map(drop).at(&self.0)
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.0.pool).await.map(drop).at(&self.0)
     }
 
     /// Removes the row of a thing that is removed, within a transaction: also from under its holder.
