@@ -18,27 +18,31 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// An argument of a call that asks for a resource's changes instead of its contents. Clients do not write it.
 pub(crate) const SUBSCRIBE: &str = "subscribe";
 
+/// A server's resources, prompts or completion.
 #[derive(Debug)]
-struct ResourceReader(Arc<Server>);
+struct Operation {
+    server: Arc<Server>,
+    kind: Kind,
+}
 
-#[derive(Debug)]
-struct PromptGetter(Arc<Server>);
-
-#[derive(Debug)]
-struct Completer(Arc<Server>);
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Read,
+    Get,
+    Complete,
+}
 
 /// The operations of a server that are not tools.
 pub(crate) fn of(server: &Arc<Server>) -> Vec<ToolDefinition> {
-    let resources: Arc<dyn Executor> = Arc::new(ResourceReader(Arc::clone(server)));
-    let prompts: Arc<dyn Executor> = Arc::new(PromptGetter(Arc::clone(server)));
-    let completions: Arc<dyn Executor> = Arc::new(Completer(Arc::clone(server)));
     let [read, get, complete] = NAMES;
     [
-        (CallKind::Resource, read, resources),
-        (CallKind::Prompt, get, prompts),
-        (CallKind::Completion, complete, completions),
+        (CallKind::Resource, read, Kind::Read),
+        (CallKind::Prompt, get, Kind::Get),
+        (CallKind::Completion, complete, Kind::Complete),
     ]
-    .map(|(kind, name, executor)| definition(server, kind, name, executor))
+    .map(|(target, name, kind)| {
+        definition(server, target, name, Arc::new(Operation { server: Arc::clone(server), kind }))
+    })
     .into()
 }
 
@@ -78,9 +82,13 @@ fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Exe
     ToolDefinition { metadata, parameters: json!({"type": "object"}).into(), output_schema: None, executor }
 }
 
-impl Executor for ResourceReader {
+impl Executor for Operation {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(self.read(attempt, arguments))
+        match self.kind {
+            Kind::Read => Box::pin(self.read(attempt, arguments)),
+            Kind::Get => Box::pin(self.get(attempt, arguments)),
+            Kind::Complete => Box::pin(self.complete(attempt, arguments)),
+        }
     }
 
     fn marks_sent(&self) -> bool {
@@ -88,24 +96,28 @@ impl Executor for ResourceReader {
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        Some(self.0.upstream.clone())
+        Some(self.server.upstream.clone())
     }
 
     fn destination<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments) -> Option<Destination<'a>> {
-        let subscribes = arguments.contains_key(SUBSCRIBE);
-        let method = if subscribes { "resources/subscribe" } else { "resources/read" };
-        Some(self.0.destination(call, method, ""))
+        let method = match self.kind {
+            Kind::Read if arguments.contains_key(SUBSCRIBE) => "resources/subscribe",
+            Kind::Read => "resources/read",
+            Kind::Get => "prompts/get",
+            Kind::Complete => "completion/complete",
+        };
+        Some(self.server.destination(call, method, ""))
     }
 
     fn identity(&self) -> Option<String> {
-        Some(self.0.connector.identity())
+        Some(self.server.connector.identity())
     }
 }
 
-impl ResourceReader {
+impl Operation {
     async fn read(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let Attempt { call, deadline, .. } = attempt;
-        let Self(server) = self;
+        let Self { server, .. } = self;
         let uri = text(arguments, "uri");
         let own = own_uri(server, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         if arguments.contains_key(SUBSCRIBE) {
@@ -121,33 +133,9 @@ impl ResourceReader {
         server.names().adopt_app(&mut read);
         Ok(result(read))
     }
-}
 
-impl Executor for PromptGetter {
-    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(self.get(attempt, arguments))
-    }
-
-    fn marks_sent(&self) -> bool {
-        true
-    }
-
-    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        Some(self.0.upstream.clone())
-    }
-
-    fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
-        Some(self.0.destination(call, "prompts/get", ""))
-    }
-
-    fn identity(&self) -> Option<String> {
-        Some(self.0.connector.identity())
-    }
-}
-
-impl PromptGetter {
     async fn get(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
-        let Self(server) = self;
+        let Self { server, .. } = self;
         let own = own_prompt(server, text(arguments, "name"))?;
         let mut params = arguments.clone();
         params.insert("name".to_owned(), own.into());
@@ -159,33 +147,9 @@ impl PromptGetter {
         }
         Ok(result(got))
     }
-}
 
-impl Executor for Completer {
-    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(self.complete(attempt, arguments))
-    }
-
-    fn marks_sent(&self) -> bool {
-        true
-    }
-
-    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        Some(self.0.upstream.clone())
-    }
-
-    fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
-        Some(self.0.destination(call, "completion/complete", ""))
-    }
-
-    fn identity(&self) -> Option<String> {
-        Some(self.0.connector.identity())
-    }
-}
-
-impl Completer {
     async fn complete(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
-        let Self(server) = self;
+        let Self { server, .. } = self;
         let mut params = arguments.clone();
         if let Some(Value::Object(reference)) = params.get_mut("ref") {
             let (member, own) = if is_prompt(reference) {
