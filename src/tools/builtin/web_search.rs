@@ -168,12 +168,7 @@ impl Engine {
     }
 
     fn name(&self) -> &'static str {
-        match self.provider {
-            SearchProvider::Searxng => "searxng",
-            SearchProvider::Brave => "brave",
-            SearchProvider::Tavily => "tavily",
-            SearchProvider::Serper => "serper",
-        }
+        self.provider.into()
     }
 
     fn question(&self, query: &Query) -> Question {
@@ -187,9 +182,8 @@ impl Engine {
 
     fn results(&self, answer: &[u8]) -> Result<Vec<Found>, serde_json::Error> {
         match self.provider {
-            SearchProvider::Searxng => searxng::results(answer),
+            SearchProvider::Searxng | SearchProvider::Tavily => tavily::results(answer),
             SearchProvider::Brave => brave::results(answer),
-            SearchProvider::Tavily => tavily::results(answer),
             SearchProvider::Serper => serper::results(answer),
         }
     }

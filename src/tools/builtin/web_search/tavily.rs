@@ -15,6 +15,7 @@ pub(super) fn question(engine: &Engine, query: &Query) -> Question {
     Question { method: Method::POST, url: engine.address(&["search"]), headers, body: Some(body) }
 }
 
+/// The form of SearXNG's answer, too.
 pub(super) fn results(answer: &[u8]) -> Result<Vec<Found>, serde_json::Error> {
     let answer: Answer = read(answer)?;
     Ok(entries::<Entry>(answer.results).map(Found::from).collect())
@@ -30,6 +31,7 @@ struct Entry {
     title: String,
     url: String,
     content: Option<String>,
+    #[serde(alias = "publishedDate")]
     published_date: Option<String>,
 }
 
