@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use sekisho_config::SandboxConfig;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_guest_protocol::{End, JobLimits, Outcome};
+use sekisho_guest_protocol::{Captured, End, JobLimits, Outcome};
 
 /// Most files and folders of one run, and most open at once.
 const MAX_FILES: u32 = 8_192;
@@ -20,6 +20,9 @@ const MAX_RANDOM_BYTES: u64 = 16 << 20;
 const MAX_HOST_CALLS: u32 = 1_000;
 /// A call of a tool is started, and waited for several times where a program does something else meanwhile.
 const HOST_CALLS_PER_CALL: u32 = 10;
+
+/// The part of a function's output that a reply has, for each stream.
+const MAX_PRINTED_BYTES: usize = 4 << 10;
 
 /// The limits of a run that has this time left, with its waits for tools.
 pub fn job_limits(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> JobLimits {
@@ -53,6 +56,16 @@ pub fn usage_metadata(outcome: &Outcome) -> Map<String, Value> {
     .map(|(name, value)| (name.to_owned(), value))
     .into_iter()
     .collect()
+}
+
+/// The beginning of a stream, for a reply.
+pub fn beginning(stream: &Captured) -> String {
+    let kept = &stream.bytes[..stream.bytes.len().min(MAX_PRINTED_BYTES)];
+    let text = String::from_utf8_lossy(kept);
+    match stream.total > kept.len() as u64 {
+        true => format!("{text}… ({} of {} bytes)", kept.len(), stream.total),
+        false => text.into_owned(),
+    }
 }
 
 /// Why the code was ended by the host; `None` if it came to an end of its own. `note`: a further sentence of the

@@ -15,9 +15,6 @@ use sekisho_guest_protocol::{Captured, ComponentCall, End, Export, JobLimits, Ou
 use sekisho_sandbox::limits;
 use sekisho_sandbox::{ComponentHttp, RunComponents};
 
-/// The part of the output that the reply has, for each stream.
-const MAX_PRINTED_BYTES: usize = 4 << 10;
-
 /// The part of the message with the error of a function, or with the standard error of a command that has failed.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
@@ -193,14 +190,5 @@ fn printed_of(outcome: &Outcome, result: ResultPlace) -> Map<String, Value> {
     let streams = [("stdout", stdout), ("stderr", Some(&outcome.stderr))];
     let printed = streams.into_iter().filter_map(|(name, stream)| Some((name, stream?)));
     let printed = printed.filter(|(_, stream)| !stream.bytes.is_empty());
-    printed.map(|(name, stream)| (name.to_owned(), beginning(stream).into())).collect()
-}
-
-fn beginning(stream: &Captured) -> String {
-    let kept = &stream.bytes[..stream.bytes.len().min(MAX_PRINTED_BYTES)];
-    let text = String::from_utf8_lossy(kept);
-    match stream.total > kept.len() as u64 {
-        true => format!("{text}… ({} of {} bytes)", kept.len(), stream.total),
-        false => text.into_owned(),
-    }
+    printed.map(|(name, stream)| (name.to_owned(), limits::beginning(stream).into())).collect()
 }

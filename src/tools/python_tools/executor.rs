@@ -9,11 +9,8 @@ use super::runner::FunctionRunner;
 use sekisho_calls::tool::{Attempt, Execution, Executor};
 use sekisho_core::call::{Arguments, ToolOutput};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
-use sekisho_guest_protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
+use sekisho_guest_protocol::{End, FunctionCall, JobLimits, ModuleTask, Outcome};
 use sekisho_sandbox::limits;
-
-/// The part of the function's output that the reply has, for each stream.
-const MAX_PRINTED_BYTES: usize = 4 << 10;
 
 /// The part of a problem of an argument that the reply has: the function could make it up.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
@@ -135,14 +132,5 @@ fn shortened(mut text: String) -> String {
 fn printed(outcome: &Outcome) -> Map<String, Value> {
     let streams = [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)].into_iter();
     let printed = streams.filter(|(_, stream)| !stream.bytes.is_empty());
-    printed.map(|(name, stream)| (name.to_owned(), beginning(stream).into())).collect()
-}
-
-fn beginning(stream: &Captured) -> String {
-    let kept = &stream.bytes[..stream.bytes.len().min(MAX_PRINTED_BYTES)];
-    let text = String::from_utf8_lossy(kept);
-    match stream.total > kept.len() as u64 {
-        true => format!("{text}… ({} of {} bytes)", kept.len(), stream.total),
-        false => text.into_owned(),
-    }
+    printed.map(|(name, stream)| (name.to_owned(), limits::beginning(stream).into())).collect()
 }
