@@ -36,12 +36,10 @@ pub enum ConsoleRole {
     Admin,
 }
 
+sekisho_core::as_str!(ConsoleRole);
+
 impl ConsoleRole {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Default for ConsoleRoles {

@@ -55,11 +55,7 @@ struct Read {
 /// Steps below which every text may be a secret: options of programs.
 const PRIVATE: [&str; 3] = ["args", "env", "key_sha256"];
 
-impl SettingSource {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(SettingSource);
 
 /// Where settings were set is no setting itself.
 impl PartialEq for SetValues {

@@ -54,11 +54,9 @@ pub enum Effort {
     Max,
 }
 
-impl Effort {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+sekisho_core::as_str!(Effort);
 
+impl Effort {
     pub(super) fn rank(self) -> u8 {
         match self {
             Self::None => 0,

@@ -61,23 +61,19 @@ pub enum ApprovalScope {
     Session,
 }
 
+crate::as_str!(ApprovalState);
+
 impl ApprovalState {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 }
 
-impl ApprovalScope {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+crate::as_str!(ApprovalScope);
 
+impl ApprovalScope {
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
     }

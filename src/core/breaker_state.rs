@@ -13,8 +13,4 @@ pub enum BreakerState {
     Open,
 }
 
-impl BreakerState {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(BreakerState);

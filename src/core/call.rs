@@ -89,11 +89,7 @@ pub enum Via {
     Sandbox,
 }
 
-impl Via {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(Via);
 
 /// The budget scopes that a caller names. Without an id, a scope is only this call.
 #[derive(Debug, Clone, Default)]

@@ -28,11 +28,7 @@ pub enum GuardAction {
     Unanswered,
 }
 
-impl GuardAction {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(GuardAction);
 
 /// Whether an answer counts as text of strangers by one of these.
 pub fn is_labelled(findings: &[GuardFinding]) -> bool {

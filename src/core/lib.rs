@@ -17,7 +17,7 @@ pub mod checkout;
 pub mod client_request;
 pub mod coercion;
 pub mod database_clock;
-mod debug_fields;
+mod derives;
 pub mod error;
 pub mod failpoint;
 #[cfg(any(test, feature = "test-support"))]

@@ -42,6 +42,8 @@ pub enum Status {
     Cancelled,
 }
 
+crate::as_str!(Status);
+
 impl Status {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
@@ -54,10 +56,6 @@ impl Status {
             Some(error) if error.code() == ErrorCode::Internal => Self::Error,
             Some(_) => Self::Refused,
         }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
     }
 }
 
@@ -295,11 +293,9 @@ pub enum FinishReason {
     Error,
 }
 
-impl FinishReason {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+crate::as_str!(FinishReason);
 
+impl FinishReason {
     /// Whether a later request continues the run.
     pub fn is_pause(self) -> bool {
         matches!(self, Self::ToolCalls | Self::ApprovalRequired)

@@ -212,11 +212,7 @@ pub enum RunFileError {
     NoEnd,
 }
 
-impl RunKind {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(RunKind);
 
 impl RunFile {
     /// Errors: the text is no such file, or one of a newer program.

@@ -25,11 +25,7 @@ pub enum TransformedPart {
     Results,
 }
 
-impl TransformedPart {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(TransformedPart);
 
 /// The names of the rules, each once, for a message.
 pub fn names_of(findings: &[TransformFinding]) -> String {

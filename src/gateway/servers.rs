@@ -69,12 +69,10 @@ pub enum SourceState {
     Disabled,
 }
 
+sekisho_core::as_str!(SourceKind);
+
 impl SourceKind {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl SourceStatus {

@@ -49,11 +49,7 @@ pub enum BackgroundState {
     Ended,
 }
 
-impl BackgroundState {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(BackgroundState);
 
 /// A run that begins.
 #[derive(Debug, Clone, Copy)]

@@ -59,11 +59,7 @@ impl ConversationRun {
     }
 }
 
-impl RunStatus {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(RunStatus);
 
 /// A message as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

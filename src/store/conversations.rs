@@ -66,11 +66,7 @@ pub enum ConversationStatus {
     Inactive,
 }
 
-impl ConversationStatus {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(ConversationStatus);
 
 const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed, branch";
 

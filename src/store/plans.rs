@@ -311,11 +311,9 @@ impl PlanStore {
     }
 }
 
-impl PlanWish {
-    fn as_str(self) -> &'static str {
-        self.into()
-    }
+sekisho_core::as_str!(PlanWish);
 
+impl PlanWish {
     /// One of a newer program changes nothing.
     fn of(text: &str) -> Self {
         text.parse().unwrap_or(Self::GoOn)

@@ -62,11 +62,7 @@ pub enum ProgramRunState {
     Unusable,
 }
 
-impl ProgramRunState {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(ProgramRunState);
 
 /// A run as stored, without its journal.
 #[derive(Debug, Clone, PartialEq, Eq)]

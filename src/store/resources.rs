@@ -21,11 +21,9 @@ pub enum ResourceKind {
     Skill,
 }
 
-impl ResourceKind {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+sekisho_core::as_str!(ResourceKind);
 
+impl ResourceKind {
     fn of_tenants(self) -> TenantKind {
         let shared_name = "SELECT 1 FROM resources WHERE kind = $2 AND name = $3";
         TenantKind {

@@ -18,11 +18,7 @@ pub enum DailyScope {
     Tenant,
 }
 
-impl DailyScope {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(DailyScope);
 
 /// Money and tokens of one caller or tenant on one day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,6 +23,8 @@ pub(super) enum Scope {
 /// One value for each scope, indexed by `Scope as usize`.
 pub(super) type PerScope<T> = [T; 5];
 
+sekisho_core::as_str!(Scope);
+
 impl Scope {
     pub(super) const ALL: PerScope<Self> = [Self::Request, Self::Agent, Self::Task, Self::Caller, Self::Tenant];
 
@@ -32,10 +34,6 @@ impl Scope {
     /// The scopes of a day.
     pub(super) const DAYS: [(Self, DailyScope); 2] =
         [(Self::Caller, DailyScope::Caller), (Self::Tenant, DailyScope::Tenant)];
-
-    pub(super) fn as_str(self) -> &'static str {
-        self.into()
-    }
 
     /// The subject of the error messages.
     fn subject(self) -> &'static str {

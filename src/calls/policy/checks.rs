@@ -74,11 +74,7 @@ impl Checks {
     }
 }
 
-impl Check {
-    pub(super) fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(Check);
 
 impl Unmet<'_> {
     fn code(&self) -> ErrorCode {

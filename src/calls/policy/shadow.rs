@@ -30,6 +30,8 @@ pub enum DecisionKind {
     Deny,
 }
 
+sekisho_core::as_str!(DecisionKind);
+
 impl DecisionKind {
     pub(super) fn of(denials: &[String], approvals: &[String]) -> Self {
         match (denials, approvals) {
@@ -37,10 +39,6 @@ impl DecisionKind {
             ([], _) => Self::RequireApproval,
             _ => Self::Deny,
         }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
     }
 }
 

@@ -47,11 +47,7 @@ pub enum OfferKind {
     ResourceTemplate,
 }
 
-impl OfferKind {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(OfferKind);
 
 /// A tool, prompt or resource that exists but is not offered, with the reason and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]

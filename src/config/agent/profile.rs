@@ -190,11 +190,9 @@ impl Default for AgentProfile {
     }
 }
 
-impl Provider {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+sekisho_core::as_str!(Provider);
 
+impl Provider {
     /// Empty for a provider without a default model.
     fn default_model(self) -> &'static str {
         match self {

@@ -88,11 +88,7 @@ pub enum RuleSubject {
     Role,
 }
 
-impl RuleSubject {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(RuleSubject);
 
 impl LimitRule {
     /// The subjects for whom a call is counted; empty if the rule is not for the call. `tool`: `None` for a model's

@@ -93,16 +93,14 @@ pub enum SessionEnd {
 #[derive(Debug, Default)]
 pub struct InterpreterNote(Mutex<Option<InterpreterSession>>);
 
+crate::as_str!(SessionEnd);
+
 impl SessionEnd {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// By the name that it has in JSON.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
-    }
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
     }
 
     /// Whether a session that was stored after an earlier call goes on from that: the state from before the program is whole.

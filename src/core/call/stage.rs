@@ -23,12 +23,10 @@ pub enum Stage {
     Accept,
 }
 
+crate::as_str!(Stage);
+
 impl Stage {
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// The stages that a call passed, and how long each took.

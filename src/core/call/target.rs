@@ -14,11 +14,7 @@ pub enum CallKind {
     Effects,
 }
 
-impl CallKind {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+crate::as_str!(CallKind);
 
 /// A resource, a prompt, or the subject of a completion, as requested by a call.
 #[derive(Debug, Clone, PartialEq, Eq)]

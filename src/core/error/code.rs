@@ -69,13 +69,11 @@ pub enum ErrorCode {
     Cancelled,
 }
 
+crate::as_str!(ErrorCode);
+
 impl ErrorCode {
     /// In the order of their numbers.
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 
     /// Whether the same call may succeed later without a change by anyone.
     pub fn retryable(self) -> bool {

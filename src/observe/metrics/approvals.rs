@@ -16,12 +16,10 @@ pub enum ApprovalEvent {
     Unknown,
 }
 
+sekisho_core::as_str!(ApprovalEvent);
+
 impl ApprovalEvent {
     pub(super) const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub(super) fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Metrics {

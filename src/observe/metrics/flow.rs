@@ -14,12 +14,10 @@ pub enum FlowEvent {
     Forbidden,
 }
 
+sekisho_core::as_str!(FlowEvent);
+
 impl FlowEvent {
     pub(super) const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub(super) fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// The names of the two modes in which calls are judged.

@@ -17,12 +17,10 @@ pub enum LargeResultOutcome {
     Unavailable,
 }
 
+sekisho_core::as_str!(LargeResultOutcome);
+
 impl LargeResultOutcome {
     pub(super) const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Metrics {

@@ -38,12 +38,10 @@ pub enum RunEnd {
     WorkerDied,
 }
 
+sekisho_core::as_str!(RunEnd);
+
 impl RunEnd {
     const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl SandboxMetrics {

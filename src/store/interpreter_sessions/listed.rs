@@ -157,8 +157,4 @@ impl InterpreterSessionStore {
     }
 }
 
-impl AskedOfSession {
-    fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(AskedOfSession);

@@ -44,11 +44,7 @@ pub enum EffectState {
     Unknown,
 }
 
-impl EffectState {
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
+sekisho_core::as_str!(EffectState);
 
 /// A person's statement about a call whose outcome is not known.
 #[derive(Debug, Clone, PartialEq)]

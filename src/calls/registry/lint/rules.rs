@@ -68,12 +68,10 @@ pub(super) static RULES: LazyLock<Rules> =
 /// Of a rule that the file lacks, which a test refuses.
 static NO_TEXT: LazyLock<RuleText> = LazyLock::new(RuleText::default);
 
+sekisho_core::as_str!(Rule);
+
 impl Rule {
     pub(super) fn text(self) -> &'static RuleText {
         RULES.rules.get(&self).unwrap_or(&NO_TEXT)
-    }
-
-    pub fn as_str(self) -> &'static str {
-        self.into()
     }
 }
