@@ -361,20 +361,6 @@ impl Outbound {
         outcome.unwrap_or_else(|| Err(Failure::Deadline { host }.into()))
     }
 
-    /// Fetches a document from an address of the configuration, such as a key set: private addresses are permitted,
-    /// redirects are not followed.
-    /// Errors of [`Outbound::send`], and every status but success.
-    pub async fn fetch_trusted(&self, url: Url, deadline: Deadline, max_bytes: usize) -> Result<Bytes, CallError> {
-        let request = OutboundRequest {
-            max_response_bytes: max_bytes,
-            trust: Trust::Operator,
-            ..OutboundRequest::get(url, deadline)
-        };
-        let response = self.send(request).await?;
-        check_status(&response)?;
-        Ok(response.body)
-    }
-
     async fn follow(&self, mut request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
         let mut sent = SentCredentials { secrets: request.secrets.take(), ..SentCredentials::default() };
         let outcome = self.follow_redirects(&mut request, &mut sent.left_behind).await;

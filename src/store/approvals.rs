@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
+use super::replicas::micros;
 use super::{AtStore, MAX_ROWS, Store, StoreError, retried, stays_prepared};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 
@@ -339,10 +340,6 @@ fn read_row(row: &AnyRow, moment: Option<&str>) -> sqlx::Result<Result<StoredApp
         expires: expires_at,
         changed,
     }))
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

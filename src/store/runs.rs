@@ -18,9 +18,6 @@ pub struct AgentRun {
     pub used: RunUsage,
 }
 
-/// In the order of the columns.
-type Row = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
-
 impl UsageStore {
     pub async fn add_run(&self, run: &AgentRun) -> Result<(), StoreError> {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -48,15 +45,6 @@ impl UsageStore {
         Ok(())
     }
 
-    /// The latest runs of a caller, the last one first.
-    pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
-        let sql = "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
-             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2";
-        let rows: Vec<Row> =
-            bound!(sqlx::query_as(sql), caller_key, i64::from(max)).fetch_all(&self.0.pool).await.at(&self.0)?;
-        rows.into_iter().map(|row| self.run(caller_key, row)).collect()
-    }
-
     /// Removes runs that began before a moment.
     pub async fn forget_runs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
@@ -65,40 +53,6 @@ impl UsageStore {
             .await
             .at(&self.0)?;
         Ok(())
-    }
-
-    fn run(&self, caller_key: &str, row: Row) -> Result<AgentRun, StoreError> {
-        let (
-            begun,
-            agent,
-            model,
-            reason,
-            turns,
-            tool_calls,
-            prompt,
-            completion,
-            cached,
-            written,
-            cost_usd,
-            duration_ms,
-        ) = row;
-        let begun = begun.parse().map_err(|_| self.0.damaged(format!("a run began at {begun:?}")))?;
-        let begun = DatabaseTime::of_database(begun);
-        let count =
-            |count: i64| u64::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
-        let small =
-            |count: i64| u32::try_from(count).map_err(|_| self.0.damaged(format!("a count of a run is {count}")));
-        let used = RunUsage {
-            turns: small(turns)?,
-            tool_calls: small(tool_calls)?,
-            prompt_tokens: count(prompt)?,
-            completion_tokens: count(completion)?,
-            cost_usd: cost_usd.parse().map_err(|_| self.0.damaged(format!("a cost is {cost_usd:?}")))?,
-            cached_tokens: count(cached)?,
-            cache_write_tokens: count(written)?,
-            duration_ms: count(duration_ms)?,
-        };
-        Ok(AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used })
     }
 }
 
