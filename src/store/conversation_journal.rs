@@ -3,7 +3,7 @@
 
 use sqlx::AssertSqlSafe;
 
-use super::conversation_runs::{RUN, RunRow, add_usage};
+use super::conversation_runs::{RUN, add_usage};
 use super::text::storable;
 use super::work::CONVERSATION;
 use super::{
@@ -190,8 +190,8 @@ impl ConversationRunStore {
              (SELECT id FROM conversations WHERE {})",
             CONVERSATION.is_free(self.0.engine, "conversations")
         );
-        let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await;
-        rows.at(&self.0)?.into_iter().map(|row| self.run_of(row)).collect()
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
+        rows.iter().map(|row| self.run_of(row)).collect()
     }
 
     /// The runs of a locked conversation that seem to run: their processes ended, since its lock is here. None when it was lost.
@@ -201,9 +201,9 @@ impl ConversationRunStore {
             CONVERSATION.held(["$1", "$2", "$3"])
         );
         let (conversation, holder, fence) = lock.lease.terms();
-        let rows = sqlx::query_as::<_, RunRow>(AssertSqlSafe(sql)).bind(conversation).bind(holder).bind(fence);
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(conversation).bind(holder).bind(fence);
         let rows = rows.fetch_all(&self.0.pool).await.at(&self.0)?;
-        rows.into_iter().map(|row| self.run_of(row)).collect()
+        rows.iter().map(|row| self.run_of(row)).collect()
     }
 
     /// The tool calls of a run, in order.

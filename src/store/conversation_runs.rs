@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use sqlx::{AnyConnection, AssertSqlSafe};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
@@ -101,22 +102,6 @@ pub struct RunEnd<'a> {
 }
 
 pub(super) const RUN: &str = "id, conversation, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended";
-
-/// In the order of the columns.
-pub(super) type RunRow = (
-    String,
-    String,
-    i64,
-    String,
-    String,
-    Option<String>,
-    String,
-    String,
-    Option<String>,
-    Option<String>,
-    i64,
-    Option<i64>,
-);
 
 /// Runs of conversations and their journal: the tables `conversation_runs`, `message_logs`, `usage_logs`, `turn_journal` and
 /// `tool_execution_logs`. The end of a run also updates its row of `conversations`, and makes its charges.
@@ -228,11 +213,11 @@ impl ConversationRunStore {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE conversation = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
         );
-        let rows = bound!(sqlx::query_as(AssertSqlSafe(sql)), conversation, before.unwrap_or(i64::MAX), i64::from(max))
+        let rows = bound!(sqlx::query(AssertSqlSafe(sql)), conversation, before.unwrap_or(i64::MAX), i64::from(max))
             .fetch_all(&self.0.pool)
             .await
             .at(&self.0)?;
-        rows.into_iter().map(|row| self.run_of(row)).collect()
+        rows.iter().map(|row| self.run_of(row)).collect()
     }
 
     /// A run of a caller's conversation.
@@ -241,36 +226,27 @@ impl ConversationRunStore {
             "SELECT {RUN} FROM conversation_runs WHERE id = $1 AND conversation IN
              (SELECT id FROM conversations WHERE caller_key = $2)"
         );
-        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
-        row.at(&self.0)?.map(|row| self.run_of(row)).transpose()
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.0.pool).await;
+        row.at(&self.0)?.map(|row| self.run_of(&row)).transpose()
     }
 
-    pub(super) fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
-        let (
-            id,
-            conversation,
-            number,
-            session_id,
-            agent,
-            claimed_executor,
-            user_input,
-            status,
-            code,
-            error,
-            begun,
-            ended,
-        ) = row;
+    /// A row with the columns [`RUN`].
+    pub(super) fn run_of(&self, row: &AnyRow) -> Result<ConversationRun, StoreError> {
+        let text = |column: &str| row.try_get::<String, _>(column).at(&self.0);
+        let option = |column: &str| row.try_get::<Option<String>, _>(column).at(&self.0);
+        let (status, message) = (text("status")?, option("error")?.unwrap_or_default());
+        let ended: Option<i64> = row.try_get("ended").at(&self.0)?;
         Ok(ConversationRun {
-            id,
-            conversation,
-            number,
-            session_id,
-            agent,
-            claimed_executor,
-            user_input: user_input.into(),
+            id: text("id")?,
+            conversation: text("conversation")?,
+            number: row.try_get("number").at(&self.0)?,
+            session_id: text("session_id")?,
+            agent: text("agent")?,
+            claimed_executor: option("claimed_executor")?,
+            user_input: text("user_input")?.into(),
             status: status.parse().map_err(|_| self.0.damaged(format!("the status of a run is {status:?}")))?,
-            error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
-            begun: self.0.moment(begun)?,
+            error: option("error_code")?.map(|code| StoredError { code, message }),
+            begun: self.0.moment(row.try_get("begun").at(&self.0)?)?,
             ended: ended.map(|ended| self.0.moment(ended)).transpose()?,
         })
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::query::QueryAs;
-use sqlx::{Any, AssertSqlSafe, Database};
+use sqlx::any::AnyRow;
+use sqlx::query::Query;
+use sqlx::{Any, AssertSqlSafe, Database, Row};
 
 use super::replicas::micros;
 use super::{AtStore, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
@@ -63,25 +64,6 @@ impl StoredKey {
     }
 }
 
-/// In the order of [`COLUMNS`].
-type Row = (
-    String,
-    String,
-    String,
-    String,
-    String,
-    Option<String>,
-    String,
-    Option<String>,
-    Option<i64>,
-    i64,
-    String,
-    Option<String>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-);
-
 const COLUMNS: &str = "id, tenant, person, description, roles, tools, sha256, previous_sha256, previous_until, created, \
                        created_by, creators, expires, revoked, last_used";
 
@@ -100,8 +82,8 @@ impl KeyStore {
     /// All keys, in no order.
     pub async fn all(&self) -> Result<Vec<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys");
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
-        rows.into_iter().map(|row| self.key_of(row)).collect()
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.0.pool).await.at(&self.0)?;
+        rows.iter().map(|row| self.key_of(row)).collect()
     }
 
     /// At most so many keys whose ids come after `after`, in the order of their ids; with a tenant, only keys of that
@@ -110,21 +92,20 @@ impl KeyStore {
         let sql = format!(
             "SELECT {COLUMNS} FROM managed_keys WHERE id > $1 AND ($2 = '' OR tenant = $2) ORDER BY id LIMIT $3"
         );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+        let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(after)
             .bind(tenant.unwrap_or_default())
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .fetch_all(&self.0.pool)
             .await
             .at(&self.0)?;
-        rows.into_iter().map(|row| self.key_of(row)).collect()
+        rows.iter().map(|row| self.key_of(row)).collect()
     }
 
     pub async fn get(&self, id: &str) -> Result<Option<StoredKey>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM managed_keys WHERE id = $1");
-        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await;
-        let row: Option<Row> = row.at(&self.0)?;
-        row.map(|row| self.key_of(row)).transpose()
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.0.pool).await.at(&self.0)?;
+        row.map(|row| self.key_of(&row)).transpose()
     }
 
     /// Adds a key; `None` if there are [`MAX_KEYS`].
@@ -138,7 +119,7 @@ impl KeyStore {
              WHERE (SELECT COUNT(*) FROM managed_keys) < {MAX_KEYS}
              RETURNING {COLUMNS}"
         );
-        let added = sqlx::query_as(AssertSqlSafe(sql))
+        let added = sqlx::query(AssertSqlSafe(sql))
             .bind(&key.id)
             .bind(&key.tenant)
             .bind(&key.person)
@@ -166,7 +147,7 @@ impl KeyStore {
             "UPDATE managed_keys SET previous_sha256 = sha256, previous_until = {now} + $3, sha256 = $2, creators = $4
              WHERE id = $1 AND revoked IS NULL AND sha256 = $5 RETURNING {COLUMNS}"
         );
-        let rotated = sqlx::query_as(AssertSqlSafe(sql))
+        let rotated = sqlx::query(AssertSqlSafe(sql))
             .bind(&read.id)
             .bind(sha256.expose())
             .bind(micros(overlap))
@@ -181,7 +162,7 @@ impl KeyStore {
         let now = self.0.engine.now_expression();
         let sql =
             format!("UPDATE managed_keys SET revoked = COALESCE(revoked, {now}) WHERE id = $1 RETURNING {COLUMNS}");
-        self.change(sqlx::query_as(AssertSqlSafe(sql)).bind(id)).await
+        self.change(sqlx::query(AssertSqlSafe(sql)).bind(id)).await
     }
 
     /// Records when keys were used last.
@@ -217,54 +198,44 @@ impl KeyStore {
     /// Runs a statement that changes one key, and lets other replicas know.
     async fn change(
         &self,
-        statement: QueryAs<'_, Any, Row, <Any as Database>::Arguments>,
+        statement: Query<'_, Any, <Any as Database>::Arguments>,
     ) -> Result<Option<StoredKey>, StoreError> {
         // A key that was revoked is not accepted again after a crash of the machine.
         let mut transaction = self.0.durable.begin_with(self.0.engine.begin_statement()).await.at(&self.0)?;
         let changed = statement.fetch_optional(&mut *transaction).await.at(&self.0)?;
         self.0.count_change(&mut transaction, VERSION).await?;
         transaction.commit().await.at(&self.0)?;
-        changed.map(|row| self.key_of(row)).transpose()
+        changed.map(|row| self.key_of(&row)).transpose()
     }
 
-    fn key_of(&self, row: Row) -> Result<StoredKey, StoreError> {
-        let (
-            id,
-            tenant,
-            person,
-            description,
-            roles,
-            tools,
-            sha256,
-            previous,
-            until,
-            created,
-            by,
-            creators,
-            expires,
-            revoked,
-            used,
-        ) = row;
+    /// A row with the columns [`COLUMNS`].
+    fn key_of(&self, row: &AnyRow) -> Result<StoredKey, StoreError> {
+        let text = |column: &str| row.try_get::<String, _>(column).at(&self.0);
+        let option = |column: &str| row.try_get::<Option<String>, _>(column).at(&self.0);
+        let moment = |column: &str| {
+            let moment = row.try_get::<Option<i64>, _>(column).at(&self.0)?;
+            moment.map(|moment| Ok::<_, StoreError>(*self.0.moment(moment)?)).transpose()
+        };
+        let (id, created_by) = (text("id")?, text("created_by")?);
         let list = |text: &str| {
             serde_json::from_str(text).map_err(|error| self.0.damaged(format!("a list of the key {id} is {error}")))
         };
-        let moment =
-            |moment: Option<i64>| moment.map(|moment| Ok::<_, StoreError>(*self.0.moment(moment)?)).transpose();
+        let creators = option("creators")?.as_deref().map(list).transpose()?;
         Ok(StoredKey {
-            roles: list(&roles)?,
-            tools: tools.as_deref().map(list).transpose()?,
-            previous: previous.map(Secret::new).zip(moment(until)?),
-            created: *self.0.moment(created)?,
-            creators: creators.as_deref().map(list).transpose()?.unwrap_or_else(|| creators_of_older(&by)),
-            created_by: by,
-            expires: moment(expires)?,
-            revoked: moment(revoked)?,
-            last_used: moment(used)?,
+            roles: list(&text("roles")?)?,
+            tools: option("tools")?.as_deref().map(list).transpose()?,
+            previous: option("previous_sha256")?.map(Secret::new).zip(moment("previous_until")?),
+            created: *self.0.moment(row.try_get("created").at(&self.0)?)?,
+            creators: creators.unwrap_or_else(|| creators_of_older(&created_by)),
+            created_by,
+            expires: moment("expires")?,
+            revoked: moment("revoked")?,
+            last_used: moment("last_used")?,
             id,
-            tenant,
-            person,
-            description,
-            sha256: Secret::new(sha256),
+            tenant: text("tenant")?,
+            person: text("person")?,
+            description: text("description")?,
+            sha256: Secret::new(text("sha256")?),
         })
     }
 }
