@@ -10,7 +10,8 @@ mod tests;
 
 use std::time::Duration;
 
-use sqlx::AssertSqlSafe;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, FromRow, Row};
 
 use super::replicas::micros;
 use super::{AtStore, Store, StoreError};
@@ -84,25 +85,6 @@ pub struct SessionTimes {
     pub lost_after: Duration,
 }
 
-/// In the order of the statement that takes a session; the last eight columns are the image's.
-type TakenRow = (
-    i64,
-    i64,
-    Option<String>,
-    i64,
-    i64,
-    i64,
-    i64,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    Option<i64>,
-);
-
 /// Sessions of interpreters and their images: the table `interpreter_sessions`. It reads `replicas` to find lost processes.
 #[derive(Debug, Clone)]
 pub struct InterpreterSessionStore(pub(super) Store);
@@ -129,7 +111,7 @@ impl InterpreterSessionStore {
              RETURNING fence, generation, ended, every_call, calls, {now} - began, ends - {now},
                  profile, interpreter, snapshot, rights, programs, object, object_sha256, object_bytes"
         );
-        let row: Option<TakenRow> = sqlx::query_as(AssertSqlSafe(sql))
+        sqlx::query_as(AssertSqlSafe(sql))
             .bind(key.caller_key)
             .bind(key.name)
             .bind(key.tenant)
@@ -139,8 +121,7 @@ impl InterpreterSessionStore {
             .bind(micros(times.lost_after))
             .fetch_optional(&self.0.pool)
             .await
-            .at(&self.0)?;
-        Ok(row.map(TakenSession::from))
+            .at(&self.0)
     }
 
     /// A session that was taken begins, with a fresh interpreter. Returns the new generation. `None` when another
@@ -212,29 +193,35 @@ impl InterpreterSessionStore {
     }
 }
 
-impl From<TakenRow> for TakenSession {
-    fn from(row: TakenRow) -> Self {
-        let (fence, generation, ended, every_call, calls, age, left, profile, interpreter, snapshot, ..) = &row;
-        let (.., rights, programs, object, sha256, bytes) = &row;
-        let text = |column: &Option<String>| column.clone().unwrap_or_default();
-        let image = object.as_deref().and_then(BlobKey::parse).map(|key| SessionImage {
-            profile: text(profile),
-            interpreter: text(interpreter),
-            snapshot: text(snapshot),
-            rights: text(rights),
-            programs: text(programs),
-            object: StoredBlob { key, sha256: text(sha256), bytes: unsigned(bytes.unwrap_or_default()) },
-        });
-        Self {
-            fence: *fence,
-            generation: unsigned(*generation),
-            ended: ended.clone(),
+/// A row of the statement that takes a session.
+impl FromRow<'_, AnyRow> for TakenSession {
+    fn from_row(row: &AnyRow) -> sqlx::Result<Self> {
+        let text = |column: &str| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
+        let number = |column: usize| row.try_get::<i64, _>(column);
+        let image = match row.try_get::<Option<String>, _>("object")?.as_deref().and_then(BlobKey::parse) {
+            Some(key) => {
+                let bytes = unsigned(row.try_get::<Option<i64>, _>("object_bytes")?.unwrap_or_default());
+                Some(SessionImage {
+                    profile: text("profile")?,
+                    interpreter: text("interpreter")?,
+                    snapshot: text("snapshot")?,
+                    rights: text("rights")?,
+                    programs: text("programs")?,
+                    object: StoredBlob { key, sha256: text("object_sha256")?, bytes },
+                })
+            }
+            None => None,
+        };
+        Ok(Self {
+            fence: number(0)?,
+            generation: unsigned(number(1)?),
+            ended: row.try_get(2)?,
             image,
-            every_call: *every_call > 0,
-            calls: unsigned(*calls),
-            age: Duration::from_micros(unsigned(*age)),
-            left: Duration::from_micros(unsigned(*left)),
-        }
+            every_call: number(3)? > 0,
+            calls: unsigned(number(4)?),
+            age: Duration::from_micros(unsigned(number(5)?)),
+            left: Duration::from_micros(unsigned(number(6)?)),
+        })
     }
 }
 
