@@ -137,7 +137,7 @@ fn is_comparison(token: &Token) -> bool {
     ["==", "!=", "="].iter().any(|operator| is(token, operator))
 }
 
-fn is_text(token: &Token) -> bool {
+pub(super) fn is_text(token: &Token) -> bool {
     matches!(token.0, TokenKind::String | TokenKind::RawString)
 }
 

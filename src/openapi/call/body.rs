@@ -14,8 +14,9 @@ use self::file::{File, FileMembers};
 pub(crate) use self::shape::Shape;
 use super::parameter_encoding;
 use super::parameter_encoding::Escaping;
+use super::request::invalid_argument;
 use crate::read::operation::{MediaType, PropertyEncoding, RequestBody, Style};
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::CallError;
 use sekisho_core::headers;
 
 /// How the body of one operation is built from arguments and serialized.
@@ -220,10 +221,6 @@ pub(crate) fn is_json(media_type: &str) -> bool {
 /// A media type without its parameters, in lower case (RFC 9110 §8.3.1).
 pub(crate) fn essence(media_type: &str) -> String {
     headers::essence(media_type).to_ascii_lowercase()
-}
-
-fn invalid_argument(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidArguments, message)
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, CallError> {

@@ -365,7 +365,7 @@ fn header_value(subject: &str, text: &str) -> Result<HeaderValue, CallError> {
     })
 }
 
-fn invalid_argument(message: impl Into<String>) -> CallError {
+pub(super) fn invalid_argument(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
 

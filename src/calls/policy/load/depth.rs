@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{Token, TokenKind};
+use regorus::unstable::Token;
 
+use super::super::names::is_text;
 use super::PolicyError;
 use super::module::Module;
 
@@ -87,8 +88,4 @@ fn reaches(calls: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[String]
         }
     }
     false
-}
-
-fn is_text(token: &Token) -> bool {
-    matches!(token.0, TokenKind::String | TokenKind::RawString)
 }
