@@ -4,7 +4,6 @@
 //! the closed list of the specification. The text for the caller (`message`, `details`) is separate from the text for
 //! the log (`cause`). HTTP status codes are assigned by the server.
 
-mod answer;
 mod code;
 mod needed;
 
@@ -85,6 +84,18 @@ struct Inner {
     cause: Option<String>,
 }
 
+/// Methods `name(field: type)` that set a field of the error.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($field:ident: $type:ty);)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $field: $type) -> Self {
+            self.0.$field = $field.into();
+            self
+        })*
+    };
+}
+
 impl CallError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -127,12 +138,6 @@ impl CallError {
         self
     }
 
-    #[must_use]
-    pub fn retry_after(mut self, wait: Duration) -> Self {
-        self.0.retry_after = Some(wait);
-        self
-    }
-
     /// The same call would fail again.
     #[must_use]
     pub fn permanently(mut self) -> Self {
@@ -146,38 +151,6 @@ impl CallError {
         self
     }
 
-    #[must_use]
-    pub fn with_details(mut self, details: Vec<Detail>) -> Self {
-        self.0.details = details;
-        self
-    }
-
-    /// Alternatives for the caller: mostly names of tools.
-    #[must_use]
-    pub fn with_alternatives(mut self, alternatives: Vec<String>) -> Self {
-        self.0.alternatives = alternatives;
-        self
-    }
-
-    #[must_use]
-    pub fn with_rate(mut self, rate: RateState) -> Self {
-        self.0.rate = Some(rate);
-        self
-    }
-
-    #[must_use]
-    pub fn blaming(mut self, blame: Blame) -> Self {
-        self.0.blame = blame;
-        self
-    }
-
-    /// The output of the tool before it failed, for the reply's `output`.
-    #[must_use]
-    pub fn with_output(mut self, output: Value) -> Self {
-        self.0.output = Some(output);
-        self
-    }
-
     /// The result of an MCP tool that failed (`isError`), passed on to MCP clients unchanged.
     #[must_use]
     pub fn as_told_by_mcp(mut self, result: McpResult) -> Self {
@@ -185,25 +158,29 @@ impl CallError {
         self
     }
 
-    /// The number of attempts before this error.
-    #[must_use]
-    pub fn after_attempts(mut self, attempts: u32) -> Self {
-        self.0.attempts = attempts;
-        self
-    }
-
-    /// The charge that remains for the failed call.
-    #[must_use]
-    pub fn costing(mut self, cost_usd: Decimal) -> Self {
-        self.0.cost_usd = cost_usd;
-        self
-    }
-
-    /// The policy set that denied the call.
-    #[must_use]
-    pub fn decided_by(mut self, policy_version: Arc<str>) -> Self {
-        self.0.policy_version = Some(policy_version);
-        self
+    setters! {
+        retry_after(retry_after: Duration);
+        with_details(details: Vec<Detail>);
+        /// Alternatives for the caller: mostly names of tools.
+        with_alternatives(alternatives: Vec<String>);
+        with_rate(rate: RateState);
+        blaming(blame: Blame);
+        /// The output of the tool before it failed, for the reply's `output`.
+        with_output(output: Value);
+        /// The number of attempts before this error.
+        after_attempts(attempts: u32);
+        /// The charge that remains for the failed call.
+        costing(cost_usd: Decimal);
+        /// The policy set that denied the call.
+        decided_by(policy_version: Arc<str>);
+        /// The approval that the call needs.
+        needing(approval: NeededApproval);
+        /// The run of the call's program, which can be resumed.
+        of_run(run: Arc<str>);
+        /// The scopes of a token with which the call would pass.
+        needing_scopes(scopes: Vec<String>);
+        /// The status of the answer of the upstream that caused the error.
+        answered_with(http_status: u16);
     }
 
     /// The rule of `limits.rules` that refused the call.
@@ -213,31 +190,10 @@ impl CallError {
         self.with_detail(Detail { path: LIMIT_RULES.into(), rule: rule.to_owned(), message })
     }
 
-    /// The approval that the call needs.
-    #[must_use]
-    pub fn needing(mut self, approval: NeededApproval) -> Self {
-        self.0.approval = Some(approval);
-        self
-    }
-
     /// Where the caller signs in to the upstream.
     #[must_use]
     pub fn signing_in_at(mut self, sign_in: NeededSignIn) -> Self {
         self.0.sign_in = Some(Box::new(sign_in));
-        self
-    }
-
-    /// The run of the call's program, which can be resumed.
-    #[must_use]
-    pub fn of_run(mut self, run: Arc<str>) -> Self {
-        self.0.run = Some(run);
-        self
-    }
-
-    /// The scopes of a token with which the call would pass.
-    #[must_use]
-    pub fn needing_scopes(mut self, scopes: Vec<String>) -> Self {
-        self.0.scopes = scopes;
         self
     }
 
@@ -347,6 +303,10 @@ impl CallError {
 
     pub fn mcp_result(&self) -> Option<&McpResult> {
         self.0.mcp.as_deref()
+    }
+
+    pub fn http_status(&self) -> Option<u16> {
+        self.0.http_status
     }
 
     pub fn attempts(&self) -> u32 {
