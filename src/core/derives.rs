@@ -1,4 +1,4 @@
-//! Implementations that no derive makes.
+//! Implementations and methods that no derive makes.
 
 /// Implements `Debug` with these fields only, where the others have none, are long, or are secret:
 /// `debug_fields!(Type { one, other })`.
@@ -24,6 +24,17 @@ macro_rules! as_str {
             pub fn as_str(self) -> &'static str {
                 self.into()
             }
+        })+
+    };
+}
+
+/// Methods of an `impl` that lend fields: `getters! { field: Type; }`.
+#[macro_export]
+macro_rules! getters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)+) => {
+        $($(#[$doc])*
+        pub fn $field(&self) -> &$type {
+            &self.$field
         })+
     };
 }

@@ -135,14 +135,48 @@ pub struct StartError {
 }
 
 impl Gateway {
-    /// The background tasks.
-    pub fn background(&self) -> &BackgroundWork {
-        &self.background
-    }
-
-    /// The configuration in force.
-    pub fn configuration(&self) -> &Configuration {
-        &self.configuration
+    sekisho_core::getters! {
+        /// The background tasks.
+        background: BackgroundWork;
+        /// The configuration in force.
+        configuration: Configuration;
+        /// Cancelled by [`leave`](Self::leave).
+        leaving: CancellationToken;
+        /// Cancelled when the APIs stop accepting requests, before running requests have ended.
+        draining: CancellationToken;
+        /// Warnings about the configuration.
+        configuration_notes: ConfigurationNotes;
+        /// The current state of the gateway.
+        status: Status;
+        /// The replicas that share the database with this gateway.
+        cluster: Cluster;
+        /// The keys by which callers are authenticated.
+        keys: Keys;
+        /// The calls that ended, and the decisions about them.
+        history: History;
+        /// Calls that a person must approve.
+        approvals: CallApprovals;
+        /// The offered tools.
+        tool_offer: Arc<ToolOffer>;
+        /// The MCP servers that are registered over HTTP.
+        mcp_registrations: McpRegistrations;
+        /// The OpenAPI collections.
+        collections: OpenapiCollections;
+        /// The tools that are Python functions.
+        python_functions: PythonFunctions;
+        /// The MCP servers and OpenAPI collections, and how each is.
+        sources: Sources;
+        /// The MCP servers, for their resources, prompts and completion.
+        mcp_servers: McpServers;
+        /// Sign-ins of callers to upstreams.
+        sign_ins: SignIns;
+        /// The client for outbound requests.
+        outbound: Outbound;
+        /// The workspaces of sessions.
+        workspaces: Workspaces;
+        store: Store;
+        /// For requests of a caller about its sessions of interpreters.
+        sandbox: Sandbox;
     }
 
     /// Tells load balancers and clients that others are to serve the next requests; requests that still arrive are
@@ -150,95 +184,6 @@ impl Gateway {
     pub fn leave(&self) {
         self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
         self.leaving.cancel();
-    }
-
-    /// Cancelled by [`leave`](Self::leave).
-    pub fn leaving(&self) -> &CancellationToken {
-        &self.leaving
-    }
-
-    /// Cancelled when the APIs stop accepting requests, before running requests have ended.
-    pub fn draining(&self) -> &CancellationToken {
-        &self.draining
-    }
-
-    /// Warnings about the configuration.
-    pub fn configuration_notes(&self) -> &ConfigurationNotes {
-        &self.configuration_notes
-    }
-
-    /// The current state of the gateway.
-    pub fn status(&self) -> &Status {
-        &self.status
-    }
-
-    /// The replicas that share the database with this gateway.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// The keys by which callers are authenticated.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
-    /// The calls that ended, and the decisions about them.
-    pub fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// Calls that a person must approve.
-    pub fn approvals(&self) -> &CallApprovals {
-        &self.approvals
-    }
-
-    /// The offered tools.
-    pub fn tool_offer(&self) -> &Arc<ToolOffer> {
-        &self.tool_offer
-    }
-
-    /// The MCP servers that are registered over HTTP.
-    pub fn mcp_registrations(&self) -> &McpRegistrations {
-        &self.mcp_registrations
-    }
-
-    /// The OpenAPI collections.
-    pub fn collections(&self) -> &OpenapiCollections {
-        &self.collections
-    }
-
-    /// The tools that are Python functions.
-    pub fn python_functions(&self) -> &PythonFunctions {
-        &self.python_functions
-    }
-
-    /// The MCP servers and OpenAPI collections, and how each is.
-    pub fn sources(&self) -> &Sources {
-        &self.sources
-    }
-
-    /// The MCP servers, for their resources, prompts and completion.
-    pub fn mcp_servers(&self) -> &McpServers {
-        &self.mcp_servers
-    }
-
-    /// Sign-ins of callers to upstreams.
-    pub fn sign_ins(&self) -> &SignIns {
-        &self.sign_ins
-    }
-
-    /// The client for outbound requests.
-    pub fn outbound(&self) -> &Outbound {
-        &self.outbound
-    }
-
-    /// The workspaces of sessions.
-    pub fn workspaces(&self) -> &Workspaces {
-        &self.workspaces
-    }
-
-    pub fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Further files whose change should cause a reload. Files of Python functions are read apart from the
@@ -255,11 +200,6 @@ impl Gateway {
     pub fn look_for_interpreter(&self) {
         let look = |sandbox: Arc<Sandbox>, closing| async move { sandbox.look_for_interpreter(closing).await };
         self.background.spawn_of(&self.sandbox, look);
-    }
-
-    /// For requests of a caller about its sessions of interpreters.
-    pub fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
     }
 
     /// Stops background tasks and writes pending records. Calls have ended or been aborted before.
