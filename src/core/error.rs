@@ -96,6 +96,16 @@ macro_rules! setters {
     };
 }
 
+/// Methods `name: type` that read a field of the error.
+macro_rules! readers {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $field:ident$(.$view:ident())?;)*) => {
+        $($(#[$doc])*
+        pub fn $name(&self) -> $type {
+            self.0.$field$(.$view())?
+        })*
+    };
+}
+
 impl CallError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -245,25 +255,33 @@ impl CallError {
         details.chain(cause).for_each(change_text);
     }
 
-    pub fn code(&self) -> ErrorCode {
-        self.0.code
+    readers! {
+        code: ErrorCode = code;
+        message: &str = message.as_str();
+        stage: Option<Stage> = stage;
+        wait: Option<Duration> = retry_after;
+        details: &[Detail] = details.as_slice();
+        alternatives: &[String] = alternatives.as_slice();
+        rate: Option<RateState> = rate;
+        blame: Blame = blame;
+        output: Option<&Value> = output.as_ref();
+        mcp_result: Option<&McpResult> = mcp.as_deref();
+        http_status: Option<u16> = http_status;
+        attempts: u32 = attempts;
+        cost_usd: Decimal = cost_usd;
+        policy_version: Option<&Arc<str>> = policy_version.as_ref();
+        approval: Option<&NeededApproval> = approval.as_ref();
+        sign_in: Option<&NeededSignIn> = sign_in.as_deref();
+        /// The run of the call's program, if it can be resumed.
+        run: Option<&Arc<str>> = run.as_ref();
+        /// The scopes that a new token must have; empty where another token would not help.
+        scopes: &[String] = scopes.as_slice();
+        cause: Option<&str> = cause.as_deref();
     }
 
     /// Whether the same call may succeed later without a change by anyone.
     pub fn retryable(&self) -> bool {
         self.code().retryable() && !self.0.permanent
-    }
-
-    pub fn message(&self) -> &str {
-        &self.0.message
-    }
-
-    pub fn stage(&self) -> Option<Stage> {
-        self.0.stage
-    }
-
-    pub fn wait(&self) -> Option<Duration> {
-        self.0.retry_after
     }
 
     /// How long the caller should wait before it calls again, where that helps: a second unless something else is
@@ -276,71 +294,9 @@ impl CallError {
         self.wait().or((helps && self.retryable()).then_some(Duration::from_secs(1)))
     }
 
-    pub fn details(&self) -> &[Detail] {
-        &self.0.details
-    }
-
-    pub fn alternatives(&self) -> &[String] {
-        &self.0.alternatives
-    }
-
-    pub fn rate(&self) -> Option<RateState> {
-        self.0.rate
-    }
-
     /// The rule of `limits.rules` that refused the call, if one did.
     pub fn limit_rule(&self) -> Option<&str> {
         self.details().iter().find(|detail| detail.path == LIMIT_RULES).map(|detail| &*detail.rule)
-    }
-
-    pub fn blame(&self) -> Blame {
-        self.0.blame
-    }
-
-    pub fn output(&self) -> Option<&Value> {
-        self.0.output.as_ref()
-    }
-
-    pub fn mcp_result(&self) -> Option<&McpResult> {
-        self.0.mcp.as_deref()
-    }
-
-    pub fn http_status(&self) -> Option<u16> {
-        self.0.http_status
-    }
-
-    pub fn attempts(&self) -> u32 {
-        self.0.attempts
-    }
-
-    pub fn cost_usd(&self) -> Decimal {
-        self.0.cost_usd
-    }
-
-    pub fn policy_version(&self) -> Option<&Arc<str>> {
-        self.0.policy_version.as_ref()
-    }
-
-    pub fn approval(&self) -> Option<&NeededApproval> {
-        self.0.approval.as_ref()
-    }
-
-    pub fn sign_in(&self) -> Option<&NeededSignIn> {
-        self.0.sign_in.as_deref()
-    }
-
-    /// The run of the call's program, if it can be resumed.
-    pub fn run(&self) -> Option<&Arc<str>> {
-        self.0.run.as_ref()
-    }
-
-    /// The scopes that a new token must have; empty where another token would not help.
-    pub fn scopes(&self) -> &[String] {
-        &self.0.scopes
-    }
-
-    pub fn cause(&self) -> Option<&str> {
-        self.0.cause.as_deref()
     }
 }
 
