@@ -20,7 +20,7 @@ use std::sync::Arc;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::LabelPair;
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
@@ -132,17 +132,7 @@ impl Metrics {
     /// changes ends later, they are there until this is called again.
     pub fn forget_transform_rules(&self, is_configured: impl Fn(&str, &str) -> bool) {
         let findings = &self.families.transform_findings;
-        for family in findings.collect() {
-            for metric in family.get_metric() {
-                let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
-                if let (Some(part), Some(rule)) = (label("part"), label("rule"))
-                    && !is_configured(part, rule)
-                {
-                    // Fails only if it was removed meanwhile.
-                    let _ = findings.remove_label_values(&[part, rule]);
-                }
-            }
-        }
+        remove_counters(findings, ["part", "rule"], |[part, rule]| !is_configured(part, rule));
     }
 
     /// The metrics of the sandbox; the same ones each time.
@@ -188,17 +178,7 @@ impl Metrics {
 
     fn forget_program_connections(&self, name: &str) {
         let connections = &self.families.mcp_program_connections;
-        for family in connections.collect() {
-            for metric in family.get_metric() {
-                let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
-                if let (Some(server), Some(host), Some(outcome)) = (label("server"), label("host"), label("outcome"))
-                    && server == name
-                {
-                    // Fails only if it was removed meanwhile.
-                    let _ = connections.remove_label_values(&[server, host, outcome]);
-                }
-            }
-        }
+        remove_counters(connections, ["server", "host", "outcome"], |[server, ..]| server == name);
     }
 
     /// The number of tools that need an operator's attention.
@@ -376,6 +356,21 @@ impl Metrics {
             self.families.policy_decisions.with_label_values(&[decision]).inc();
         } else {
             self.allowed.inc();
+        }
+    }
+}
+
+/// Removes the counters of a family whose labels with these names are gone.
+fn remove_counters<const N: usize>(counters: &IntCounterVec, names: [&str; N], is_gone: impl Fn([&str; N]) -> bool) {
+    for family in counters.collect() {
+        for metric in family.get_metric() {
+            let labels = metric.get_label();
+            let value = |name: &str| labels.iter().find(|label| label.name() == name).map_or("", LabelPair::value);
+            let values = names.map(value);
+            if is_gone(values) {
+                // Fails only if it was removed meanwhile.
+                let _ = counters.remove_label_values(&values);
+            }
         }
     }
 }
