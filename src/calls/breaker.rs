@@ -147,7 +147,10 @@ impl Breakers {
         };
         match admission {
             Ok(admission) => Ok(BreakerPermit(Some(Admitted { upstream, tenants, admission }))),
-            Err(wait) => Err(circuit_open(&upstream, wait)),
+            Err(wait) => {
+                let state = self.state(&upstream, tenant);
+                Err(circuit_open(&upstream, wait).of_breaker(Arc::clone(&upstream.name), state))
+            }
         }
     }
 

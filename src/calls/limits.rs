@@ -32,6 +32,7 @@ use crate::tool::Tool;
 use sekisho_config::LimitsConfig;
 use sekisho_core::call::{CallContext, Caller, RateState};
 use sekisho_core::error::CallError;
+use sekisho_core::record::CountedCalls;
 use sekisho_core::share::Lease;
 use sekisho_store::{Store, StoreError};
 
@@ -85,6 +86,16 @@ pub enum BucketOwner {
 }
 
 impl BucketOwner {
+    /// The calls that a bucket counts which belongs to no rule.
+    fn counts(&self) -> CountedCalls {
+        match self {
+            Self::Tenant(_) => CountedCalls::Tenant,
+            Self::Caller(_) => CountedCalls::Caller,
+            // Rules say themselves what they count.
+            Self::Tool { .. } | Self::Rule { .. } => CountedCalls::ToolOfCaller,
+        }
+    }
+
     /// The name of the bucket in the store.
     fn bucket(&self) -> String {
         match self {
@@ -204,7 +215,7 @@ impl Limits {
         let mut buckets = self.rates.iter().filter_map(|limit| limit.bucket_of_caller(caller));
         buckets.try_for_each(|CallBucket { owner, per_minute, whose }| match shared.refused_for(&owner) {
             None => Ok(()),
-            Some((wait, state)) => Err(used_up(per_minute, whose, wait).with_rate(state)),
+            Some((wait, state)) => Err(used_up(per_minute, whose, wait, owner.counts()).with_rate(state)),
         })
     }
 
@@ -278,9 +289,9 @@ impl Limits {
             let admitted = match limit.bucket(&call.caller, tool) {
                 Ok(None) => continue,
                 Ok(Some(CallBucket { owner, per_minute, whose })) => {
-                    let admitted = shared.take(&owner, per_minute, until).await;
+                    let (admitted, counts) = (shared.take(&owner, per_minute, until).await, owner.counts());
                     taken.extend(admitted.is_ok().then_some(owner));
-                    admitted.map_err(|(wait, state)| used_up(per_minute, whose, wait).with_rate(state))
+                    admitted.map_err(|(wait, state)| used_up(per_minute, whose, wait, counts).with_rate(state))
                 }
                 Err(closed) => Err(closed),
             };

@@ -22,6 +22,7 @@ mod load;
 mod names;
 mod needs_approval;
 mod reads;
+mod reasons;
 pub mod replay;
 mod set;
 mod shadow;
@@ -209,7 +210,8 @@ impl Policy {
         if decision.denials.is_empty() {
             return Ok(Authorized::NeedsApproval(NeedsApproval::new(&set, call, tool, arguments, decision)?));
         }
-        Err(denied(decision))
+        let rules = set.rules_of(&decision.reasons());
+        Err(denied(decision).of_rules(rules))
     }
 
     /// JSON Pointers into the arguments of a call: the parts that an approver does not see.

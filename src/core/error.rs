@@ -6,6 +6,7 @@
 
 mod code;
 mod needed;
+mod notes;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +20,9 @@ use utoipa::ToSchema;
 
 pub use self::code::ErrorCode;
 pub use self::needed::{NeededApproval, NeededSignIn};
+use crate::breaker_state::BreakerState;
 use crate::call::{McpResult, RateState, Stage, ToolOutput};
+use crate::record::FailureNotes;
 use crate::redaction::SentSecrets;
 
 /// One violation, and its place.
@@ -82,6 +85,10 @@ struct Inner {
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
     cause: Option<String>,
+    /// For the record of the call.
+    notes: Option<Box<FailureNotes>>,
+    /// The upstream and the state of its circuit breaker, which refused the call.
+    breaker: Option<(Arc<str>, BreakerState)>,
 }
 
 /// Methods `name(field: type)` that set a field of the error.
@@ -129,6 +136,8 @@ impl CallError {
             http_status: None,
             permanent: false,
             cause: None,
+            notes: None,
+            breaker: None,
         }))
     }
 

@@ -1,6 +1,7 @@
 //! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write it.
 
 mod event;
+mod failure;
 mod forms;
 
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use crate::caller::Owner;
 use crate::error::{CallError, ErrorCode};
 
 pub use self::event::EventRecord;
+pub use self::failure::{AttemptNote, CountedCalls, FailureNotes, LimitNote, MAX_ATTEMPTS, MAX_RULES};
 
 /// Maximum length of a text from a caller in a record that is kept or sent on, in bytes.
 pub const MAX_TEXT: usize = 256;
@@ -81,7 +83,7 @@ pub struct Violation {
     /// As in [`Detail`](crate::error::Detail).
     #[schema(value_type = String)]
     pub path: Box<str>,
-    /// As in [`Detail`](crate::error::Detail); of a policy with its file and line.
+    /// As in [`Detail`](crate::error::Detail).
     #[schema(value_type = String)]
     pub rule: Box<str>,
 }
@@ -126,6 +128,15 @@ pub struct CallSummary {
     pub dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<str>>,
+    /// The run of an agent that made it, or the run of its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<str>>,
+    /// SHA-256 of the program that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<Box<str>>,
+    /// The approval by which it was made, or that it needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Arc<str>>,
     /// The session of an interpreter in which its program ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<Box<InterpreterSession>>,
@@ -150,6 +161,9 @@ pub struct CallSummary {
     /// The status of the upstream's answer, of a call that failed by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
+    /// What else is known about why it did not succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Box<FailureNotes>>,
     /// The stages passed, the last one possibly failed, and the duration of each.
     #[serde(default, with = "forms::stage_times")]
     pub stages: StageTimes,
@@ -218,6 +232,9 @@ impl CallSummary {
             nested: call.progress.nested.count(),
             dry_run: call.dry_run,
             session: call.origin.session.as_ref().map(|session| Arc::clone(&session.id)),
+            run: run_of(call, error),
+            program: call.nesting.parent.as_ref().map(|parent| hex::encode(parent.program).into()),
+            approval: approval_of(call, error),
             interpreter: call.progress.interpreter.get().map(Box::new),
             tool: tool.map_or_else(|| shortened(&call.tool).into(), Arc::clone),
             status: Status::from_error(error),
@@ -227,6 +244,7 @@ impl CallSummary {
             words,
             violations: error.map(violations).unwrap_or_default(),
             http_status: error.and_then(CallError::http_status),
+            failure: error.and_then(FailureNotes::of),
             stages: StageTimes::new(),
             duration: Duration::ZERO,
             cost_usd: Decimal::ZERO,
@@ -245,6 +263,18 @@ impl CallSummary {
         }
     }
 
+    /// Whether the fault is at the upstream, or in the gateway's access to it, and not in the call: another call of the tool by another
+    /// caller would fail too.
+    pub fn blames_upstream(&self) -> bool {
+        match self.code {
+            Some(ErrorCode::CircuitOpen) => true,
+            Some(ErrorCode::UpstreamError | ErrorCode::Timeout) if self.stage == Some(Stage::Execute) => {
+                self.http_status.is_none_or(|status| status >= 500 || matches!(status, 401 | 403 | 408 | 429))
+            }
+            _ => false,
+        }
+    }
+
     /// Refused calls and dry runs take microseconds and cost nothing: they would distort the figures of executed calls. A
     /// call whose client disconnected, or whose tool panicked, has no duration for its execution, but has passed the last
     /// stage before.
@@ -252,6 +282,19 @@ impl CallSummary {
         let was_let_through = self.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
         was_let_through && self.status != Status::Refused && !self.dry_run
     }
+}
+
+fn run_of(call: &CallContext, error: Option<&CallError>) -> Option<Box<str>> {
+    let scopes = &call.charging.scopes;
+    let of_agent = scopes.request.as_deref().filter(|_| scopes.is_run);
+    let of_program = || call.resumption.run.as_ref().or_else(|| error?.run()).map(|run| &**run);
+    of_agent.or_else(of_program).map(|run| shortened(run).into())
+}
+
+fn approval_of(call: &CallContext, error: Option<&CallError>) -> Option<Arc<str>> {
+    let needed = || error.and_then(CallError::approval).map(|needed| Arc::clone(&needed.id));
+    let sent = call.resumption.approval.as_ref().filter(|id| id.len() <= MAX_TEXT);
+    sent.cloned().or_else(needed)
 }
 
 /// The text of an error: as a reason, or as words that could quote arguments or the tool. The text of a violated schema

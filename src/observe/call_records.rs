@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use sekisho_core::bounded::Ring;
-use sekisho_core::record::{CallSummary, MAX_REASON, MAX_TEXT, MAX_VIOLATIONS, Violation};
+use sekisho_core::record::{
+    AttemptNote, CallSummary, FailureNotes, MAX_ATTEMPTS, MAX_REASON, MAX_RULES, MAX_TEXT, MAX_VIOLATIONS, Violation,
+};
 
 /// Records whose memory is used again once there are more.
 const MAX_CALLS: usize = 2_000;
@@ -14,11 +16,17 @@ const MAX_CALLS: usize = 2_000;
 /// Maximum records, with older ones that the audit trail or the index has not written yet.
 const MAX_HELD: usize = 3_000;
 
-/// All calls together take at most 16 MiB, besides the texts that they share with others.
-const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + TEXTS) <= 16 << 20);
+/// All calls together take at most 24 MiB, besides the texts that they share with others.
+const _: () = assert!(MAX_HELD * (size_of::<CallSummary>() + TEXTS) <= 24 << 20);
 
 /// Bytes of the texts of a call: why it failed is a reason, or words.
-const TEXTS: usize = 5 * MAX_TEXT + MAX_REASON + MAX_VIOLATIONS * (size_of::<Violation>() + 2 * MAX_TEXT);
+const TEXTS: usize = 8 * MAX_TEXT + MAX_REASON + MAX_VIOLATIONS * (size_of::<Violation>() + 2 * MAX_TEXT) + NOTES;
+
+/// Bytes of what else is known about a call that did not succeed; none of others.
+const NOTES: usize = size_of::<FailureNotes>()
+    + MAX_ATTEMPTS * size_of::<AttemptNote>()
+    + MAX_RULES * (size_of::<String>() + MAX_TEXT)
+    + MAX_TEXT;
 
 /// The records, oldest first. A later call takes over the memory of the oldest, once nobody else has it: memory that is freed
 /// long after it was taken, and on another thread, costs more than all else here.

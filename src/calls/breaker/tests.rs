@@ -109,6 +109,7 @@ async fn an_open_circuit_answers_at_once_with_the_time_left() {
     assert!(attempt.elapsed() < slack(Duration::from_millis(100)), "each in under a millisecond");
     for refusal in &refusals {
         assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(Duration::from_secs(43))));
+        assert_eq!(refusal.breaker(), Some(&(Arc::clone(&host.name), BreakerState::Open)));
     }
     insta::assert_snapshot!(refusals[0], @"circuit_open: https://api.example.com:443 keeps failing and is not called for now; call again in 43 s");
 }

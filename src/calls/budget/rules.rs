@@ -261,7 +261,9 @@ fn too_few_tokens(rule: &LimitRule, left: Amount, max_usage: &MaxUsage<'_>, need
 fn refused(rule: &LimitRule, code: ErrorCode, what: &str) -> CallError {
     let (per, name) = (rule.per.as_str(), &rule.name);
     let next = "a new day begins at 00:00 UTC, or an operator raises the rule of `limits.rules`";
-    CallError::new(code, format!("this {per} has by the rule {name} {what}; {next}")).limited_by(name)
+    CallError::new(code, format!("this {per} has by the rule {name} {what}; {next}"))
+        .limited_by(name)
+        .of_limit(rule.per.counts())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::account::{Amount, Balance};
 use sekisho_config::BudgetConfig;
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::lease::budget::AccountLimit;
+use sekisho_core::record::CountedCalls;
 use sekisho_store::DailyScope;
 
 /// In the order in which accounts are locked.
@@ -324,7 +325,13 @@ impl Limits {
         };
         let detail =
             Detail { path: format!("budget.{}", scope.as_str()), rule: setting.to_owned(), message: what.to_owned() };
-        CallError::new(code, format!("{what}; {next}")).with_detail(detail)
+        let error = CallError::new(code, format!("{what}; {next}")).with_detail(detail);
+        match scope {
+            Scope::Caller => error.of_limit(CountedCalls::Caller),
+            Scope::Tenant => error.of_limit(CountedCalls::Tenant),
+            // Their calls are not told apart in the index.
+            Scope::Request | Scope::Agent | Scope::Task => error,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{BucketLevel, BucketOwner, CallBucket, Limit, Numbers};
 use crate::tool::Tool;
 use sekisho_core::call::{Caller, RateState};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::CountedCalls;
 
 /// All calls of one tenant, or of one caller, of any tool. No limit by default.
 #[derive(Debug)]
@@ -49,7 +50,10 @@ impl SharedRateLimit {
 impl Limit for SharedRateLimit {
     fn take(&self, caller: &Caller, _tool: &Tool) -> Result<Option<RateState>, CallError> {
         match &*self.buckets.load() {
-            Some(buckets) => take(buckets, (self.key)(caller), self.whose).map(Some),
+            Some(buckets) => {
+                let key = (self.key)(caller);
+                take(buckets, key, self.whose, || (self.owner)(Arc::clone(key)).counts()).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -60,7 +64,10 @@ impl Limit for SharedRateLimit {
         let key = (self.key)(caller);
         match buckets.wait(key) {
             None => Ok(()),
-            Some(wait) => Err(used_up(buckets.per_minute(), self.whose, wait).with_rate(buckets.state(key))),
+            Some(wait) => {
+                let counts = (self.owner)(Arc::clone(key)).counts();
+                Err(used_up(buckets.per_minute(), self.whose, wait, counts).with_rate(buckets.state(key)))
+            }
         }
     }
 
@@ -115,13 +122,13 @@ impl Limit for PerToolRateLimit {
         if let Some(buckets) = self.tools.get(tool.name())
             && buckets.per_minute() == rate
         {
-            return take(&buckets, &caller.key, tool.name()).map(Some);
+            return take(&buckets, &caller.key, tool.name(), || CountedCalls::ToolOfCaller).map(Some);
         }
         let mut buckets = self.tools.entry(tool.name().to_owned()).or_insert_with(|| Buckets::new(rate));
         if buckets.per_minute() != rate {
             *buckets = buckets.at_rate(rate);
         }
-        take(&buckets, &caller.key, tool.name()).map(Some)
+        take(&buckets, &caller.key, tool.name(), || CountedCalls::ToolOfCaller).map(Some)
     }
 
     fn bucket<'a>(&'a self, caller: &Caller, tool: &'a Tool) -> Result<Option<CallBucket<'a>>, CallError> {
@@ -156,14 +163,19 @@ impl Limit for PerToolRateLimit {
     }
 }
 
-fn take(buckets: &Buckets, key: &Arc<str>, whose: &str) -> Result<RateState, CallError> {
+fn take(
+    buckets: &Buckets,
+    key: &Arc<str>,
+    whose: &str,
+    counts: impl FnOnce() -> CountedCalls,
+) -> Result<RateState, CallError> {
     match buckets.take(key) {
         Ok(()) => Ok(buckets.state(key)),
-        Err(wait) => Err(used_up(buckets.per_minute(), whose, wait).with_rate(buckets.state(key))),
+        Err(wait) => Err(used_up(buckets.per_minute(), whose, wait, counts()).with_rate(buckets.state(key))),
     }
 }
 
-pub(super) fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
+pub(super) fn used_up(rate: NonZeroU32, whose: &str, wait: Duration, counts: CountedCalls) -> CallError {
     // Whole milliseconds, rounded up: a caller that waits this long is admitted.
     let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
@@ -173,6 +185,7 @@ pub(super) fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallErro
         format!("the limit of {rate} {calls} a minute for {whose} is reached; call again in {} s", wait.as_secs_f64()),
     )
     .retry_after(wait)
+    .of_limit(counts)
 }
 
 /// A rate of zero admits no call; there is no time to wait for.

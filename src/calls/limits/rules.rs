@@ -161,7 +161,7 @@ impl Rule {
 
     fn used_up(&self, per_minute: NonZeroU32, wait: Duration, state: RateState) -> CallError {
         let whose = format!("each {} by the rule {}", self.config.per.as_str(), self.name);
-        used_up(per_minute, &whose, wait).with_rate(state).limited_by(&self.name)
+        used_up(per_minute, &whose, wait, self.config.per.counts()).with_rate(state).limited_by(&self.name)
     }
 
     fn slots_of(&self, subject: &Arc<str>, limit: u64) -> Arc<Share> {

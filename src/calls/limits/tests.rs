@@ -136,6 +136,8 @@ async fn a_caller_and_a_tenant_have_limits_over_all_tools_when_configured() {
     assert_eq!(admitted(&limits, &b, &other, 9).await, 3, "the tenant's rate");
     assert_eq!(admitted(&limits, &call_by("a", "u"), &other, 9).await, 5, "another tenant's caller of the same id");
     let message = async |call| limits.admit(call, &other).await.unwrap_err().message().to_owned();
+    let refused = limits.admit(&b, &other).await.unwrap_err();
+    assert_eq!(refused.notes().unwrap().limit.as_ref().unwrap().counts, CountedCalls::Tenant);
     insta::assert_snapshot!(message(&b).await, @"the limit of 8 calls a minute for all calls of one tenant is reached; call again in 7.5 s");
     advance(Duration::from_secs(8)).await;
     insta::assert_snapshot!(message(&a).await, @"the limit of 5 calls a minute for all calls of one caller is reached; call again in 4 s");

@@ -14,6 +14,7 @@ use crate::tool::{Attempt, Tool};
 use sekisho_config::ExecutionConfig;
 use sekisho_core::call::{CallContext, Deadline, ToolOutput, Upstream};
 use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::record::AttemptNote;
 
 /// The number of attempts of a call, and the backoff between them.
 #[derive(Debug)]
@@ -48,11 +49,12 @@ impl Retries {
         breaker: BreakerPermit,
         _charging: &Charging,
     ) -> Result<Executed, CallError> {
-        let (result, attempts) = self.attempt_until_answered(call, tool, permit, &breaker).await;
+        let mut failed = Vec::new();
+        let (result, attempts) = self.attempt_until_answered(call, tool, permit, &breaker, &mut failed).await;
         breaker.record(result.as_ref().err());
         match result {
             Ok(output) => Ok(Executed { output, attempts }),
-            Err(error) => Err(error.after_attempts(attempts)),
+            Err(error) => Err(error.after_attempts(attempts).with_attempts(failed)),
         }
     }
 
@@ -62,6 +64,7 @@ impl Retries {
         tool: &Tool,
         permit: &Permit,
         breaker: &BreakerPermit,
+        failed: &mut Vec<AttemptNote>,
     ) -> (Result<ToolOutput, CallError>, u32) {
         let config = self.config.load();
         let max_attempts = if tool.metadata.idempotent { config.max_attempts } else { 1 };
@@ -81,6 +84,7 @@ impl Retries {
             };
             let had = began.elapsed().saturating_sub(call.paused().saturating_sub(paused));
             let error = if attempts == 1 { judged(error, had, time) } else { error };
+            failed.push(AttemptNote::new(began.duration_since(call.received), began.elapsed(), &error));
             let (wait, deadline) = (backoff(&config, attempts), call.deadline(tool.timeout()));
             if !may_retry(&error, attempts, max_attempts, wait, deadline) || breaker.still_permitted().is_err() {
                 return (Err(error), attempts);

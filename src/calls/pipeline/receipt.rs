@@ -308,6 +308,9 @@ impl Annotate for CallError {
         if self.rate().is_some() {
             receipt.rate = self.rate();
         }
+        if let Some((upstream, state)) = self.breaker() {
+            receipt.breaker = Some(BreakerNote { upstream: Arc::clone(upstream), state: *state });
+        }
         if self.stage() == Some(Stage::Policy) {
             let reasons = self.details().iter().map(|detail| detail.message.clone()).collect();
             let version = self.policy_version().cloned().unwrap_or_default();

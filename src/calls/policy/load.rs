@@ -20,11 +20,12 @@ use super::builtins;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::{self, Reads};
+use super::reasons::Reasons;
 use super::set::{APPROVER_DENY, MASK, PolicyRule, PolicySet, REQUIRE_APPROVAL};
 
 pub(super) use self::files::CASES;
 use self::files::SourceFile;
-use self::module::Module;
+use self::module::{Module, RuleName};
 
 /// One error of a policy set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +106,7 @@ fn compile(
         engine,
         version: version(files),
         rules: rules(files, &modules),
+        reasons: deciding(&modules).map(|(module, rule)| Reasons::within(&module.tokens, &rule.extent)).collect(),
         checks,
         reads: about_calls().fold(Reads::default(), |reads, module| reads.or(module.reads)),
         input_paths: about_calls()
@@ -124,14 +126,17 @@ fn compile(
 fn rules(files: &[SourceFile], modules: &[Module]) -> Vec<PolicyRule> {
     let short =
         |name: &str| files.iter().find(|file| file.name == name).map_or(name, |file| &file.short_name).to_owned();
-    let all = modules.iter().flat_map(|module| module.rules.iter().map(move |rule| (module, rule)));
-    let deciding = all.filter(|(module, rule)| check::decides(module, rule));
-    deciding
+    deciding(modules)
         .map(|(module, rule)| {
             let name = if module.is_about_approvers() { format!("approvals.{}", rule.name) } else { rule.name.clone() };
             PolicyRule { name, file: short(&module.file), line: rule.line }
         })
         .collect()
+}
+
+fn deciding(modules: &[Module]) -> impl Iterator<Item = (&Module, &RuleName)> {
+    let all = modules.iter().flat_map(|module| module.rules.iter().map(move |rule| (module, rule)));
+    all.filter(|(module, rule)| check::decides(module, rule))
 }
 
 fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyError>> {

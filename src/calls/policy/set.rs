@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::Reads;
+use super::reasons::Reasons;
 use super::time_limit::{MachineClocks, limited};
 
 pub(super) struct PolicySet {
@@ -22,6 +23,8 @@ pub(super) struct PolicySet {
     pub(super) version: Arc<str>,
     /// The rules that decide, in the order of their files.
     pub(super) rules: Vec<PolicyRule>,
+    /// The reasons that these rules give, one by one.
+    pub(super) reasons: Vec<Reasons>,
     /// The checks made before any rule is evaluated.
     pub(super) checks: Checks,
     pub(super) reads: Reads,
@@ -93,6 +96,19 @@ impl PolicySet {
     fn guarded<T>(&self, evaluation: impl Fn(Duration) -> Result<T, String>) -> Result<T, String> {
         catch_unwind(AssertUnwindSafe(|| limited(self.timeout, &MachineClocks::start(), evaluation)))
             .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
+    }
+
+    /// The rules that give these reasons, as far as their texts say so: each with its name, file and line.
+    pub(super) fn rules_of(&self, reasons: &[&str]) -> Vec<String> {
+        let mut found = Vec::new();
+        for reason in reasons {
+            let fits: Vec<_> = self.reasons.iter().map(|texts| texts.fit(reason)).collect();
+            let best = fits.iter().copied().max().unwrap_or_default();
+            let rules = self.rules.iter().zip(fits).filter(|(_, fit)| *fit > 0 && *fit == best);
+            found.extend(rules.map(|(PolicyRule { name, file, line }, _)| format!("{name} {file}:{line}")));
+        }
+        found.dedup();
+        found
     }
 
     fn ask_one(&self, rule: &str, input: Value, real_time: Duration) -> Result<Vec<String>, String> {

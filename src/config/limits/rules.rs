@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use crate::check::Findings;
 use crate::schema::Money;
 use sekisho_core::call::Caller;
+use sekisho_core::record::CountedCalls;
 use sekisho_core::tool_scope::matches;
 
 /// Maximum rules: each is looked at by every call.
@@ -88,7 +89,22 @@ pub enum RuleSubject {
     Role,
 }
 
-sekisho_core::as_str!(RuleSubject);
+impl RuleSubject {
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The calls that a rule counts together.
+    pub fn counts(self) -> CountedCalls {
+        match self {
+            Self::Key => CountedCalls::Key,
+            Self::Caller => CountedCalls::Caller,
+            Self::Tenant => CountedCalls::Tenant,
+            Self::Tool => CountedCalls::Tool,
+            Self::Role => CountedCalls::Role,
+        }
+    }
+}
 
 impl LimitRule {
     /// The subjects for whom a call is counted; empty if the rule is not for the call. `tool`: `None` for a model's
@@ -110,7 +126,8 @@ impl LimitRule {
             && fits(keys, caller.key_id.as_deref().unwrap_or_default())
     }
 
-    fn is_for_tool(&self, tool: Option<&str>) -> bool {
+    /// Whether it is for calls of this tool; a rule that names tools is not for models.
+    pub fn is_for_tool(&self, tool: Option<&str>) -> bool {
         let patterns = &self.matching.tools;
         patterns.is_empty() || tool.is_some_and(|tool| patterns.iter().any(|pattern| matches(pattern, tool)))
     }

@@ -55,6 +55,11 @@ async fn only_network_failures_are_retried() {
         let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
         let error = checkpoint.execute().await.unwrap_err();
         assert_eq!((checkpoint.runs(), error.attempts()), (runs, u32::try_from(runs).unwrap()), "{error}");
+        let attempts = &error.notes().unwrap().attempts;
+        assert_eq!(attempts.len(), runs, "{error}");
+        // Each begins after the backoff of the one before it.
+        assert!(attempts.windows(2).all(|pair| pair[1].began_us >= pair[0].began_us + 500_000), "{attempts:?}");
+        assert!(attempts.iter().all(|attempt| attempt.code == error.code()), "{attempts:?}");
     }
 }
 

@@ -183,6 +183,20 @@ fn all_reasons_are_in_message_and_details() {
     for reason in ["first", "second"] {
         assert!(error.details().iter().any(|detail| detail.message == reason && detail.rule == "deny"), "{error:?}");
     }
+    assert_eq!(error.notes().unwrap().rules, ["deny tools.rego:2", "deny tools.rego:3"]);
+}
+
+#[test]
+fn the_rule_that_denied_is_found_by_its_reason() {
+    let rules = "deny[msg] { input.tool == \"a\"; msg := sprintf(\"%s is not for %s\", [input.tool, input.user.id]) }\n\
+                 deny[msg] { input.tool == \"a\"; msg := concat(\" \", [\"made\", \"of parts\"]) }\n\
+                 deny[\"another tool\"] { input.tool == \"b\" }";
+    let (policy, tool) = (policy(rules), plain_tool("a"));
+    let valid = tool.input.validate(Arguments::new()).unwrap();
+    let error = policy.authorize(&call_by(&[]), &tool, valid).unwrap_err();
+    assert_eq!(error.details().len(), 2, "{error}");
+    let rules = &error.notes().unwrap().rules;
+    assert_eq!(*rules, ["deny tools.rego:2"], "a reason that no text has says nothing of its rule");
 }
 
 #[test]

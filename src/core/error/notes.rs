@@ -1,0 +1,55 @@
+//! What an error says about its call for the record alone: no reply has it.
+
+use std::sync::Arc;
+
+use super::CallError;
+use crate::breaker_state::BreakerState;
+use crate::record::{AttemptNote, CountedCalls, FailureNotes, LimitNote, MAX_ATTEMPTS, MAX_RULES, shortened};
+
+impl CallError {
+    /// Its attempts, of which the record has the last ones.
+    #[must_use]
+    pub fn with_attempts(mut self, mut attempts: Vec<AttemptNote>) -> Self {
+        attempts.drain(..attempts.len().saturating_sub(MAX_ATTEMPTS));
+        attempts.shrink_to_fit();
+        self.notes_mut().attempts = attempts;
+        self
+    }
+
+    /// The rules that refused it, each with file and line.
+    #[must_use]
+    pub fn of_rules(mut self, rules: Vec<String>) -> Self {
+        if !rules.is_empty() {
+            self.notes_mut().rules =
+                rules.into_iter().take(MAX_RULES).map(|rule| shortened(&rule).to_owned()).collect();
+        }
+        self
+    }
+
+    /// The limit that it reached counts these calls together.
+    #[must_use]
+    pub fn of_limit(mut self, counts: CountedCalls) -> Self {
+        self.notes_mut().limit = Some(LimitNote { counts, rule: None });
+        self
+    }
+
+    /// The state of the circuit breaker that refused it.
+    #[must_use]
+    pub fn of_breaker(mut self, upstream: Arc<str>, state: BreakerState) -> Self {
+        self.0.breaker = Some((upstream, state));
+        self
+    }
+
+    pub fn notes(&self) -> Option<&FailureNotes> {
+        self.0.notes.as_deref()
+    }
+
+    /// The upstream and the state of its circuit breaker, where that refused the call.
+    pub fn breaker(&self) -> Option<&(Arc<str>, BreakerState)> {
+        self.0.breaker.as_ref()
+    }
+
+    fn notes_mut(&mut self) -> &mut FailureNotes {
+        self.0.notes.get_or_insert_default()
+    }
+}
