@@ -77,6 +77,14 @@ impl Serialize for Line<'_> {
         }
         line.serialize_field("dry_run", &call.dry_run)?;
         line.serialize_field("session", &call.session.as_deref().map(shortened))?;
+        for (name, id) in [("run", call.run.as_deref()), ("program", call.program.as_deref())] {
+            if let Some(id) = id {
+                line.serialize_field(name, id)?;
+            }
+        }
+        if let Some(approval) = &call.approval {
+            line.serialize_field("approval", shortened(approval))?;
+        }
         if let Some(interpreter) = &call.interpreter {
             line.serialize_field("interpreter", interpreter)?;
         }

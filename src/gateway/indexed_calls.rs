@@ -26,7 +26,7 @@ const MAX_NESTED: usize = 200;
 
 impl History {
     /// The filter for the calls that the caller may see; `None` where these are none.
-    fn within_reach(&self, caller: &Caller, mut filter: IndexFilter) -> Option<IndexFilter> {
+    pub(super) fn within_reach(&self, caller: &Caller, mut filter: IndexFilter) -> Option<IndexFilter> {
         let reach = self.configuration.reach(caller);
         if reach != Reach::AllTenants {
             let tenant = filter.tenant.get_or_insert_with(|| caller.tenant.to_string());

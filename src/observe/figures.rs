@@ -65,6 +65,8 @@ pub struct Totals {
 #[derive(Debug, Clone, Default)]
 pub struct ToolTotals {
     pub outcomes: Outcomes,
+    /// Calls that failed by the fault of the upstream.
+    pub upstream_failures: u32,
     pub times: Times,
 }
 

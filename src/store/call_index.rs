@@ -4,6 +4,7 @@
 mod chunks;
 mod conditions;
 mod events;
+mod failures;
 mod query;
 mod retention;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe};
 pub use self::chunks::OpenChunk;
 pub use self::conditions::{CallCursor, CallOrder, IndexFilter};
 pub use self::events::EventFilter;
+pub use self::failures::{CountedUse, FailureGroup, Failures, FailuresBy};
 pub use self::query::{Facet, FoundCalls, IndexedCall};
 use super::rule_usage::units_of;
 use super::text::storable;
@@ -35,7 +37,7 @@ const ROWS: usize = 64;
 const ROWS_OF_TRANSACTION: usize = 512;
 
 const COLUMNS: &str = "time, call_id, tenant, owner, caller, key_id, tool, server, via, dry_run, status, code, stage, upstream, \
-                       http_status, session, agent_call, parent, request_id, duration, cost, calls, message, words, record";
+                       http_status, session, agent_call, parent, request_id, duration, cost, calls, message, words, record, run, program, approval";
 
 /// Calls and events: the tables `indexed_calls` and `indexed_events`.
 #[derive(Debug, Clone)]
@@ -137,6 +139,9 @@ fn bound(statement: Statement, row: &NewIndexedCall) -> Statement {
         .bind(call.reason.as_deref().map(storable))
         .bind(words.as_deref())
         .bind(serde_json::to_string(&**call).unwrap_or_default())
+        .bind(call.run.as_deref().map(storable))
+        .bind(call.program.as_deref().map(storable))
+        .bind(call.approval.as_deref().map(storable))
 }
 
 /// The part of a tool's name that names its server or collection.

@@ -91,8 +91,8 @@ pub use self::background_runs::{
 };
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::call_index::{
-    CallCursor, CallIndexStore, CallOrder, EventFilter, Facet, FoundCalls, IndexFilter, IndexedCall, NewIndexedCall,
-    OpenChunk,
+    CallCursor, CallIndexStore, CallOrder, CountedUse, EventFilter, Facet, FailureGroup, Failures, FailuresBy,
+    FoundCalls, IndexFilter, IndexedCall, NewIndexedCall, OpenChunk,
 };
 pub use self::charges::{ChargeStore, ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};

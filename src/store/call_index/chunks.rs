@@ -64,6 +64,9 @@ impl OpenChunk {
             ("upstream", call.breaker.as_ref().map(|(upstream, _)| &**upstream)),
             ("session", call.session.as_deref()),
             ("agent_call", call.agent_call.as_deref()),
+            ("run", call.run.as_deref()),
+            ("program", call.program.as_deref()),
+            ("approval", call.approval.as_deref()),
             ("request_id", Some(&*call.request_id)),
         ] {
             if let Some(value) = value {

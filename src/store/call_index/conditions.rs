@@ -39,6 +39,12 @@ pub struct IndexFilter {
     pub dry_run: Option<bool>,
     pub call_id: Option<String>,
     pub request_id: Option<String>,
+    /// The run of an agent or program that made them.
+    pub run: Option<String>,
+    /// SHA-256 of the program that made them.
+    pub program: Option<String>,
+    /// The approval by which they were made, or that they need.
+    pub approval: Option<String>,
     /// The ids of the calls in an agent's run; any where there are none.
     pub agent_calls: Vec<String>,
     /// The ids of the calls whose tools made them; any where there are none.
@@ -136,6 +142,9 @@ impl Conditions {
         let times = (moment(filter.since, i64::MIN), moment(filter.until, i64::MAX));
         let has_ids = filter.call_id.is_some()
             || filter.request_id.is_some()
+            || filter.run.is_some()
+            || filter.program.is_some()
+            || filter.approval.is_some()
             || !filter.agent_calls.is_empty()
             || !filter.parents.is_empty()
             || (filter.text.is_some() && text_as == TextAs::Id);
@@ -149,7 +158,9 @@ impl Conditions {
         conditions.one_of(&["parent"], &filter.parents);
         match (&filter.text, text_as) {
             (Some(id), TextAs::Id) => {
-                conditions.one_of(&["call_id", "request_id", "session", "agent_call", "parent"], &[id]);
+                let columns =
+                    ["call_id", "request_id", "session", "agent_call", "parent", "run", "program", "approval"];
+                conditions.one_of(&columns, &[id]);
             }
             (Some(text), TextAs::Message) => conditions.message_has(text),
             (None, _) => {}
@@ -263,6 +274,9 @@ impl IndexFilter {
             ("upstream", self.upstream.as_ref()),
             ("call_id", self.call_id.as_ref()),
             ("request_id", self.request_id.as_ref()),
+            ("run", self.run.as_ref()),
+            ("program", self.program.as_ref()),
+            ("approval", self.approval.as_ref()),
         ];
         columns.into_iter().filter_map(|(column, value)| Some((column, &**value?)))
     }

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::chunks::{Range, Ranges};
 use super::conditions::{CallCursor, CallOrder, Conditions, IndexFilter, TextAs};
+use super::failures::moment;
 use super::{CallIndexStore, StoreError, micros_of};
 use sekisho_core::record::CallSummary;
 
@@ -103,7 +106,7 @@ impl CallIndexStore {
     }
 
     async fn largest(&self, conditions: &Conditions, order: CallOrder, limit: usize) -> Result<FoundCalls, StoreError> {
-        let ranges = self.latest_ranges(conditions).await?;
+        let (ranges, _) = self.latest_of(conditions).await?;
         if ranges.is_empty() {
             return Ok(FoundCalls::default());
         }
@@ -130,14 +133,20 @@ impl CallIndexStore {
         Ranges::new(self, &conditions.wanted, since, until)
     }
 
-    async fn latest_ranges(&self, conditions: &Conditions) -> Result<Vec<Range>, StoreError> {
+    /// The latest times that may have wanted calls, and where they begin, if there are earlier ones.
+    pub(super) async fn latest_of(
+        &self,
+        conditions: &Conditions,
+    ) -> Result<(Vec<Range>, Option<Timestamp>), StoreError> {
         let (mut ranges, mut latest) = (self.ranges(conditions), Vec::new());
-        while latest.len() < MAX_CHUNKS
-            && let Some(range) = ranges.next().await?
-        {
+        while let Some(range) = ranges.next().await? {
+            if latest.len() == MAX_CHUNKS {
+                let earliest = latest.last().map(|range: &Range| moment(range.first));
+                return Ok((latest, earliest));
+            }
             latest.push(range);
         }
-        Ok(latest)
+        Ok((latest, None))
     }
 
     /// Why a call failed, sealed.
@@ -165,7 +174,7 @@ impl CallIndexStore {
 
     async fn count(&self, filter: &IndexFilter, text_as: TextAs) -> Result<Vec<Facet>, StoreError> {
         let conditions = Conditions::new(filter, text_as);
-        let ranges = self.latest_ranges(&conditions).await?;
+        let (ranges, _) = self.latest_of(&conditions).await?;
         if ranges.is_empty() {
             return Ok(Vec::new());
         }

@@ -75,6 +75,80 @@ async fn calls_are_found_by_what_they_have() {
 }
 
 #[tokio::test]
+async fn calls_are_found_by_run_program_and_approval() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let mut of_run = call("t", "acme", 1, None);
+    let summary = Arc::get_mut(&mut of_run.call).unwrap();
+    (summary.run, summary.program) = (Some("r-1".into()), Some("ab".into()));
+    summary.approval = Some("a-1".into());
+    index.add_calls(&mut chunk, &[of_run, call("other", "acme", 2, None)]).await.unwrap();
+    let text = |text: &str| Some(text.to_owned());
+    for (filter, expected) in [
+        (IndexFilter { run: text("r-1"), ..IndexFilter::default() }, &["t"][..]),
+        (IndexFilter { program: text("ab"), ..IndexFilter::default() }, &["t"]),
+        (IndexFilter { approval: text("a-1"), ..IndexFilter::default() }, &["t"]),
+        (IndexFilter { run: text("a-1"), ..IndexFilter::default() }, &[]),
+        (IndexFilter { text: text("a-1"), ..IndexFilter::default() }, &["t"]),
+        (IndexFilter { text: text("r-1"), ..IndexFilter::default() }, &["t"]),
+    ] {
+        assert_eq!(tools(&index, &filter).await, expected, "{filter:?}");
+    }
+}
+
+#[tokio::test]
+async fn failures_are_counted_with_the_first_call_since_the_last_success() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let failed = CallError::new(ErrorCode::UpstreamError, "503").at_stage(Stage::Execute);
+    let calls = [
+        call("crm__list", "acme", 1, Some(&failed)),
+        call("crm__list", "acme", 2, None),
+        call("crm__list", "acme", 3, Some(&failed)),
+        call("crm__list", "acme", 4, Some(&failed)),
+        call("echo", "acme", 5, Some(&denied())),
+        call("echo", "acme", 6, None),
+        call("fine", "acme", 7, None),
+    ];
+    index.add_calls(&mut chunk, &calls).await.unwrap();
+    let found = index.failures(&IndexFilter::default(), FailuresBy::Tool).await.unwrap();
+    let second = |moment: Timestamp| moment.as_second();
+    let rows = found.groups.iter().map(|group| {
+        let FailureGroup { value, failed, calls, since, last, last_success, is_constant, .. } = group;
+        (&**value, *failed, *calls, second(*since), second(*last), last_success.map(second), *is_constant)
+    });
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(rows, [("crm__list", 3, 4, 3, 4, Some(2), true), ("echo", 1, 2, 5, 5, Some(6), false)]);
+    let ids = [calls[2].call.id.to_string(), calls[4].call.id.to_string()];
+    assert_eq!(found.groups.iter().map(|group| group.first_call.clone()).collect::<Vec<_>>(), ids);
+    assert_eq!(found.groups[0].code.as_deref(), Some("upstream_error"));
+    assert_eq!(found.searched_since, None);
+    let since = Some(Timestamp::from_second(5).unwrap());
+    let later = index.failures(&IndexFilter { since, ..IndexFilter::default() }, FailuresBy::Server).await.unwrap();
+    assert_eq!(later.groups, []);
+}
+
+#[tokio::test]
+async fn the_calls_that_a_limit_counts_have_their_callers_and_exact_costs() {
+    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let costing = |tool: &str, second, cost: &str, error| {
+        let mut new = call(tool, "acme", second, error);
+        Arc::get_mut(&mut new.call).unwrap().cost_usd = cost.parse().unwrap();
+        new
+    };
+    let limited = CallError::new(ErrorCode::RateLimited, "used up").at_stage(Stage::Limits);
+    let calls = [
+        costing("a", 1, "9000000.25", None),
+        costing("a", 2, "0.000000000001", Some(&denied())),
+        costing("b", 3, "0", None),
+        costing("a", 4, "0", Some(&limited)),
+    ];
+    index.add_calls(&mut chunk, &calls).await.unwrap();
+    let uses = index.counted_uses(&IndexFilter::default()).await.unwrap();
+    let uses = uses.iter().map(|used| (&*used.tool, &*used.caller, used.calls, used.cost_usd.normalize().to_string()));
+    let uses: Vec<_> = uses.collect();
+    assert_eq!(uses, [("a", "ann", 2, "9000000.250000000001".to_owned()), ("b", "ann", 1, "0".to_owned())]);
+}
+
+#[tokio::test]
 async fn pages_follow_each_other_in_each_order() {
     let (index, mut chunk) = (index().await, OpenChunk::default());
     let calls: Vec<_> = (1..=7).map(|second| call("t", "acme", second, None)).collect();
