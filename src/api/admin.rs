@@ -7,6 +7,7 @@ pub(super) mod calls;
 pub(super) mod cluster;
 pub(super) mod configuration;
 pub(super) mod events;
+pub(super) mod failures;
 pub(super) mod flow;
 pub(super) mod keys;
 pub(super) mod limits;

@@ -49,6 +49,7 @@ pub use self::admin::call_query::CallQuery;
 pub use self::admin::calls::CallBody;
 pub use self::admin::cluster::{ReleasedLeaseBody, ReplicaBody};
 pub use self::admin::events::EventBody;
+pub use self::admin::failures::{FailureBody, FailureList};
 pub use self::admin::flow::{FlowDestinationBody, FlowQuestionBody, FlowReportBody};
 pub use self::admin::keys::{KeyBody, KeyWithToken};
 pub use self::admin::limits::{LevelBody, RuleBody};
@@ -124,6 +125,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::configuration::show))
         .routes(routes!(admin::configuration::check))
         .routes(routes!(admin::events::list))
+        .routes(routes!(admin::failures::list))
         .routes(routes!(admin::flow::report))
         .routes(routes!(admin::flow::tools))
         .routes(routes!(admin::flow::destinations))

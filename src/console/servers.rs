@@ -104,6 +104,7 @@ fn cell(texts: &Texts, server: &ServerBody, column: &Column) -> Option<Markup> {
 fn state(texts: &Texts, state: SourceState, has_reason: bool) -> Markup {
     let (class, sign, id) = match state {
         SourceState::Works if has_reason => ("tag warn", "▲", "server-degraded"),
+        SourceState::Degraded => ("tag warn", "▲", "server-degraded"),
         SourceState::Works => ("tag good", "✓", "server-works"),
         SourceState::Connecting => ("tag", "…", "server-connecting"),
         SourceState::NeedsSignIn => ("tag warn", "▲", "server-needs-sign-in"),
@@ -121,7 +122,7 @@ fn kind(kind: SourceKind) -> &'static str {
 }
 
 fn needs_attention(server: &ServerBody) -> bool {
-    matches!(server.state, SourceState::Down | SourceState::NeedsSignIn) || !server.quarantined.is_empty()
+    matches!(server.state, SourceState::Down | SourceState::Degraded | SourceState::NeedsSignIn) || !server.quarantined.is_empty()
 }
 
 /// The address of a source's page.

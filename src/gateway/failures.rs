@@ -109,12 +109,7 @@ impl History {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn failures(
-        &self,
-        caller: &Caller,
-        filter: IndexFilter,
-        by: FailuresBy,
-    ) -> Result<Failures, CallError> {
+    pub async fn failures(&self, caller: &Caller, filter: IndexFilter, by: FailuresBy) -> Result<Failures, CallError> {
         let Some(filter) = self.within_reach(caller, filter) else { return Ok(Failures::default()) };
         self.index.write().await;
         Ok(self.index.store.failures(&filter, by).await?)

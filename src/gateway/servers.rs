@@ -17,6 +17,10 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_mcp_client::{HostConnections, McpServers, ServerState, ServerStatus, UnusableServer};
 use sekisho_observe::readiness::Readiness;
 use sekisho_openapi::Collection;
+use sekisho_openapi::read::report::Report;
+
+/// Failing tools that a reason names.
+const MAX_NAMED: usize = 5;
 
 /// A server or collection as it is now.
 #[derive(Debug, Clone)]
@@ -34,6 +38,8 @@ pub struct SourceStatus {
     pub owner: Ownership,
     /// Names of the tools that are offered.
     pub tools: Vec<String>,
+    /// Names of the tools whose upstream fails.
+    pub failing: Vec<String>,
     /// Names of the tools that wait for approval.
     pub quarantined: Vec<String>,
     /// Whether it takes a user's sign-in.
@@ -60,6 +66,8 @@ pub enum SourceKind {
 #[serde(rename_all = "snake_case")]
 pub enum SourceState {
     Works,
+    /// It is connected or loaded, and at least half of its operations do not work, or some of its tools fail.
+    Degraded,
     /// Being connected, or its document is being loaded.
     Connecting,
     NeedsSignIn,
@@ -81,6 +89,22 @@ impl SourceStatus {
         format!("{}:{}", self.kind.as_str(), self.name)
     }
 
+    /// Says what does not work of one that is there. `failing`: tools of any source.
+    fn degrade(&mut self, failing: &BTreeSet<Box<str>>) {
+        self.failing = self.tools.iter().filter(|tool| failing.contains(tool.as_str())).cloned().collect();
+        let unusable = self.collection.as_ref().and_then(|collection| unusable_operations(&collection.report));
+        if self.state != SourceState::Works || (self.failing.is_empty() && unusable.is_none()) {
+            return;
+        }
+        let (named, further) = self.failing.split_at(self.failing.len().min(MAX_NAMED));
+        let more = if further.is_empty() { String::new() } else { format!(" and {} more", further.len()) };
+        let fails = (!named.is_empty())
+            .then(|| format!("{} of {} tools fail: {}{more}", self.failing.len(), self.tools.len(), named.join(", ")));
+        let reasons: Vec<_> = self.reason.take().into_iter().chain(fails).chain(unusable).collect();
+        self.reason = Some(reasons.join("; "));
+        self.state = SourceState::Degraded;
+    }
+
     fn new(kind: SourceKind, name: &str, state: SourceState) -> Self {
         Self {
             kind,
@@ -92,6 +116,7 @@ impl SourceStatus {
             registered: false,
             owner: Ownership::Shared,
             tools: Vec::new(),
+            failing: Vec::new(),
             quarantined: Vec::new(),
             can_sign_in: false,
             collection: None,
@@ -134,10 +159,15 @@ impl Sources {
         let disabled = config.mcp.servers.iter().filter(|(_, settings)| settings.disabled);
         sources.extend(disabled.map(|(name, _)| SourceStatus::new(SourceKind::Mcp, name, SourceState::Disabled)));
         self.add_tools(&mut sources);
-        match self.configuration.reach(caller) {
-            Reach::AllTenants => {}
-            reach => self.keep_visible(&mut sources, caller, reach),
-        }
+        let (figures, now) = (&self.pipeline.settlement.figures, SystemTime::now());
+        let failing = match self.configuration.reach(caller) {
+            Reach::AllTenants => figures.failing_tools(None, now),
+            reach => {
+                self.keep_visible(&mut sources, caller, reach);
+                figures.failing_tools(Some(&caller.tenant), now)
+            }
+        };
+        sources.iter_mut().for_each(|source| source.degrade(&failing));
         sources.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         sources
     }
@@ -292,6 +322,13 @@ impl From<ServerStatus> for SourceStatus {
             ..Self::new(SourceKind::Mcp, &status.name, state)
         }
     }
+}
+
+/// What does not work of a document of which at least half does not work.
+fn unusable_operations(report: &Report) -> Option<String> {
+    let (lost, closed, all) = (report.lost.len(), report.needs_credentials.len(), report.operations);
+    (all > 0 && 2 * (lost + closed) >= all)
+        .then(|| format!("of {all} operations {closed} lack credentials and {lost} cannot be offered"))
 }
 
 /// Where a document was read, without parts that could be a secret.

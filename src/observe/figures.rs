@@ -7,7 +7,7 @@
 mod periods;
 mod times;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -137,6 +137,22 @@ impl Figures {
         let mut hour = LastHour::empty();
         hour.add(tenants.get(tenant)?, unix_seconds(now));
         Some(hour)
+    }
+
+    /// The tools whose upstream fails: in the latest five minutes of the hour in which a call of one tenant, or of any, reached it, no
+    /// more calls succeeded than failed by its fault.
+    pub fn failing_tools(&self, tenant: Option<&str>, now: SystemTime) -> BTreeSet<Box<str>> {
+        let (second, mut failing) = (unix_seconds(now), BTreeSet::new());
+        let tenants = self.tenants.read();
+        let wanted = tenants.iter().filter(|(name, _)| tenant.is_none_or(|wanted| ***name == *wanted));
+        let others = tenant.is_none().then_some(&self.others);
+        for figures in wanted.map(|(_, figures)| figures).chain(others) {
+            for (name, parts) in figures.tools.read().iter() {
+                let latest = parts.lock().until(second).flatten().filter_map(ToolTotals::fails).last();
+                failing.extend(latest.unwrap_or_default().then(|| name.clone()));
+            }
+        }
+        failing
     }
 
     /// Forgets tools and tenants without a call in the last hour.
@@ -280,13 +296,23 @@ impl Totals {
 }
 
 impl ToolTotals {
+    /// Whether its upstream fails at least as often as a call succeeds; `None` where neither was.
+    fn fails(&self) -> Option<bool> {
+        let (failures, successes) = (u64::from(self.upstream_failures), self.outcomes.of(Status::Success));
+        (failures + successes > 0).then_some(failures >= successes)
+    }
+
     fn count(&mut self, call: &CallSummary) {
         self.outcomes.count(call.status);
+        if call.blames_upstream() {
+            self.upstream_failures = self.upstream_failures.saturating_add(1);
+        }
         self.times.add_executed(call);
     }
 
     fn add(&mut self, other: &Self) {
         self.outcomes.add(other.outcomes);
+        self.upstream_failures = self.upstream_failures.saturating_add(other.upstream_failures);
         self.times.add_all(&other.times);
     }
 }

@@ -42,6 +42,12 @@ pub struct CallQuery {
     /// `true` or `false`.
     pub dry_run: Option<String>,
     pub call_id: Option<String>,
+    /// The run of an agent or program that made it.
+    pub run: Option<String>,
+    /// SHA-256 of the program that made it.
+    pub program: Option<String>,
+    /// The approval by which it was made, or that it needs.
+    pub approval: Option<String>,
     pub request_id: Option<String>,
     /// The id that an agent's run has for it.
     pub agent_call_id: Option<String>,
@@ -85,6 +91,9 @@ impl CallQuery {
             dry_run: read("dry_run", &self.dry_run, |text| text.parse().ok(), "true or false")?,
             call_id: set(&self.call_id).map(|id| id.to_ascii_lowercase()),
             request_id: set(&self.request_id),
+            run: set(&self.run),
+            program: set(&self.program),
+            approval: set(&self.approval),
             agent_calls: listed(&self.agent_call_id),
             parents: listed(&self.parent),
             min_duration: read("min_seconds", &self.min_seconds, seconds, "a number such as 0.5")?,
@@ -120,6 +129,9 @@ impl CallQuery {
             ("dry_run", &self.dry_run),
             ("call_id", &self.call_id),
             ("request_id", &self.request_id),
+            ("run", &self.run),
+            ("program", &self.program),
+            ("approval", &self.approval),
             ("agent_call_id", &self.agent_call_id),
             ("parent", &self.parent),
             ("min_seconds", &self.min_seconds),

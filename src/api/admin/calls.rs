@@ -25,9 +25,9 @@ use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::{RateState, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::{CallSummary, Status, Violation};
-use sekisho_gateway::Gateway;
-use sekisho_store::{Facet, IndexedCall};
+use sekisho_core::record::{CallSummary, FailureNotes, Status, Violation};
+use sekisho_gateway::{Gateway, NextStep};
+use sekisho_store::{CountedUse, Facet, IndexedCall};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -124,6 +124,12 @@ pub struct CallBody<'a> {
     /// The managed key that the caller sent.
     key: Option<&'a str>,
     session: Option<&'a str>,
+    /// The run of an agent or program that made it.
+    run: Option<&'a str>,
+    /// SHA-256 of the program that made it.
+    program: Option<&'a str>,
+    /// The approval by which it was made, or that it needs.
+    approval: Option<&'a str>,
     /// The address of the client.
     #[schema(value_type = Option<String>)]
     client: Option<IpAddr>,
@@ -140,10 +146,29 @@ pub struct CallBody<'a> {
     /// The rules that it violated.
     #[schema(value_type = Vec<Violation>)]
     violations: &'a [Violation],
+    /// What else is known about a call that did not succeed.
+    #[schema(value_type = Option<FailureNotes>)]
+    failure: Option<&'a FailureNotes>,
+    /// What to do next about it, in a word.
+    next_step: Option<&'static str>,
+    /// Who made the calls that used up the limit that refused it: of one call.
+    pub used_up_by: Vec<UsedUpBy>,
     /// Why it failed, which may quote the upstream: of one call, for the console roles `operator` and `admin`.
     pub words: Option<String>,
     /// Calls that were refused alike and are one entry; mostly 1.
     pub calls: u64,
+}
+
+/// The calls of a caller with a tool that a limit counted.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct UsedUpBy {
+    tenant: String,
+    caller: String,
+    tool: String,
+    calls: u64,
+    /// USD, as an exact decimal.
+    #[schema(value_type = String)]
+    cost: Decimal,
 }
 
 /// The most frequent values of a field.
@@ -264,7 +289,15 @@ pub(crate) async fn show(
 ) -> Result<Response, ErrorReply> {
     let found = gateway.history().call(&meta.caller, &id).await?;
     let words = gateway.history().words(&meta.caller, &found.call).await?;
-    Ok(reply::json(StatusCode::OK, &CallBody { words, ..CallBody::of_indexed(&found) }))
+    let used_up_by = gateway.history().used_up_by(&meta.caller, &found.call).await?;
+    let used_up_by = used_up_by.into_iter().map(UsedUpBy::from).collect();
+    Ok(reply::json(StatusCode::OK, &CallBody { words, used_up_by, ..CallBody::of_indexed(&found) }))
+}
+
+impl From<CountedUse> for UsedUpBy {
+    fn from(CountedUse { tenant, caller, tool, calls, cost_usd }: CountedUse) -> Self {
+        Self { tenant, caller, tool, calls, cost: cost_usd.normalize() }
+    }
 }
 
 impl<'a> CallBody<'a> {
@@ -301,6 +334,9 @@ impl<'a> CallBody<'a> {
             request_id: (!call.request_id.is_empty()).then_some(&*call.request_id),
             key: call.key.as_deref(),
             session: call.session.as_deref(),
+            run: call.run.as_deref(),
+            program: call.program.as_deref(),
+            approval: call.approval.as_deref(),
             client: call.client,
             trace_id: call.trace_id.map(hex::encode),
             arguments_sha256: hex::encode(call.arguments_digest),
@@ -308,6 +344,9 @@ impl<'a> CallBody<'a> {
             upstream: call.breaker.as_ref().map(|(upstream, _)| &**upstream),
             breaker: call.breaker.as_ref().map(|(_, state)| *state),
             violations: &call.violations,
+            failure: call.failure.as_deref(),
+            next_step: NextStep::of(call).map(NextStep::as_str),
+            used_up_by: Vec::new(),
             words: None,
             calls: 1,
         }

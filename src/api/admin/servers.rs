@@ -54,6 +54,8 @@ pub struct ServerBody {
     tenant: Option<String>,
     /// Names of the tools.
     tools: Vec<String>,
+    /// Names of the tools whose upstream fails: of the latest calls no more succeeded than failed by its fault.
+    pub failing: Vec<String>,
     /// Names of the tools that wait for approval.
     pub quarantined: Vec<String>,
     /// Whether it takes a user's sign-in.
@@ -286,6 +288,7 @@ impl From<SourceStatus> for ServerBody {
             registered: status.registered,
             tenant: status.owner.tenant().map(str::to_owned),
             tools: status.tools,
+            failing: status.failing,
             quarantined: status.quarantined,
             can_sign_in: status.can_sign_in,
             fidelity: status.collection.map(|collection| FidelityBody::of(&collection.report)),

@@ -151,6 +151,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
                 (export::links(&texts, &path_of(status.kind, &status.name)))
             }
             (connections::section(&texts, &status.connections))
+            (names(&texts, "server-failing", &status.failing, Some(&crate::failures::path_of_source(&status.name))))
             (names(&texts, "server-waiting", &status.quarantined, None))
             (names(&texts, "nav-tools", &status.tools, Some(&tools::path_of_source(&status.source()))))
             (removal(visit, status))

@@ -57,6 +57,31 @@ fn the_last_hour_has_what_the_calls_of_a_tenant_came_to() {
 }
 
 #[test]
+fn a_tool_fails_while_no_more_calls_succeed_than_its_upstream_fails() {
+    let figures = Figures::default();
+    let failed = |tenant, second, tool| {
+        let (status, code, stage) = (Status::Error, Some(ErrorCode::UpstreamError), Some(Stage::Execute));
+        CallSummary { status, code, stage, ..call(tenant, second, tool) }
+    };
+    let refused = |status| CallSummary { http_status: Some(status), ..failed("acme", NOW, "refusing") };
+    figures.record(&failed("acme", NOW - 1_200, "repaired"));
+    figures.record(&call("acme", NOW - 600, "repaired"));
+    figures.record(&call("acme", NOW - 600, "broken"));
+    figures.record(&failed("acme", NOW, "broken"));
+    figures.record(&call("acme", NOW, "mostly"));
+    figures.record(&call("acme", NOW, "mostly"));
+    figures.record(&failed("acme", NOW, "mostly"));
+    figures.record(&refused(404));
+    figures.record(&failed("other", NOW, "theirs"));
+    let failing = |tenant| figures.failing_tools(tenant, at(NOW)).into_iter().map(String::from).collect::<Vec<_>>();
+    assert_eq!(failing(Some("acme")), ["broken"], "the fault of a 404 is the call's");
+    assert_eq!(failing(None), ["broken", "theirs"]);
+    figures.record(&refused(401));
+    assert_eq!(failing(Some("acme")), ["broken", "refusing"]);
+    assert_eq!(figures.failing_tools(None, at(NOW + 4_000)).len(), 0);
+}
+
+#[test]
 fn what_is_kept_is_bounded_and_idle_tools_make_room() {
     let figures = Figures::default();
     for tenant in 0..MAX_TENANTS + 10 {
