@@ -2,6 +2,7 @@
 
 pub(super) mod history;
 mod one;
+mod why;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ const TAIL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_IN_EVENT: usize = 50;
 
 /// Times that a link chooses, backwards from now.
-const TIMES: [&str; 5] = ["15m", "1h", "24h", "7d", "30d"];
+pub(super) const TIMES: [&str; 5] = ["15m", "1h", "24h", "7d", "30d"];
 
 /// The fields of the address.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -113,7 +114,7 @@ pub(super) fn path_of(id: CallId) -> String {
     page_of(&id.to_string())
 }
 
-fn page_of(id: &str) -> String {
+pub(super) fn page_of(id: &str) -> String {
     format!("{PATH}/{id}")
 }
 
@@ -177,6 +178,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Mar
     let state = html! { (counted) " " (texts.with(reach, [("tenant", visit.caller.tenant.to_string().into())])) };
     let action = visit.may(Act::SearchHistory).then(|| {
         html! {
+            a.button href="/console/failures?since=24h" { (texts.get("failures-title")) } " "
             a.button href="/console/events" { (texts.get("events-title")) } " "
             a.button href="/console/calls/history" { (texts.get("history-title")) }
         }
@@ -313,6 +315,9 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
         ("tenant", "call-tenant"),
         ("key", "call-key"),
         ("session", "call-session"),
+        ("run", "call-run"),
+        ("program", "call-program"),
+        ("approval", "call-approval"),
         ("stage", "call-stage"),
         ("via", "call-via"),
         ("upstream", "call-upstream"),

@@ -28,6 +28,7 @@ mod effects;
 mod error_page;
 mod events;
 mod export;
+mod failures;
 mod flow;
 mod format;
 mod frame;
@@ -134,6 +135,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/calls/live", get(calls::live))
         .route("/console/calls/history", get(calls::history::page))
         .route("/console/events", get(events::page))
+        .route("/console/failures", get(failures::page))
         .route("/console/calls/{id}", get(calls::one))
         .route("/console/approvals", get(approvals::page))
         .route("/console/approvals/{id}", get(approval::page).post(approval::act))

@@ -122,7 +122,8 @@ fn kind(kind: SourceKind) -> &'static str {
 }
 
 fn needs_attention(server: &ServerBody) -> bool {
-    matches!(server.state, SourceState::Down | SourceState::Degraded | SourceState::NeedsSignIn) || !server.quarantined.is_empty()
+    matches!(server.state, SourceState::Down | SourceState::Degraded | SourceState::NeedsSignIn)
+        || !server.quarantined.is_empty()
 }
 
 /// The address of a source's page.

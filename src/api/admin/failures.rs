@@ -38,6 +38,8 @@ pub struct FailureList {
 /// Calls that failed or were refused alike.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FailureBody {
+    /// `tool`, `server`, `caller`, `tenant` or `upstream`.
+    pub by: String,
     /// The tool, server, caller, tenant or upstream.
     pub value: String,
     pub code: Option<String>,
@@ -90,21 +92,22 @@ pub(crate) async fn list(
         })?,
     };
     let found = gateway.history().failures(&meta.caller, query.filter()?, by).await?;
-    Ok(reply::json(StatusCode::OK, &FailureList::from(found)))
+    Ok(reply::json(StatusCode::OK, &FailureList::of(found, by)))
 }
 
-impl From<Failures> for FailureList {
-    fn from(Failures { groups, searched_since }: Failures) -> Self {
-        let items = groups.into_iter().map(FailureBody::from).collect();
+impl FailureList {
+    fn of(Failures { groups, searched_since }: Failures, by: FailuresBy) -> Self {
+        let items = groups.into_iter().map(|group| FailureBody::of(group, by)).collect();
         Self { items, searched_since: searched_since.map(|since| since.to_string()) }
     }
 }
 
-impl From<FailureGroup> for FailureBody {
-    fn from(group: FailureGroup) -> Self {
+impl FailureBody {
+    fn of(group: FailureGroup, by: FailuresBy) -> Self {
         let FailureGroup { value, code, failed, calls, since, first_call, last, last_call, last_success, is_constant } =
             group;
         Self {
+            by: by.as_str().to_owned(),
             value,
             code,
             failed,

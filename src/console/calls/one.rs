@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::why::Why;
 use super::{PATH, history, outcome, path_of};
 use crate::acts::Act;
 use crate::address::with_query;
@@ -14,7 +15,7 @@ use crate::call_tree::CallTree;
 use crate::frame::{self, Head, Section};
 use crate::text::Texts;
 use crate::visit::Visit;
-use crate::{Console, format, tools};
+use crate::{Console, approvals, failures, format, tools};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 use sekisho_store::IndexedCall;
@@ -35,11 +36,13 @@ async fn read(console: &Console, visit: &Visit, id: &str) -> Result<Markup, Call
     let history = console.gateway.history();
     let found = history.call(&visit.caller, id).await?;
     let words = history.words(&visit.caller, &found.call).await?;
+    let uses = history.used_up_by(&visit.caller, &found.call).await?;
     let tree = CallTree::of(console, visit, found.call.id, found.call.nested).await?;
-    Ok(show(visit, &found, words.as_deref(), &tree))
+    let why = Why { call: &found.call, words: words.as_deref(), uses: &uses };
+    Ok(show(visit, &found, &why, &tree))
 }
 
-fn show(visit: &Visit, found: &IndexedCall, words: Option<&str>, tree: &CallTree) -> Markup {
+fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree) -> Markup {
     let (texts, call) = (visit.texts(), &*found.call);
     let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
@@ -50,9 +53,12 @@ fn show(visit: &Visit, found: &IndexedCall, words: Option<&str>, tree: &CallTree
         &head,
         &html! {
             (CallPath::of_recent(call).draw(&texts))
-            (failure(&texts, call, words))
+            (why.draw(&texts))
             dl.facts {
                 @for (name, value) in facts(found) { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
+                @if let Some(approval) = &call.approval {
+                    div { dt { (texts.get("call-approval")) } dd { a href=(approvals::path_of(approval)) { code { (format::text(approval)) } } } }
+                }
                 @if let Some(parent) = call.parent {
                     div { dt { (texts.get("call-parent")) } dd { a href=(path_of(parent)) { code { (parent) } } } }
                 }
@@ -62,23 +68,6 @@ fn show(visit: &Visit, found: &IndexedCall, words: Option<&str>, tree: &CallTree
             (links(&texts, call))
         },
     )
-}
-
-/// Why it failed or was refused, as far as the path does not say it.
-fn failure(texts: &Texts, call: &CallSummary, words: Option<&str>) -> Markup {
-    html! {
-        @if let Some(words) = words {
-            section aria-labelledby="words" { h2 #words { (texts.get("call-words")) } pre tabindex="0" { code { (format::text(words)) } } }
-        }
-        @if !call.violations.is_empty() {
-            section aria-labelledby="violations" {
-                h2 #violations { (texts.get("call-violations")) }
-                ul { @for violated in &*call.violations {
-                    li { code { (format::text(&violated.rule)) } " " span.quiet { (format::text(&violated.path)) } }
-                } }
-            }
-        }
-    }
 }
 
 fn facts(found: &IndexedCall) -> Vec<(&'static str, String)> {
@@ -98,6 +87,8 @@ fn facts(found: &IndexedCall) -> Vec<(&'static str, String)> {
     let further = [
         ("call-key", call.key.as_deref().map(str::to_owned)),
         ("call-session", call.session.as_deref().map(str::to_owned)),
+        ("call-run", call.run.as_deref().map(str::to_owned)),
+        ("call-program", call.program.as_deref().map(str::to_owned)),
         ("call-upstream", upstream),
         ("call-http-status", call.http_status.map(|status| status.to_string())),
         ("call-client", call.client.map(|client| client.to_string())),
@@ -117,7 +108,11 @@ fn links(texts: &Texts, call: &CallSummary) -> Markup {
             a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "
             a href=(with_query(PATH, [("tool", &*call.tool)])) { (texts.get("call-same-tool")) } " · "
             a href=(with_query(PATH, [("caller", &*call.caller)])) { (texts.get("call-same-caller")) }
+            @if let Some(run) = &call.run {
+                " · " a href=(with_query(PATH, [("run", &**run)])) { (texts.get("call-same-run")) }
+            }
             @if let Some(code) = call.code {
+                " · " a href=(failures::path_of_tool(&call.tool)) { (texts.get("call-since-when")) }
                 " · " a href=(with_query(PATH, [("tool", &*call.tool), ("code", code.as_str())])) { (texts.get("call-same-failure")) }
             }
             @if let Some(session) = &call.session {
