@@ -11,12 +11,13 @@ use crate::console::{Browser, KEYS};
 const CALLS: &str = "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id,tokens";
 
 /// The page that links to a file, the rest of the file's address, and its columns.
-const TABLES: [(&str, &str, &str); 15] = [
+const TABLES: [(&str, &str, &str); 16] = [
     ("/console", "?table=minutes", "minutes_ago,success,error,refused,cancelled,p95_seconds,cost_usd"),
     ("/console", "?table=tools", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
     ("/console", "?table=codes", "code,calls"),
     ("/console/calls", "", CALLS),
     ("/console/calls/history", "", CALLS),
+    ("/console/failures", "", "value,code,failed,calls,since,first_call_id,last,last_call_id,last_success,is_constant"),
     ("/console/events", "", "time,event,success,subject,detail,tenant,caller,key,client,request_id,count"),
     ("/console/tools", "?page=1", "name,description,source,category,dangerous,usable,problem"),
     ("/console/servers", "?page=1", "name,kind,state,since,reason,address,registered,tools,quarantined"),

@@ -15,9 +15,10 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 12] = [
+const OF_VIEWERS: [&str; 13] = [
     "/console",
     "/console/calls",
+    "/console/failures",
     "/console/approvals",
     "/console/program-runs",
     "/console/results",
@@ -82,10 +83,10 @@ async fn each_page_of_operation_is_open_to_its_roles_alone() {
     }
     let local = TestApp::start().await;
     let anonymous = Browser::new(&local);
-    for path in OF_VIEWERS.into_iter().take(6) {
+    for path in OF_VIEWERS.into_iter().take(7) {
         check_markup(&anonymous.page(path).await);
     }
-    for path in OF_VIEWERS.into_iter().skip(6).chain(OF_ADMINISTRATORS) {
+    for path in OF_VIEWERS.into_iter().skip(7).chain(OF_ADMINISTRATORS) {
         assert_eq!(status(anonymous.get(path)).await, StatusCode::FORBIDDEN, "{path}");
     }
 }

@@ -95,6 +95,7 @@ async fn each_route_answers_as_the_matrix_states() {
             "GET /admin/calls/facets",
             "GET /admin/calls/history",
             "GET /admin/events",
+            "GET /admin/failures",
         ];
         let has_any_name = lists.contains(&cell.of);
         if status.is_success() && !has_any_name {
