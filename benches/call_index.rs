@@ -11,7 +11,9 @@ use crate::row;
 use sekisho_core::call::{CallContext, Caller, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
-use sekisho_store::{CallIndexStore, CallOrder, IndexFilter, NewIndexedCall, OpenChunk, Store, StoreLocation};
+use sekisho_store::{
+    CallIndexStore, CallOrder, FailuresBy, IndexFilter, NewIndexedCall, OpenChunk, Store, StoreLocation,
+};
 
 /// Calls that are added at once, as a busy gateway does.
 const BATCH: u64 = 512;
@@ -63,4 +65,7 @@ pub(crate) fn rows(calls: u64) {
         runtime.block_on(index.calls(&filter, CallOrder::Time, None, 50)).unwrap();
         row(&format!("  a page {name}"), &format!("{:.0} ms", began.elapsed().as_secs_f64() * 1_000.0), "≤ 200 ms");
     }
+    let began = Instant::now();
+    runtime.block_on(index.failures(&IndexFilter::default(), FailuresBy::Tool)).unwrap();
+    row("  failures by tool", &format!("{:.0} ms", began.elapsed().as_secs_f64() * 1_000.0), "≤ 200 ms");
 }

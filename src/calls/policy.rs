@@ -214,6 +214,15 @@ impl Policy {
         Err(denied(decision).of_rules(rules))
     }
 
+    /// The rules that ask for an approval, as far as they are known; none once other policies are in force.
+    pub fn rules_that_asked(&self, needs: &NeedsApproval) -> Vec<String> {
+        let set = self.current.load();
+        match set.version == *needs.version() {
+            true => set.rules_of(&needs.reasons().collect::<Vec<_>>()),
+            false => Vec::new(),
+        }
+    }
+
     /// JSON Pointers into the arguments of a call: the parts that an approver does not see.
     /// Errors: `denied`: they cannot be evaluated.
     pub fn masks(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Result<Vec<String>, CallError> {

@@ -20,13 +20,14 @@ async fn read(app: &TestApp, key: &str, path: &str) -> Value {
     body
 }
 
-/// With a policy of one rule, and few attempts.
+/// With policies of two rules, and few attempts.
 async fn app() -> TestApp {
     let directory = TempDir::new().unwrap();
     let policies = directory.path().join("policies");
     std::fs::create_dir(&policies).unwrap();
-    let rule = "package tools\nimport rego.v1\ndeny contains \"never\" if input.tool == \"current_time\"\n";
-    std::fs::write(policies.join("own.rego"), rule).unwrap();
+    let rules = "package tools\nimport rego.v1\ndeny contains \"never\" if input.tool == \"current_time\"\n\
+                 require_approval contains \"ask\" if input.tool == \"sleep\"\n";
+    std::fs::write(policies.join("own.rego"), rules).unwrap();
     let yaml = format!(
         "{KEYS}policy: {{directory: '{}'}}\nexecution: {{max_attempts: 2, backoff_base_seconds: 0.01}}\n\
          breaker: {{recovery_seconds: 600}}\n",
@@ -56,6 +57,14 @@ async fn a_call_that_did_not_succeed_says_why_and_what_to_do_next() {
     assert!(attempts[0]["began_us"].as_u64() < attempts[1]["began_us"].as_u64(), "{found}");
     let found = one(&denied).await;
     assert_eq!((&found["failure"]["rules"], &found["next_step"]), (&json!(["deny own.rego:3"]), &json!("change_rule")));
+    let asking = call(&app, "key-of-ann", "sleep", json!({"ms": 1})).await;
+    let found = one(&asking).await;
+    let rules = json!(["require_approval own.rego:4"]);
+    assert_eq!((&found["failure"]["rules"], &found["next_step"]), (&rules, &json!("decide")), "{found}");
+    let approval = found["approval"].as_str().unwrap();
+    let of_approval = read(&app, "key-of-ann", &format!("/admin/calls?approval={approval}")).await;
+    let ids: Vec<_> = of_approval["items"].as_array().unwrap().iter().map(|call| &call["call_id"]).collect();
+    assert_eq!(ids, [&json!(asking)]);
     let found = one(&open).await;
     let breaker = (&found["breaker"], &found["upstream"], &found["next_step"]);
     assert_eq!(breaker, (&json!("open"), &json!("https://upstream.test:443"), &json!("repair_upstream")), "{found}");

@@ -67,7 +67,10 @@ impl Pipeline {
         let grant = self.approvals.grant(needs.asked(call, tool), recorded.and_then(Recorded::approved)).await;
         match grant {
             Ok(grant) => Ok(needs.permit(grant)),
-            Err(error) => Err(error.decided_by(Arc::clone(needs.version()))),
+            Err(error) => {
+                let rules = self.policy.rules_that_asked(&needs);
+                Err(error.decided_by(Arc::clone(needs.version())).of_rules(rules))
+            }
         }
     }
 }

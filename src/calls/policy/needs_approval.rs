@@ -124,6 +124,10 @@ impl NeedsApproval {
         &self.version
     }
 
+    pub(super) fn reasons(&self) -> impl Iterator<Item = &str> {
+        self.reasons.iter().map(String::as_str)
+    }
+
     fn refusal(mut self) -> CallError {
         if self.first_use {
             self.reasons.push("the first use of this tool by a caller needs approval".to_owned());

@@ -29,6 +29,9 @@ impl Why<'_> {
             @if let Some(step) = NextStep::of(call) {
                 p.notice { strong { (texts.get("call-next")) ": " } (texts.get(next(step))) }
             }
+            @if let Some(wait) = call.failure.as_ref().and_then(|notes| notes.retry_after_ms) {
+                p { (texts.with("call-retry-after", [("time", format::duration(Duration::from_millis(wait)).into())])) }
+            }
             @if let Some(words) = self.words {
                 section aria-labelledby="words" { h2 #words { (texts.get("call-words")) } pre tabindex="0" { code { (format::text(words)) } } }
             }

@@ -426,6 +426,7 @@ call-arguments-digest = SHA-256 of the arguments
 call-words = Why it failed
 call-violations = Violated rules
 call-next = Next
+call-retry-after = The caller was asked to wait { $time }.
 call-used-up = Who used it up
 call-limit-rule = Rule of limits:
 call-attempt = Attempt

@@ -406,6 +406,7 @@ call-arguments-digest = 引数の SHA-256
 call-words = 失敗の理由
 call-violations = 違反したルール
 call-next = 次の対応
+call-retry-after = 呼び出し元は { $time } 待つよう求められました。
 call-used-up = 上限を使った呼び出し元
 call-limit-rule = 制限のルール:
 call-attempt = 試行
