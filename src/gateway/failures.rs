@@ -1,6 +1,9 @@
 //! Why calls failed: by tool, server or caller, since when; who used a limit up; and what to do next.
 
-use jiff::{SignedDuration, Timestamp, ToSpan, tz::TimeZone};
+use std::cmp::Reverse;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::History;
 use sekisho_core::caller::Caller;
@@ -131,7 +134,7 @@ impl History {
         }
         if call.code == Some(ErrorCode::BudgetExceeded) {
             uses.retain(|used| !used.cost_usd.is_zero());
-            uses.sort_by(|one, other| other.cost_usd.cmp(&one.cost_usd));
+            uses.sort_by_key(|used| Reverse(used.cost_usd));
         }
         uses.truncate(MAX_SHOWN);
         Ok(uses)
