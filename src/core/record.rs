@@ -266,11 +266,11 @@ impl CallSummary {
     /// Whether the fault is at the upstream, or in the gateway's access to it, and not in the call: another call of the tool by another
     /// caller would fail too.
     pub fn blames_upstream(&self) -> bool {
-        match self.code {
-            Some(ErrorCode::CircuitOpen) => true,
-            Some(ErrorCode::UpstreamError | ErrorCode::Timeout) if self.stage == Some(Stage::Execute) => {
-                self.http_status.is_none_or(|status| status >= 500 || matches!(status, 401 | 403 | 408 | 429))
-            }
+        let is_executed = self.stage == Some(Stage::Execute);
+        match (self.code, self.http_status) {
+            (Some(ErrorCode::CircuitOpen), _) => true,
+            (_, Some(status)) => is_executed && (status >= 500 || matches!(status, 401 | 429)),
+            (Some(ErrorCode::UpstreamError | ErrorCode::Timeout), None) => is_executed,
             _ => false,
         }
     }

@@ -77,6 +77,7 @@ impl NextStep {
             ErrorCode::Overloaded => Self::AddSlots,
             ErrorCode::CircuitOpen => Self::RepairUpstream,
             ErrorCode::UpstreamError => Self::of_upstream(call.http_status),
+            ErrorCode::ToolError if call.http_status.is_some() => Self::of_upstream(call.http_status),
             ErrorCode::Timeout | ErrorCode::SandboxTimeout => Self::RaiseTimeout,
             ErrorCode::ToolError | ErrorCode::SandboxTrap | ErrorCode::ModelRefused => Self::ReadWords,
             ErrorCode::OutputTooLarge | ErrorCode::SandboxMemory | ErrorCode::SandboxOutput => Self::NarrowOutput,
@@ -189,7 +190,7 @@ mod tests {
             steps.extend(step);
         }
         for status in [401, 404, 429, 503] {
-            steps.extend(NextStep::of(&ended(&CallError::new(ErrorCode::UpstreamError, "").answered_with(status))));
+            steps.extend(NextStep::of(&ended(&CallError::tool("").answered_with(status))));
         }
         let denied = |rule: &str, guards: &[&str]| {
             let detail = Detail { path: String::new(), rule: rule.to_owned(), message: String::new() };
