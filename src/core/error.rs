@@ -36,9 +36,6 @@ pub struct Detail {
     pub message: String,
 }
 
-/// The path of a detail that names a rule of `limits.rules`.
-const LIMIT_RULES: &str = "limits.rules";
-
 /// The rules of several details, each once, in the order of their names.
 pub fn rules_of(details: &[Detail]) -> BTreeSet<&str> {
     details.iter().map(|detail| &*detail.rule).collect()
@@ -202,11 +199,11 @@ impl CallError {
         answered_with(http_status: u16);
     }
 
-    /// The rule of `limits.rules` that refused the call.
+    /// The approval that the call needs.
     #[must_use]
-    pub fn limited_by(self, rule: &str) -> Self {
-        let message = self.message().to_owned();
-        self.with_detail(Detail { path: LIMIT_RULES.into(), rule: rule.to_owned(), message })
+    pub fn needing(mut self, approval: NeededApproval) -> Self {
+        self.0.approval = Some(approval);
+        self
     }
 
     /// Where the caller signs in to the upstream.
@@ -303,9 +300,62 @@ impl CallError {
         self.wait().or((helps && self.retryable()).then_some(Duration::from_secs(1)))
     }
 
-    /// The rule of `limits.rules` that refused the call, if one did.
-    pub fn limit_rule(&self) -> Option<&str> {
-        self.details().iter().find(|detail| detail.path == LIMIT_RULES).map(|detail| &*detail.rule)
+    pub fn details(&self) -> &[Detail] {
+        &self.0.details
+    }
+
+    pub fn alternatives(&self) -> &[String] {
+        &self.0.alternatives
+    }
+
+    pub fn rate(&self) -> Option<RateState> {
+        self.0.rate
+    }
+
+    pub fn blame(&self) -> Blame {
+        self.0.blame
+    }
+
+    pub fn output(&self) -> Option<&Value> {
+        self.0.output.as_ref()
+    }
+
+    pub fn mcp_result(&self) -> Option<&McpResult> {
+        self.0.mcp.as_deref()
+    }
+
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    pub fn cost_usd(&self) -> Decimal {
+        self.0.cost_usd
+    }
+
+    pub fn policy_version(&self) -> Option<&Arc<str>> {
+        self.0.policy_version.as_ref()
+    }
+
+    pub fn approval(&self) -> Option<&NeededApproval> {
+        self.0.approval.as_ref()
+    }
+
+    pub fn sign_in(&self) -> Option<&NeededSignIn> {
+        self.0.sign_in.as_deref()
+    }
+
+    /// The run of the call's program, if it can be resumed.
+    pub fn run(&self) -> Option<&Arc<str>> {
+        self.0.run.as_ref()
+    }
+
+    /// The scopes that a new token must have; empty where another token would not help.
+    pub fn scopes(&self) -> &[String] {
+        &self.0.scopes
+    }
+
+    pub fn cause(&self) -> Option<&str> {
+        self.0.cause.as_deref()
     }
 }
 

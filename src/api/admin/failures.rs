@@ -86,7 +86,7 @@ pub(crate) async fn list(
 ) -> Result<Response, ErrorReply> {
     let by = match by.as_deref().filter(|by| !by.is_empty()) {
         None => FailuresBy::default(),
-        Some(by) => by.parse().map_err(|_| {
+        Some(by) => by.parse::<FailuresBy>().map_err(|_| {
             let known: Vec<_> = FailuresBy::ALL.iter().map(|by| by.as_str()).collect();
             CallError::new(ErrorCode::InvalidRequest, format!("`by` is {by:?}; write one of {}", known.join(", ")))
         })?,

@@ -1,12 +1,27 @@
-//! What an error says about its call for the record alone: no reply has it.
+//! What an error says about the rules, limits and attempts of its call. The notes are for the record alone: no reply has them.
 
 use std::sync::Arc;
 
-use super::CallError;
+use super::{CallError, Detail};
 use crate::breaker_state::BreakerState;
 use crate::record::{AttemptNote, CountedCalls, FailureNotes, LimitNote, MAX_ATTEMPTS, MAX_RULES, shortened};
 
+/// The path of a detail that names a rule of `limits.rules`.
+const LIMIT_RULES: &str = "limits.rules";
+
 impl CallError {
+    /// The rule of `limits.rules` that refused the call.
+    #[must_use]
+    pub fn limited_by(self, rule: &str) -> Self {
+        let message = self.message().to_owned();
+        self.with_detail(Detail { path: LIMIT_RULES.into(), rule: rule.to_owned(), message })
+    }
+
+    /// The rule of `limits.rules` that refused the call, if one did.
+    pub fn limit_rule(&self) -> Option<&str> {
+        self.details().iter().find(|detail| detail.path == LIMIT_RULES).map(|detail| &*detail.rule)
+    }
+
     /// Its attempts, of which the record has the last ones.
     #[must_use]
     pub fn with_attempts(mut self, mut attempts: Vec<AttemptNote>) -> Self {
