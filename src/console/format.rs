@@ -32,9 +32,12 @@ pub(super) fn duration(took: Duration) -> String {
     format!("{text} {unit}")
 }
 
-/// USD with four significant digits.
+/// USD, exact: with cents at least, and a thin space before each three digits of dollars.
 pub(super) fn money(amount: Decimal) -> String {
-    format!("${}", amount.round_sf(4).unwrap_or(amount).normalize())
+    let text = amount.normalize().to_string();
+    let (dollars, part) = text.split_once('.').unwrap_or((&text, ""));
+    let dollars = dollars.parse().map_or_else(|_| dollars.to_owned(), count);
+    format!("${dollars}.{part:0<2}")
 }
 
 /// With a thin space before each three digits.
@@ -139,9 +142,14 @@ mod tests {
         ] {
             assert_eq!(duration(Duration::from_nanos(nanos)), text, "{nanos}");
         }
-        for (amount, text) in
-            [("0", "$0"), ("0.100000", "$0.1"), ("12.345678", "$12.35"), ("0.000123459", "$0.0001235")]
-        {
+        for (amount, text) in [
+            ("0", "$0.00"),
+            ("0.100000", "$0.10"),
+            ("12.345678", "$12.345678"),
+            ("0.000000000001", "$0.000000000001"),
+            ("164197.52", "$164\u{2009}197.52"),
+            ("40000000", "$40\u{2009}000\u{2009}000.00"),
+        ] {
             assert_eq!(money(amount.parse().unwrap()), text);
         }
         let counts = [0, 999, 1_000, 1_234_567].map(count);

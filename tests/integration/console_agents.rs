@@ -309,7 +309,7 @@ async fn costs_are_summed_by_caller_and_by_tenant_for_whom_they_concern() {
     }
     let (vic, root) = (Browser::signed_in(&app, "key-of-vic").await, Browser::signed_in(&app, "key-of-root").await);
     // The store is some hundred milliseconds behind.
-    let page = page_with(&root, "/console/costs", "$1 and").await;
+    let page = page_with(&root, "/console/costs", "$1.00 and").await;
     check_markup(&page);
     let page = vic.page("/console/costs").await;
     assert!(page.contains("$0.75 and") && page.contains("66.7 %") && !page.contains("root"), "{page}");
