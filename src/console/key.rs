@@ -10,22 +10,33 @@ use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::encoded;
+use super::figures::{self, Ranged};
 use super::frame::{self, Head, Section};
 use super::keys::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
-use super::visit::{TOKEN_FIELD, Visit};
+use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, snippets};
 use sekisho_api::{KeyBody, KeyWithToken};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::FiguresOf;
 
 /// `GET /console/keys/{id}`.
-pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let key = match visit.require(Act::ManageKeys) {
-        Ok(()) => visit.fetch::<KeyBody>(&console, &route_of(&id)).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(key.map(|key| show(&visit, &key, None)))
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(id): Path<String>,
+    Address(ranged): Address<Ranged>,
+) -> Response {
+    visit.answer(found(&console, &visit, &id, &ranged).await)
+}
+
+async fn found(console: &Console, visit: &Visit, id: &str, ranged: &Ranged) -> Result<Markup, CallError> {
+    visit.require(Act::ManageKeys)?;
+    let key = visit.fetch::<KeyBody>(console, &route_of(id)).await?;
+    let of = FiguresOf::Key(key.id.clone());
+    let figures = figures::section(console, visit, &of, &path_of(&key.id), ranged).await?;
+    Ok(show(visit, &key, None, &figures))
 }
 
 /// `POST /console/keys/{id}`: rotates or revokes it, as the button's value says.
@@ -35,7 +46,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
         Err(response) => return response,
     };
     match change(&console, &form, &id).await {
-        Ok(Some(rotated)) => form.visit.answer(Ok(show(&form.visit, &rotated.key, Some(&rotated.token)))),
+        Ok(Some(rotated)) => form.visit.answer(Ok(show(&form.visit, &rotated.key, Some(&rotated.token), &html! {}))),
         Ok(None) => redirect(&path_of(&id)),
         Err(error) => error_page::of_visit(&form.visit, &error),
     }
@@ -76,8 +87,8 @@ fn route_of(id: &str) -> String {
     format!("/admin/keys/{}", encoded(id))
 }
 
-/// The key; after it was created or rotated with its token.
-pub(super) fn show(visit: &Visit, key: &KeyBody, token: Option<&str>) -> Markup {
+/// The key; after it was created or rotated with its token. `figures`: of its calls.
+pub(super) fn show(visit: &Visit, key: &KeyBody, token: Option<&str>, figures: &Markup) -> Markup {
     let texts = visit.texts();
     let title = texts.with("key-title", [("id", format::text(&key.id).into_owned().into())]);
     let description = format::text(&key.description);
@@ -93,6 +104,7 @@ pub(super) fn show(visit: &Visit, key: &KeyBody, token: Option<&str>) -> Markup 
                 div.notice.good role="status" { p { "✓ " (texts.get("key-token")) } (snippets::text(&texts, token)) }
             }
             (facts(&texts, key))
+            (figures)
             @if let Some(form_token) = &form_token { (forms(&texts, form_token, key)) }
             p { a href=(keys::PATH) { "← " (texts.get("nav-keys")) } }
         },

@@ -65,7 +65,9 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
         Err(error) => Err(error),
     };
     let error = match created.and_then(key::with_token) {
-        Ok(created) => return form.visit.answer(Ok(key::show(&form.visit, &created.key, Some(&created.token)))),
+        Ok(created) => {
+            return form.visit.answer(Ok(key::show(&form.visit, &created.key, Some(&created.token), &html! {})));
+        }
         Err(error) => error,
     };
     let found = fetch(&console, &form.visit, "").await;

@@ -28,7 +28,7 @@ mod effects;
 mod error_page;
 mod events;
 mod export;
-mod failures;
+mod figures;
 mod flow;
 mod format;
 mod frame;
@@ -129,6 +129,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
     Router::new()
         .route("/console", get(overview::page))
         .route("/console/live", get(overview::live))
+        .route("/console/figures", get(figures::page))
         .route("/console/tools", get(tools::page))
         .route("/console/tools/{name}", get(tool::page).post(try_it::run))
         .route("/console/calls", get(calls::page))

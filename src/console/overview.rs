@@ -1,5 +1,5 @@
-//! The refusals and their reasons, the broken parts and the slow ones: of the last hour, as far as the caller may see
-//! them.
+//! The refusals and their reasons, the broken parts and the slow ones: of the last minutes, hours or days, as far as the caller may
+//! see them.
 
 mod files;
 mod live;
@@ -7,7 +7,6 @@ mod parts;
 mod replicas;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -17,7 +16,9 @@ use serde::Deserialize;
 use self::files::Table;
 use self::parts::Parts;
 use super::acts::Act;
+use super::address::with_query;
 use super::export::Format;
+use super::figures::Ranged;
 use super::frame::{self, Head, Section};
 use super::visit::{Address, Visit};
 use super::{Console, error_page};
@@ -30,10 +31,15 @@ pub(super) use self::live::{LiveOverviews, live};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
+    #[serde(flatten)]
+    ranged: Ranged,
     /// Which table is wanted as a file.
     table: Table,
     format: Format,
 }
+
+/// The time of the figures, without another choice.
+const RANGE: &str = "1h";
 
 /// `GET /console`.
 pub(super) async fn page(
@@ -44,7 +50,7 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeOverview) {
         return error_page::of_visit(&visit, &error);
     }
-    let overview = match console.gateway.status().overview(&visit.caller, SystemTime::now()).await {
+    let overview = match console.gateway.status().overview(&visit.caller, wanted.ranged.or(RANGE)).await {
         Ok(overview) => overview,
         Err(error) => return error_page::of_visit(&visit, &error),
     };
@@ -59,7 +65,7 @@ pub(super) async fn page(
         }
         format => {
             let replicas = replicas.map(|(_, replicas)| replicas).unwrap_or_default();
-            files::respond(&overview.hour, &replicas, wanted.table, format)
+            files::respond(&overview, &replicas, wanted.table, format)
         }
     }
 }
@@ -82,9 +88,9 @@ fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>) -> Markup
         Some(Section::Overview),
         &head,
         &html! {
-            live-parts src="/console/live" data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
+            live-parts src=(with_query("/console/live", [("range", overview.figures.range.name)])) data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
             div #figures { (parts.figures) }
-            div #minutes { (parts.minutes) }
+            div #charts { (parts.charts) }
             div.columns {
                 (section("refusals", "overview-refusals", &parts.refusals))
                 (section("attention", "overview-degraded", &parts.attention))

@@ -11,6 +11,7 @@ use axum::http::Method;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
+use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -18,6 +19,7 @@ use self::pages::{rows, show_list, show_one};
 use super::acts::Act;
 use super::address::encoded;
 use super::export::Format;
+use super::figures::{self, Ranged};
 use super::frame::Section;
 use super::schema_form;
 use super::submitted::Submitted;
@@ -27,6 +29,7 @@ use sekisho_agent::skills::Skill;
 use sekisho_api::list::Page;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_gateway::FiguresOf;
 
 static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(ModelConfig).to_value());
 static SKILL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Skill).to_value());
@@ -195,9 +198,27 @@ async fn one(
     Extension(kind): Extension<Kind>,
     visit: Visit,
     Path(name): Path<String>,
+    Address(ranged): Address<Ranged>,
 ) -> Response {
-    let found = find(&console, &visit, kind, &name).await;
-    visit.answer(found.map(|found| show_one(&visit, kind, &found, &Attempt::default())))
+    visit.answer(one_with_figures(&console, &visit, kind, &name, &ranged).await)
+}
+
+async fn one_with_figures(
+    console: &Console,
+    visit: &Visit,
+    kind: Kind,
+    name: &str,
+    ranged: &Ranged,
+) -> Result<Markup, CallError> {
+    let found = find(console, visit, kind, name).await?;
+    let figures = match kind {
+        Kind::Tenants => {
+            let of = FiguresOf::All { tenant: Some(found.name.clone()) };
+            figures::section(console, visit, &of, &kind.path_of(name), ranged).await?
+        }
+        Kind::Models | Kind::Skills => html! {},
+    };
+    Ok(show_one(visit, kind, &found, &Attempt::default(), &figures))
 }
 
 /// `POST` to the list: adds one.
@@ -242,7 +263,7 @@ async fn change(
         }
         Err(attempt) => {
             let found = find(&console, &form.visit, kind, &name).await;
-            form.visit.answer(found.map(|found| show_one(&form.visit, kind, &found, &attempt)))
+            form.visit.answer(found.map(|found| show_one(&form.visit, kind, &found, &attempt, &html! {})))
         }
     }
 }

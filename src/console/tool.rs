@@ -9,10 +9,11 @@ use maud::{Markup, html};
 
 use super::acts::Act;
 use super::calls;
+use super::figures::{self, Ranged};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::try_it::{self, Attempt};
-use super::visit::Visit;
+use super::visit::{Address, Visit};
 use super::{Console, format, python_tools, schema_table, snippets, tools};
 use sekisho_api::CallBody;
 use sekisho_calls::policy::CallerTools;
@@ -20,15 +21,21 @@ use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
+use sekisho_gateway::FiguresOf;
 use sekisho_store::IndexFilter;
 
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;
 
 /// `GET /console/tools/{name}`.
-pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(name): Path<String>) -> Response {
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(name): Path<String>,
+    Address(ranged): Address<Ranged>,
+) -> Response {
     let page = match find(&console, &visit, &name) {
-        Ok(tool) => show(&console, &visit, &tool, &Attempt::default()).await,
+        Ok(tool) => show(&console, &visit, &tool, &Attempt::default(), &ranged).await,
         Err(error) => Err(error),
     };
     visit.answer(page)
@@ -52,15 +59,19 @@ pub(super) async fn show(
     visit: &Visit,
     tool: &Tool,
     attempt: &Attempt,
+    ranged: &Ranged,
 ) -> Result<Markup, CallError> {
+    let (of, page) = (FiguresOf::Tool(tool.name().to_owned()), tools::path_of(tool.name()));
+    let figures = figures::section(console, visit, &of, &page, ranged).await?;
     let last = match visit.may(Act::SeeCalls) {
-        true => Some(last_calls(console, visit, tool.name()).await?),
-        false => None,
+        true => last_calls(console, visit, tool.name()).await?,
+        false => html! {},
     };
-    Ok(draw(console, visit, tool, attempt, last.as_ref()))
+    Ok(draw(console, visit, tool, attempt, &html! { (figures) (last) }))
 }
 
-fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, last: Option<&Markup>) -> Markup {
+/// `calls`: the part about its calls.
+fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, calls: &Markup) -> Markup {
     let texts = visit.texts();
     let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
     let head = Head { state: Some(state(&texts, console, tool, &caller_tools)), ..Head::new(tool.name()) };
@@ -94,7 +105,7 @@ fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, last: 
                     (snippets::show(&texts, &visit.guest.request.server_url, tool.name(), arguments))
                 }
             }
-            @if let Some(last) = last { (last) }
+            (calls)
         },
     )
 }

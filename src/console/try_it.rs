@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::acts::Act;
 use super::call_path::CallPath;
 use super::call_tree::CallTree;
+use super::figures::Ranged;
 use super::schema_form;
 use super::submitted::Submitted;
 use super::text::Texts;
@@ -52,7 +53,7 @@ pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<St
     let page = match tool::find(&console, &visit, &name) {
         Ok(tool) => {
             let attempt = attempt(&console, &visit, &tool, fields).await;
-            tool::show(&console, &visit, &tool, &attempt).await
+            tool::show(&console, &visit, &tool, &attempt, &Ranged::default()).await
         }
         Err(error) => Err(error),
     };

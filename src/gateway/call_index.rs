@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -20,10 +21,13 @@ use sekisho_core::caller::Owner;
 use sekisho_core::record::CallSummary;
 use sekisho_observe::readiness::Readiness;
 use sekisho_store::sealing::{SealedFor, Sealer};
-use sekisho_store::{CallIndexStore, NewIndexedCall, OpenChunk, Store, StoreError, StoreLocation};
+use sekisho_store::{CallIndexStore, IndexWriter, NewIndexedCall, Store, StoreError, StoreLocation};
 
 /// How long entries are collected for one transaction.
 const GATHER: Duration = Duration::from_secs(1);
+
+/// How often sums of calls are written: a gateway that is killed loses as much of the figures.
+const WRITE_SUMS: Duration = Duration::from_secs(10);
 
 /// How often old entries are removed.
 const RETAIN: Duration = Duration::from_secs(600);
@@ -43,7 +47,7 @@ pub struct CallIndex {
     settings: AuditConfig,
     readiness: Arc<Readiness>,
     /// One at a time writes; a reader waits until it has.
-    writing: Mutex<OpenChunk>,
+    writing: Mutex<IndexWriter>,
     dropped: AtomicU64,
 }
 
@@ -70,13 +74,31 @@ impl CallIndex {
     /// Writes new entries and removes old ones, until the gateway closes. Entries are written while millions are removed: the queue
     /// would be full within seconds.
     pub(super) async fn run(self: Arc<Self>, closing: CancellationToken) {
-        tokio::join!(self.write_as_they_come(&closing), closing.run_until_cancelled(self.remove_old()));
+        let (sums, removal) = (self.write_sums_at_times(), self.remove_old());
+        tokio::join!(
+            self.write_as_they_come(&closing),
+            closing.run_until_cancelled(sums),
+            closing.run_until_cancelled(removal)
+        );
     }
 
     async fn write_as_they_come(&self, closing: &CancellationToken) {
         // Not cancelled while it writes: entries that were taken are nowhere else.
         while closing.run_until_cancelled(self.gather()).await.is_some() {
-            self.write_waiting().await;
+            drop(self.write_waiting().await);
+        }
+    }
+
+    async fn write_sums_at_times(&self) {
+        loop {
+            tokio::time::sleep(WRITE_SUMS).await;
+            self.write_sums(&mut self.writing.lock().await).await;
+        }
+    }
+
+    async fn write_sums(&self, writer: &mut IndexWriter) {
+        if let Err(error) = self.store.write_sums(writer).await {
+            tracing::warn!(%error, "sums of calls cannot be written; they are tried again");
         }
     }
 
@@ -89,14 +111,23 @@ impl CallIndex {
     /// are nowhere else.
     pub async fn write(self: &Arc<Self>) {
         let index = Arc::clone(self);
-        let writing = tokio::spawn(async move { index.write_waiting().await });
-        if let Err(problem) = writing.await {
-            tracing::error!(%problem, "the index of calls was not written");
-        }
+        written(tokio::spawn(async move { drop(index.write_waiting().await) })).await;
     }
 
-    async fn write_waiting(&self) {
-        let mut chunk = self.writing.lock().await;
+    /// The same, with the sums of all calls.
+    pub async fn write_with_sums(self: &Arc<Self>) {
+        let index = Arc::clone(self);
+        written(tokio::spawn(async move { index.write_all().await })).await;
+    }
+
+    async fn write_all(&self) {
+        let mut writer = self.write_waiting().await;
+        self.write_sums(&mut writer).await;
+    }
+
+    /// Returns the writer, which nobody else uses meanwhile.
+    async fn write_waiting(&self) -> MutexGuard<'_, IndexWriter> {
+        let mut writer = self.writing.lock().await;
         let (entries, missed) = self.queue.take();
         let taken = entries.len() as u64;
         let (mut calls, mut events) = (Vec::new(), Vec::new());
@@ -108,7 +139,7 @@ impl CallIndex {
                 Indexed::Event(event) => events.push(event.record()),
             }
         }
-        let written = match self.store.add_calls(&mut chunk, &calls).await {
+        let written = match self.store.add_calls(&mut writer, &calls).await {
             Ok(()) => self.store.add_events(&events).await,
             failed => failed,
         };
@@ -117,6 +148,7 @@ impl CallIndex {
         if dropped > 0 {
             self.report(dropped, problem.as_deref().unwrap_or("more calls end than the index can take"));
         }
+        writer
     }
 
     fn report(&self, dropped: u64, problem: &str) {
@@ -144,6 +176,9 @@ impl CallIndex {
         let kept = SignedDuration::from_hours(24 * i64::from(index_days));
         loop {
             let since = Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN);
+            if let Err(error) = self.store.retain_sums(Timestamp::now()).await {
+                tracing::warn!(%error, "old sums of calls cannot be removed from the index");
+            }
             match self.store.retain(since, u64::from(index_max_megabytes) << 20).await {
                 Ok(0) => {}
                 Ok(calls) => tracing::info!(calls, "old calls were removed from the index"),
@@ -155,8 +190,14 @@ impl CallIndex {
 
     /// Writes the last entries, and disconnects.
     pub(super) async fn close(&self) {
-        self.write_waiting().await;
+        self.write_all().await;
         self.store.close().await;
+    }
+}
+
+async fn written(writing: JoinHandle<()>) {
+    if let Err(problem) = writing.await {
+        tracing::error!(%problem, "the index of calls was not written");
     }
 }
 
@@ -177,7 +218,7 @@ pub async fn rebuild_index(config: &Config, trails: Vec<PathBuf>, filter: LineFi
             record_of_line(text).is_none_or(|record| lines.blocking_send(record).is_ok())
         })
     });
-    let (mut read, mut batch, mut chunk) = (0, Vec::with_capacity(REBUILT_AT_ONCE), OpenChunk::default());
+    let (mut read, mut batch, mut writer) = (0, Vec::with_capacity(REBUILT_AT_ONCE), IndexWriter::default());
     while records.recv_many(&mut batch, REBUILT_AT_ONCE).await > 0 {
         read += batch.len() as u64;
         let (mut calls, mut events) = (Vec::new(), Vec::new());
@@ -189,9 +230,10 @@ pub async fn rebuild_index(config: &Config, trails: Vec<PathBuf>, filter: LineFi
                 LineRecord::Event(event) => events.push(*event),
             }
         }
-        store.add_calls(&mut chunk, &calls).await.map_err(component_error("store"))?;
+        store.add_calls(&mut writer, &calls).await.map_err(component_error("store"))?;
         store.add_events(&events).await.map_err(component_error("store"))?;
     }
+    store.write_sums(&mut writer).await.map_err(component_error("store"))?;
     reading.await.map_err(component_error("audit"))?.map_err(component_error("audit"))?;
     store.close().await;
     main.close().await;

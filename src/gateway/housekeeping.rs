@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::{Instant, Interval};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,6 @@ impl Housekeeping {
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
         self.pipeline.sessions.evict_idle();
-        self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         self.keys.authenticator().forget_expired_tokens();
         self.follow_database_clock().await;
         self.cluster.forget_lost().await;
@@ -218,6 +217,7 @@ fn names_of(conversations: &[(String, String)]) -> HashSet<String> {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
+    use std::time::SystemTime;
 
     use super::*;
     use crate::Gateway;

@@ -1,39 +1,32 @@
 //! The state of the gateway and its problems, as far as a caller may see them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
 
 use super::offer_problems::offer_problems;
-use super::{Configuration, ConfigurationNotes, History, Keys, Reach, Sources};
+use super::{Configuration, ConfigurationNotes, FiguresOf, History, Keys, Reach, Sources};
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
-use sekisho_observe::figures::LastHour;
 use sekisho_observe::metrics::DayBudget;
 use sekisho_observe::readiness::Readiness;
 use sekisho_sandbox::{Sandbox, SandboxLoad};
-use sekisho_store::IndexFilter;
 use sekisho_store::replica::Replica;
+use sekisho_store::{CallSums, Figures, TimeRange};
 
 /// Callers and tenants with gauges of their budget.
 const MAX_BUDGET_GAUGES: usize = 200;
 
-/// Calls of the index that figures of an hour are made of, and refusals that one entry of these counts.
-const MAX_CALLS_OF_HOUR: usize = 5_000;
-const MAX_ALIKE: u64 = 1_000;
-
 /// Maximum callers and tenants with a budget.
 const MAX_BUDGETS: usize = 200;
 
-/// The state of the gateway, and its last hour.
+/// The state of the gateway, and the figures of a time.
 #[derive(Debug)]
 pub struct Overview {
-    pub hour: LastHour,
+    pub figures: Figures,
+    pub tools: BTreeMap<String, CallSums>,
     /// The budgets of today (UTC), the most money first.
     pub budgets: Vec<DayBudget>,
     /// Calls that run now, of all tenants.
@@ -120,37 +113,18 @@ impl Status {
     }
 
     /// The overview for a caller: of the calls that the caller sees.
-    /// Errors: the index cannot be read.
-    pub async fn overview(&self, caller: &Caller, now: SystemTime) -> Result<Overview, CallError> {
-        let figures = &self.pipeline.settlement.figures;
-        let hour = match self.configuration.reach(caller) {
-            Reach::Own => None,
-            Reach::Tenant => figures.of_tenant(&caller.tenant, now),
-            Reach::AllTenants => Some(figures.of_all(now)),
-        };
-        let hour = match hour {
-            Some(hour) => hour,
-            None => self.hour_of_index(caller, now).await?,
-        };
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub async fn overview(&self, caller: &Caller, range: TimeRange) -> Result<Overview, CallError> {
         Ok(Overview {
-            hour,
+            figures: self.history.figures(caller, &FiguresOf::All { tenant: None }, range).await?,
+            tools: self.history.sums_of_tools(caller, range).await?,
             budgets: self.budgets(caller),
             running: self.pipeline.limits.in_flight(),
             sandbox: self.sandbox.load(),
             degraded: self.degraded(),
             notes: self.configuration_notes.of_settings(),
         })
-    }
-
-    /// The last hour of the calls that the caller sees, by the index.
-    async fn hour_of_index(&self, caller: &Caller, now: SystemTime) -> Result<LastHour, CallError> {
-        let since = Timestamp::try_from(now).ok().and_then(|now| now.checked_sub(SignedDuration::from_hours(1)).ok());
-        let filter = IndexFilter { since, ..IndexFilter::default() };
-        let calls = self.history.latest_calls(caller, filter, MAX_CALLS_OF_HOUR).await?;
-        let each = calls.iter().flat_map(|found| {
-            let alike = usize::try_from(found.calls.min(MAX_ALIKE)).unwrap_or(1);
-            iter::repeat_n(&*found.call, alike)
-        });
-        Ok(LastHour::of_calls(each, now))
     }
 }

@@ -1,14 +1,17 @@
 //! The index of calls and events: entries are added in batches, found by their fields, and removed when they are old or
-//! take too much space. The audit trail is the proof: the index is rebuilt from it.
+//! take too much space. What calls came to is added up beside them. The audit trail is the proof: the index is rebuilt from it.
 
 mod chunks;
 mod conditions;
 mod events;
-mod failures;
+mod figures;
 mod query;
 mod retention;
+mod series;
+mod sums;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
@@ -18,11 +21,15 @@ use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
-pub use self::chunks::OpenChunk;
+use self::chunks::OpenChunk;
 pub use self::conditions::{CallCursor, CallOrder, IndexFilter};
 pub use self::events::EventFilter;
-pub use self::failures::{CountedUse, FailureGroup, Failures, FailuresBy};
+pub use self::figures::{Figures, ToolUse, UseCursor};
 pub use self::query::{Facet, FoundCalls, IndexedCall};
+use self::series::WaitingSums;
+pub use self::series::{Series, Subject, TimeRange, use_of};
+pub use self::sums::CallSums;
+pub use self::times::Times;
 use super::rule_usage::units_of;
 use super::text::storable;
 use super::{Engine, Store, StoreError, StoreLocation, parameters_of_rows, sqlite, stays_prepared};
@@ -53,6 +60,13 @@ pub struct NewIndexedCall {
     pub words: Option<String>,
 }
 
+/// What one writer keeps from batch to batch: the chunk to which it adds calls, and sums that it has not written.
+#[derive(Debug, Default)]
+pub struct IndexWriter {
+    chunk: OpenChunk,
+    sums: WaitingSums,
+}
+
 impl CallIndexStore {
     /// Opens the index of a store: in a file of its own beside a SQLite file, so that neither waits for the other's
     /// writes; otherwise in the same database.
@@ -70,26 +84,58 @@ impl CallIndexStore {
         self.0.close().await;
     }
 
-    /// Adds calls, each once. `chunk`: the writer's own.
-    /// Errors: [`StoreError`]. Of several hundred, some may have been added.
-    pub async fn add_calls(&self, chunk: &mut OpenChunk, calls: &[NewIndexedCall]) -> Result<(), StoreError> {
-        let failed = |error| self.0.failed(error);
+    /// Adds calls, each once. Their sums wait for [`write_sums`](Self::write_sums), unless they are many.
+    ///
+    /// # Errors
+    /// [`StoreError`]. Of several hundred, some may have been added.
+    pub async fn add_calls(&self, writer: &mut IndexWriter, calls: &[NewIndexedCall]) -> Result<(), StoreError> {
         for calls in calls.chunks(ROWS_OF_TRANSACTION) {
-            if chunk.is_full() {
-                *chunk = OpenChunk::default();
+            if writer.chunk.is_full() {
+                writer.chunk = OpenChunk::default();
             }
-            calls.iter().for_each(|call| chunk.add(call));
-            let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
-            chunk.write(self, &mut transaction).await?;
-            for rows in calls.chunks(ROWS) {
-                self.add_rows(&mut transaction, rows).await?;
+            calls.iter().for_each(|call| writer.chunk.add(call));
+            let added = match self.add_transaction(&writer.chunk, calls, ROWS).await? {
+                Some(added) => added,
+                // Statements of one row say which calls were there.
+                None => self.add_transaction(&writer.chunk, calls, 1).await?.unwrap_or_default(),
+            };
+            added.into_iter().for_each(|call| writer.sums.add(call));
+            if writer.sums.are_many() {
+                let written = self.write_sums(writer).await;
+                writer.sums.clear();
+                written?;
             }
-            transaction.commit().await.map_err(failed)?;
         }
         Ok(())
     }
 
-    async fn add_rows(&self, connection: &mut AnyConnection, rows: &[NewIndexedCall]) -> Result<(), StoreError> {
+    /// Adds so many calls with each statement, and returns the ones that were not there before; adds nothing and returns nothing
+    /// where statements of several calls do not say which these are.
+    async fn add_transaction<'a>(
+        &self,
+        chunk: &OpenChunk,
+        calls: &'a [NewIndexedCall],
+        at_once: usize,
+    ) -> Result<Option<Vec<&'a NewIndexedCall>>, StoreError> {
+        let failed = |error| self.0.failed(error);
+        let mut added = Vec::with_capacity(calls.len());
+        let mut transaction = self.0.pool.begin_with(self.0.engine.begin_statement()).await.map_err(failed)?;
+        chunk.write(self, &mut transaction).await?;
+        for rows in calls.chunks(at_once) {
+            let new = self.add_rows(&mut transaction, rows).await?;
+            if new == rows.len() as u64 {
+                added.extend(rows);
+            } else if at_once > 1 {
+                transaction.rollback().await.map_err(failed)?;
+                return Ok(None);
+            }
+        }
+        transaction.commit().await.map_err(failed)?;
+        Ok(Some(added))
+    }
+
+    /// Returns the number of calls that were not there before.
+    async fn add_rows(&self, connection: &mut AnyConnection, rows: &[NewIndexedCall]) -> Result<u64, StoreError> {
         static FULL: LazyLock<Arc<str>> = LazyLock::new(|| insertion(ROWS).into());
         let sql = if rows.len() == ROWS { Arc::clone(&FULL) } else { insertion(rows.len()).into() };
         let mut statement =
@@ -97,7 +143,8 @@ impl CallIndexStore {
         for row in rows {
             statement = bound(statement, row);
         }
-        statement.execute(connection).await.map(drop).map_err(|error| self.0.failed(error))
+        let added = statement.execute(connection).await.map_err(|error| self.0.failed(error))?;
+        Ok(added.rows_affected())
     }
 }
 

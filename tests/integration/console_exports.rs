@@ -12,9 +12,14 @@ const CALLS: &str = "time,tool,status,code,tenant,caller,via,dry_run,duration_se
 
 /// The page that links to a file, the rest of the file's address, and its columns.
 const TABLES: [(&str, &str, &str); 16] = [
-    ("/console", "?table=minutes", "minutes_ago,success,error,refused,cancelled,p95_seconds,cost_usd"),
-    ("/console", "?table=tools", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
-    ("/console", "?table=codes", "code,calls"),
+    (
+        "/console/figures",
+        "?range=24h",
+        "from,until,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds,cost_usd,tokens",
+    ),
+    ("/console/costs", "?days=30&by=tool&page=1", "day,tenant,caller,tool,calls,errors,refused,cost_usd,tokens"),
+    ("/console", "?table=tools&range=1h", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
+    ("/console", "?table=codes&range=1h", "code,calls"),
     ("/console/calls", "", CALLS),
     ("/console/calls/history", "", CALLS),
     ("/console/failures", "", "value,code,failed,calls,since,first_call_id,last,last_call_id,last_success,is_constant"),
@@ -81,7 +86,7 @@ async fn each_table_is_a_file_of_both_forms_to_which_its_page_leads() {
     let mut files = BTreeMap::new();
     for (page, query, columns) in TABLES {
         let separator = if query.is_empty() { '?' } else { '&' };
-        let html = root.page(page).await;
+        let html = root.page(&format!("{page}{}", if page == "/console/costs" { query } else { "" })).await;
         for format in ["csv", "json"] {
             let address = format!("{page}{query}{separator}format={format}");
             assert!(html.contains(&format!("href=\"{}\"", address.replace('&', "&amp;"))), "{address}: {html}");
@@ -101,8 +106,8 @@ async fn each_table_is_a_file_of_both_forms_to_which_its_page_leads() {
         assert_eq!(named, expected, "{page}{query}");
     }
     let has = |address: &str, line: &str| assert!(files[address].contains(line), "{address}: {}", files[address]);
-    has("/console?table=codes&format=csv", "\r\n\"unknown_tool\",1\r\n");
-    has("/console?table=tools&format=csv", "\"calculator\",");
+    has("/console?table=codes&range=1h&format=csv", "\r\n\"unknown_tool\",1\r\n");
+    has("/console?table=tools&range=1h&format=csv", "\"calculator\",");
     has("/console/servers/openapi/zoo?format=csv", "\r\n\"lost\",\"approximated\",,\"");
     has("/console/servers/lock?page=1&format=csv", "\"zoo__pets\",\"added\",true,\"\",,");
     has("/console/policies?table=decisions&format=csv", "\"denied\",");

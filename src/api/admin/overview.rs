@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -19,9 +19,9 @@ use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use sekisho_core::record::Status;
 use sekisho_gateway::{Gateway, Overview};
-use sekisho_observe::figures::{Outcomes, Times, Totals};
 use sekisho_observe::metrics::DayBudget;
 use sekisho_sandbox::SandboxLoad;
+use sekisho_store::{CallSums, TimeRange, Times};
 
 /// Maximum tools in the reply: the tools with the most calls.
 const MAX_TOOLS: usize = 200;
@@ -32,7 +32,7 @@ pub(super) struct OverviewBody {
     /// Of the last hour.
     totals: TotalsBody,
     /// Error code → calls of the last hour.
-    codes: BTreeMap<&'static str, u32>,
+    codes: BTreeMap<&'static str, u64>,
     /// Calls in each of the last 60 seconds, the oldest first.
     calls_per_second: Vec<u64>,
     /// Each of the last 60 minutes, the oldest first.
@@ -68,7 +68,7 @@ struct TotalsBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct ToolBody {
-    tool: Box<str>,
+    tool: String,
     #[serde(flatten)]
     outcomes: OutcomesBody,
     #[serde(flatten)]
@@ -141,30 +141,29 @@ impl Listed for BudgetBody {
 #[utoipa::path(get, path = "/admin/overview", operation_id = "getOverview", tag = "operation",
     responses((status = 200, body = OverviewBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
-    let overview = gateway.status().overview(&meta.caller, SystemTime::now()).await?;
-    Ok(reply::json(StatusCode::OK, &OverviewBody::from(overview)))
+    let overview = gateway.status().overview(&meta.caller, TimeRange::MINUTES).await?;
+    let calls_per_second = gateway.history().calls_per_second(&meta.caller).await?;
+    Ok(reply::json(StatusCode::OK, &OverviewBody::of(overview, calls_per_second)))
 }
 
-impl From<Overview> for OverviewBody {
-    fn from(overview: Overview) -> Self {
-        let Overview { hour, budgets, running, sandbox, degraded, notes } = overview;
-        let totals = hour.totals();
+impl OverviewBody {
+    fn of(overview: Overview, calls_per_second: Vec<u64>) -> Self {
+        let Overview { figures, tools, budgets, running, sandbox, degraded, notes } = overview;
+        let totals = figures.total();
         let codes = totals.codes().into_iter().map(|(code, count)| (code.as_str(), count)).collect();
-        let tools = hour.tools.into_iter();
-        let mut tools: Vec<_> = tools
-            .map(|(tool, figures)| ToolBody {
-                tool,
-                outcomes: OutcomesBody::of(figures.outcomes),
-                times: TimesBody::of(&figures.times),
-            })
-            .collect();
+        let body = |(tool, sums): (String, CallSums)| ToolBody {
+            tool,
+            outcomes: OutcomesBody::of(&sums),
+            times: TimesBody::of(&sums.times),
+        };
+        let mut tools: Vec<_> = tools.into_iter().map(body).collect();
         tools.sort_by_key(|tool| Reverse(tool.outcomes.calls));
         tools.truncate(MAX_TOOLS);
         Self {
             totals: TotalsBody::of(&totals),
             codes,
-            calls_per_second: hour.seconds,
-            minutes: hour.minutes.iter().map(TotalsBody::of).collect(),
+            calls_per_second,
+            minutes: figures.parts.iter().map(|(_, sums)| TotalsBody::of(sums)).collect(),
             tools,
             budgets: budgets.into_iter().map(BudgetBody::from).collect(),
             running,
@@ -176,24 +175,24 @@ impl From<Overview> for OverviewBody {
 }
 
 impl TotalsBody {
-    fn of(totals: &Totals) -> Self {
+    fn of(sums: &CallSums) -> Self {
         Self {
-            outcomes: OutcomesBody::of(totals.outcomes),
-            times: TimesBody::of(&totals.times),
-            cost: totals.cost_usd.normalize(),
-            cost_usd: totals.cost_usd,
-            tokens: totals.tokens,
+            outcomes: OutcomesBody::of(sums),
+            times: TimesBody::of(&sums.times),
+            cost: sums.cost_usd.normalize(),
+            cost_usd: sums.cost_usd,
+            tokens: sums.tokens,
         }
     }
 }
 
 impl OutcomesBody {
-    fn of(outcomes: Outcomes) -> Self {
+    fn of(sums: &CallSums) -> Self {
         Self {
-            calls: outcomes.calls(),
-            errors: outcomes.of(Status::Error),
-            refused: outcomes.of(Status::Refused),
-            cancelled: outcomes.of(Status::Cancelled),
+            calls: sums.calls(),
+            errors: sums.of(Status::Error),
+            refused: sums.of(Status::Refused),
+            cancelled: sums.of(Status::Cancelled),
         }
     }
 }

@@ -27,7 +27,6 @@ use sekisho_core::guard_finding::GuardFinding;
 use sekisho_core::json;
 use sekisho_core::record::{CallSummary, KeptArguments};
 use sekisho_observe::call_records::CallRecords;
-use sekisho_observe::figures::Figures;
 use sekisho_observe::metrics::{InFlight, Metrics};
 use sekisho_observe::telemetry;
 
@@ -38,8 +37,6 @@ pub struct Settlement {
     pub audit: Audit,
     /// The records of the calls that ended last.
     pub records: CallRecords,
-    /// The figures of the last hour.
-    pub figures: Figures,
     refusals: Refusals,
     rejections: Rejections,
 }
@@ -50,7 +47,6 @@ impl Settlement {
             metrics,
             audit,
             records: CallRecords::default(),
-            figures: Figures::default(),
             refusals: Refusals::default(),
             rejections: Rejections::default(),
         }
@@ -89,7 +85,6 @@ impl Settlement {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
             records: &self.records,
-            figures: &self.figures,
             refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
@@ -111,7 +106,6 @@ pub struct CallScope<'a> {
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     records: &'a CallRecords,
-    figures: &'a Figures,
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
@@ -336,7 +330,6 @@ impl CallScope<'_> {
             self.metrics.count_guards(&receipt.guards);
         }
         telemetry::complete(&self.span, &summary, tool.map(|tool| &*tool.metadata.category));
-        self.figures.record(&summary);
         if let Some(session) = &call.origin.session {
             session.settle(cost_usd);
         }

@@ -10,19 +10,22 @@ use axum::response::Response;
 use futures_util::Stream;
 use tokio::sync::Mutex;
 
+use super::RANGE;
 use super::parts::Parts;
 use crate::Console;
 use crate::acts::Act;
+use crate::figures::Ranged;
 use crate::text::Language;
-use crate::visit::Visit;
+use crate::visit::{Address, Visit};
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_core::error::CallError;
 use sekisho_gateway::Reach;
+use sekisho_store::TimeRange;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// By whose figures and in which language: the second that a page was made in, and its parts.
-type Kept = HashMap<(Arc<str>, Language), (u64, Arc<Vec<Part>>)>;
+/// By whose figures, of which time and in which language: the second that a page was made in, and its parts.
+type Kept = HashMap<(Arc<str>, &'static str, Language), (u64, Arc<Vec<Part>>)>;
 
 /// The id of an element, and its content.
 type Part = (&'static str, String);
@@ -38,15 +41,19 @@ impl fmt::Debug for LiveOverviews {
 }
 
 /// `GET /console/live`.
-pub(crate) async fn live(State(console): State<Arc<Console>>, visit: Visit) -> Response {
+pub(crate) async fn live(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(ranged): Address<Ranged>,
+) -> Response {
     if let Err(error) = visit.require(Act::SeeOverview) {
         return visit.answer(Err(error));
     }
-    respond_named(changes(console, visit), KEEP_ALIVE_COMMENT)
+    respond_named(changes(console, visit, ranged.or(RANGE)), KEEP_ALIVE_COMMENT)
 }
 
 /// The changes, until the session or the gateway ends.
-fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent> + Send + 'static {
+fn changes(console: Arc<Console>, visit: Visit, range: TimeRange) -> impl Stream<Item = NamedEvent> + Send + 'static {
     async_stream::stream! {
         let draining = console.gateway.draining().clone();
         let mut tick = tokio::time::interval(INTERVAL);
@@ -54,7 +61,7 @@ fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent
         let mut shown: Arc<Vec<Part>> = Arc::default();
         while draining.run_until_cancelled(tick.tick()).await.is_some() && visit.is_still_open(&console) {
             // Tried again a second later.
-            let Ok(parts) = console.overviews.now(&console, &visit).await else { continue };
+            let Ok(parts) = console.overviews.now(&console, &visit, range).await else { continue };
             let changed: Vec<&Part> = parts.iter().filter(|part| !shown.contains(part)).collect();
             if !changed.is_empty() {
                 yield NamedEvent::new("parts", &changed);
@@ -65,23 +72,22 @@ fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent
 }
 
 impl LiveOverviews {
-    async fn now(&self, console: &Console, visit: &Visit) -> Result<Arc<Vec<Part>>, CallError> {
-        let now = SystemTime::now();
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    async fn now(&self, console: &Console, visit: &Visit, range: TimeRange) -> Result<Arc<Vec<Part>>, CallError> {
+        let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let whose = match console.gateway.configuration().reach(&visit.caller) {
             // No tenant has an empty name.
             Reach::AllTenants => "".into(),
             Reach::Tenant => Arc::clone(&visit.caller.tenant),
             Reach::Own => Arc::clone(&visit.caller.owner.caller),
         };
-        let whose = (whose, visit.texts().language);
+        let whose = (whose, range.name, visit.texts().language);
         // Held while they are made: all waiting pages get the same.
         let mut kept = self.0.lock().await;
         kept.retain(|_, (made, _)| *made == second);
         if let Some((_, parts)) = kept.get(&whose) {
             return Ok(Arc::clone(parts));
         }
-        let overview = console.gateway.status().overview(&visit.caller, now).await?;
+        let overview = console.gateway.status().overview(&visit.caller, range).await?;
         let texts = visit.texts();
         let parts = Arc::new(Parts::of(&texts, &overview, visit.may(Act::SeeServers)).into_named());
         kept.insert(whose, (second, Arc::clone(&parts)));

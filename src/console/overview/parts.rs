@@ -1,7 +1,6 @@
 //! The parts of the overview. Each of them is replaced by itself while the page is open.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -9,13 +8,14 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rust_decimal::Decimal;
 
 use crate::address::with_query;
+use crate::figures::Place;
 use crate::text::Texts;
 use crate::{chart, export, format, tools};
 use sekisho_core::record::Status;
-use sekisho_gateway::Overview;
-use sekisho_observe::figures::{LastHour, Times, ToolTotals, Totals};
+use sekisho_gateway::{FiguresOf, Overview};
 use sekisho_observe::metrics::DayBudget;
 use sekisho_sandbox::SandboxLoad;
+use sekisho_store::{CallSums, Times};
 
 /// Lines of a list.
 const MAX_LINES: usize = 6;
@@ -24,7 +24,7 @@ const MAX_LINES: usize = 6;
 pub(super) struct Parts {
     pub(super) state: Markup,
     pub(super) figures: Markup,
-    pub(super) minutes: Markup,
+    pub(super) charts: Markup,
     pub(super) refusals: Markup,
     pub(super) attention: Markup,
     pub(super) slowest: Markup,
@@ -36,26 +36,26 @@ pub(super) struct Parts {
 impl Parts {
     /// `sees_servers`: whether degraded components lead to the pages of servers.
     pub(super) fn of(texts: &Texts, overview: &Overview, sees_servers: bool) -> Self {
-        let totals = overview.hour.totals();
+        let (totals, of) = (overview.figures.total(), FiguresOf::All { tenant: None });
         Self {
             state: state(texts, overview, &totals),
             figures: figures(texts, overview, &totals),
-            minutes: minutes(texts, &overview.hour),
-            refusals: refusals(texts, &totals),
+            charts: Place { texts, page: "/console", of: &of }.charts(&overview.figures),
+            refusals: refusals(texts, overview, &totals),
             attention: attention(texts, overview, sees_servers),
-            slowest: slowest(texts, &overview.hour.tools),
-            most_refused: most_refused(texts, &overview.hour.tools),
+            slowest: slowest(texts, overview),
+            most_refused: most_refused(texts, overview),
             budgets: budgets(texts, &overview.budgets),
             load: load(texts, overview.running, overview.sandbox),
         }
     }
 
     pub(super) fn into_named(self) -> Vec<(&'static str, String)> {
-        let Self { state, figures, minutes, refusals, attention, slowest, most_refused, budgets, load } = self;
+        let Self { state, figures, charts, refusals, attention, slowest, most_refused, budgets, load } = self;
         let named = [
             ("state", state),
             ("figures", figures),
-            ("minutes", minutes),
+            ("charts", charts),
             ("refusals", refusals),
             ("attention", attention),
             ("slowest", slowest),
@@ -67,31 +67,29 @@ impl Parts {
     }
 }
 
-fn state(texts: &Texts, overview: &Overview, totals: &Totals) -> Markup {
-    let (calls, refused) = (totals.outcomes.calls(), totals.outcomes.of(Status::Refused));
+fn state(texts: &Texts, overview: &Overview, totals: &CallSums) -> Markup {
+    let (calls, refused) = (totals.calls(), totals.of(Status::Refused));
     let degraded = overview.degraded.len();
     let variables = [("degraded", degraded.into()), ("refused", refused.into()), ("count", calls.into())];
     html! { (texts.with("overview-state", variables)) }
 }
 
-fn figures(texts: &Texts, overview: &Overview, totals: &Totals) -> Markup {
-    let hour = &overview.hour;
-    let refused = |totals: &Totals| totals.outcomes.of(Status::Refused) as f64 / totals.outcomes.calls().max(1) as f64;
-    let p95 = |totals: &Totals| totals.times.quantile(0.95).unwrap_or_default().as_secs_f64();
-    let cost = |totals: &Totals| totals.cost_usd.try_into().unwrap_or(0.0);
-    let each = |value: &dyn Fn(&Totals) -> f64| hour.minutes.iter().map(value).collect::<Vec<_>>();
-    let seconds: Vec<_> = hour.seconds.iter().map(|calls| *calls as f64).collect();
-    let figures = [
-        ("figure-calls", format::count(hour.seconds.last().copied().unwrap_or_default()), "figure-minute", seconds),
-        ("figure-refused", format!("{:.1} %", refused(totals) * 100.0), "figure-hour", each(&refused)),
-        ("figure-times", times(&totals.times), "figure-hour", each(&p95)),
-        ("figure-spent", format::money(totals.cost_usd), "figure-hour", each(&cost)),
+fn figures(texts: &Texts, overview: &Overview, totals: &CallSums) -> Markup {
+    let refused = |sums: &CallSums| sums.of(Status::Refused) as f64 / sums.calls().max(1) as f64;
+    let p95 = |sums: &CallSums| sums.times.quantile(0.95).unwrap_or_default().as_secs_f64();
+    let cost = |sums: &CallSums| f64::try_from(sums.cost_usd).unwrap_or(0.0);
+    let each = |value: &dyn Fn(&CallSums) -> f64| overview.figures.parts.iter().map(|(_, sums)| value(sums)).collect();
+    let figures: [(_, _, Vec<f64>); 4] = [
+        ("nav-calls", format::count(totals.calls()), each(&|sums: &CallSums| sums.calls() as f64)),
+        ("figure-refused", format!("{:.1} %", refused(totals) * 100.0), each(&refused)),
+        ("figure-times", times(&totals.times), each(&p95)),
+        ("figure-spent", format::money(totals.cost_usd), each(&cost)),
     ];
     html! {
         div.figures {
-            @for (name, value, window, series) in figures {
+            @for (name, value, series) in figures {
                 div.figure {
-                    h2 { (texts.get(name)) " " span.window { (texts.get(window)) } }
+                    h2 { (texts.get(name)) " " span.window { (overview.figures.range.name) } }
                     p { (value) }
                     (chart::line(&texts.get(name), &series))
                 }
@@ -111,65 +109,31 @@ fn times(times: &Times) -> String {
     }
 }
 
-/// Calls of each minute, and the same as a table.
-fn minutes(texts: &Texts, hour: &LastHour) -> Markup {
-    const LEGEND: [(&str, &str); 3] = [("good", "status-success"), ("bad", "status-error"), ("warn", "status-refused")];
-    let parts = |totals: &Totals| {
-        let outcomes = totals.outcomes;
-        [outcomes.of(Status::Success), outcomes.of(Status::Error), outcomes.of(Status::Refused)]
-    };
-    let series: Vec<_> = hour.minutes.iter().map(parts).collect();
-    let title = texts.get("overview-minutes");
-    let used = || hour.minutes.iter().rev().enumerate().filter(|(_, minute)| minute.outcomes.calls() > 0);
-    html! {
-        figure {
-            figcaption {
-                (title)
-                @for (class, name) in LEGEND { " " span class={ "key " (class) } { (texts.get(name)) } }
-            }
-            (chart::bars(&title, LEGEND.map(|(class, _)| class), &series))
-        }
-        @if used().next().is_some() {
-            details {
-                summary { (texts.get("overview-as-table")) }
-                div.scroll tabindex="0" role="region" aria-label=(title) { table {
-                    thead { tr {
-                        th scope="col" { (texts.get("overview-minute")) }
-                        @for (_, name) in LEGEND { th.number scope="col" { (texts.get(name)) } }
-                        th.number scope="col" { "p95" }
-                    } }
-                    tbody { @for (ago, minute) in used() { tr {
-                        th scope="row" { (texts.with("overview-minutes-ago", [("n", ago.into())])) }
-                        @for count in parts(minute) { td.number { (format::count(count)) } }
-                        td.number { (minute.times.quantile(0.95).map_or_else(|| "–".to_owned(), format::duration)) }
-                    } } }
-                } }
-                (files(texts, "minutes"))
-            }
-        }
-    }
-}
-
 /// The links to a table of the overview as a file.
 pub(super) fn files(texts: &Texts, table: &str) -> Markup {
     export::links(texts, &with_query("/console", [("table", table)]))
 }
 
-fn refusals(texts: &Texts, totals: &Totals) -> Markup {
+/// The same, of a table about the time of the figures.
+fn files_of_time(texts: &Texts, table: &str, overview: &Overview) -> Markup {
+    export::links(texts, &with_query("/console", [("table", table), ("range", overview.figures.range.name)]))
+}
+
+fn refusals(texts: &Texts, overview: &Overview, totals: &CallSums) -> Markup {
     let codes = totals.codes();
     let most = codes.first().map_or(1, |(_, count)| *count);
     html! {
         @if codes.is_empty() { p.quiet { "✓ " (texts.get("overview-none-refused")) } }
         @else {
             ul.bars { @for (code, count) in codes {
-                li { a href=(with_query("/console/calls", [("code", code.as_str())])) {
-                    code { (code.as_str()) } span { (format::count(count.into())) }
+                li { a href=(with_query("/console/calls", [("code", code.as_str()), ("since", overview.figures.range.name)])) {
+                    code { (code.as_str()) } span { (format::count(count)) }
                     svg viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true" {
-                        rect width=(u64::from(count) * 100 / u64::from(most)) height="4" {}
+                        rect width=(count.saturating_mul(100) / most) height="4" {}
                     }
                 } }
             } }
-            (files(texts, "codes"))
+            (files_of_time(texts, "codes", overview))
         }
     }
 }
@@ -222,25 +186,28 @@ fn advice(component: &str) -> &'static str {
     }
 }
 
-fn slowest(texts: &Texts, tools: &BTreeMap<Box<str>, ToolTotals>) -> Markup {
-    let timed = tools.iter().filter_map(|(tool, totals)| Some((tool, totals, totals.times.quantile(0.95)?)));
+fn slowest(texts: &Texts, overview: &Overview) -> Markup {
+    let timed = overview.tools.iter().filter_map(|(tool, totals)| Some((tool, totals, totals.times.quantile(0.95)?)));
     let mut timed: Vec<(_, _, Duration)> = timed.collect();
     timed.sort_by_key(|(_, _, p95)| Reverse(*p95));
     let shown = timed.into_iter().take(MAX_LINES);
-    let lines = lines(texts, shown.map(|(tool, totals, _)| (&**tool, tools::path_of(tool), times(&totals.times))));
-    html! { (lines) @if !tools.is_empty() { (files(texts, "tools")) } }
+    let lines =
+        lines(texts, shown.map(|(tool, totals, _)| (tool.as_str(), tools::path_of(tool), times(&totals.times))));
+    html! { (lines) @if !overview.tools.is_empty() { (files_of_time(texts, "tools", overview)) } }
 }
 
-fn most_refused(texts: &Texts, tools: &BTreeMap<Box<str>, ToolTotals>) -> Markup {
-    let refused = tools.iter().map(|(tool, totals)| (tool, totals.outcomes.of(Status::Refused)));
+fn most_refused(texts: &Texts, overview: &Overview) -> Markup {
+    let refused = overview.tools.iter().map(|(tool, totals)| (tool, totals.of(Status::Refused)));
     let mut refused: Vec<_> = refused.filter(|(_, count)| *count > 0).collect();
     refused.sort_by_key(|(_, count)| Reverse(*count));
     let shown = refused.into_iter().take(MAX_LINES);
     lines(
         texts,
         shown.map(|(tool, count)| {
-            let address = with_query("/console/calls", [("tool", &**tool), ("status", "refused")]);
-            (&**tool, address, format::count(count))
+            let since = overview.figures.range.name;
+            let address =
+                with_query("/console/calls", [("tool", tool.as_str()), ("status", "refused"), ("since", since)]);
+            (tool.as_str(), address, format::count(count))
         }),
     )
 }

@@ -112,8 +112,8 @@ fn cell(texts: &Texts, label: &str, value: Option<&Value>) -> Markup {
     }
 }
 
-/// One resource, and the form that changes it.
-pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: &Attempt) -> Markup {
+/// One resource, and the form that changes it. `figures`: of its calls.
+pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: &Attempt, figures: &Markup) -> Markup {
     let texts = visit.texts();
     let state = html! { @if kind.words().has_status { (status(&texts, resource)) " · " } (texts.get("resource-defined")) " " (origin(&texts, resource))
     @if kind != Kind::Tenants { " · " (owner(&texts, resource.tenant.as_deref())) } };
@@ -130,6 +130,7 @@ pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: 
                     @for (name, value) in &resource.value { div { dt { code { (name) } } dd { (setting(&texts, Some(value))) } } }
                 }
             }
+            (figures)
             @if resource.configured { p.quiet { (texts.get("resource-configured-help")) } }
             @if let Some(token) = visit.form_token().filter(|_| may_change) {
                 section.panel aria-labelledby="change" {

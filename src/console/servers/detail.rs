@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{PATH, connections, kind, own_path, path_of, state};
 use crate::acts::Act;
 use crate::export::{self, Format, Rows};
+use crate::figures::{self, Ranged};
 use crate::frame::{self, Head, Section};
 use crate::submitted::Submitted;
 use crate::text::Texts;
@@ -21,7 +22,7 @@ use sekisho_api::{begin_sign_in, record_change};
 use sekisho_audit::EventKind;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_gateway::{SourceKind, SourceState, SourceStatus};
+use sekisho_gateway::{FiguresOf, SourceKind, SourceState, SourceStatus};
 use sekisho_openapi::read::report::{Note, Report};
 
 /// Maximum lines of each list.
@@ -33,6 +34,8 @@ const MAX_LINES: usize = 200;
 pub(crate) struct Done {
     /// The last action.
     done: String,
+    #[serde(flatten)]
+    ranged: Ranged,
     format: Format,
 }
 
@@ -48,7 +51,12 @@ pub(crate) async fn page(
         (Ok(SourceStatus { name, collection: Some(collection), .. }), format) if format != Format::Html => {
             rows(&name, &collection.report).respond(format)
         }
-        (found, _) => visit.answer(found.map(|status| show(&visit, &status, &done, None))),
+        (Ok(status), _) => {
+            let (of, page) = (FiguresOf::Server(status.name.clone()), path_of(status.kind, &status.name));
+            let figures = figures::section(&console, &visit, &of, &page, &done.ranged).await;
+            visit.answer(figures.map(|figures| show(&visit, &status, &done, None, &figures)))
+        }
+        (Err(error), _) => visit.answer(Err(error)),
     }
 }
 
@@ -103,7 +111,8 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
             let start = begin_sign_in(&by, gateway, &status.name, &submitted.parts)?;
             let event = submitted.event(EventKind::SignInStarted, &status.name);
             let started = record_change(gateway, event, start).await?;
-            Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))
+            let address = started.authorization_url.as_str();
+            Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(address), &html! {}))))
         }
         "remove" => {
             submitted.require_confirmation(&status.name)?;
@@ -121,7 +130,8 @@ fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<Sour
     console.gateway.sources().find(&visit.caller, known.ok_or_else(unknown)?, name)
 }
 
-fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>) -> Markup {
+/// `figures`: of the calls of its tools.
+fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>, figures: &Markup) -> Markup {
     let texts = visit.texts();
     let sentence = html! { (state(&texts, status.state, status.reason.is_some())) " · " (texts.get(kind(status.kind))) @if let Some(since) = status.since { " · " (format::time(&texts, since)) } };
     let head = Head { state: Some(sentence), action: actions(visit, status), ..Head::new(&status.name) };
@@ -146,6 +156,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
                 } }
                 @if !status.layers.is_empty() { div { dt { (texts.get("server-layers")) } dd { (status.layers.join(", ")) } } }
             }
+            (figures)
             @if let Some(collection) = &status.collection {
                 (fidelity(&texts, &collection.report))
                 (export::links(&texts, &path_of(status.kind, &status.name)))

@@ -22,7 +22,7 @@ const BITS_OF_VALUE: u64 = 8;
 
 /// The chunk to which calls are added.
 #[derive(Debug)]
-pub struct OpenChunk {
+pub(super) struct OpenChunk {
     id: i64,
     first_time: i64,
     last_time: i64,

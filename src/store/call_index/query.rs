@@ -149,6 +149,19 @@ impl CallIndexStore {
         Ok((latest, None))
     }
 
+    /// The wanted calls by the second (since 1970) in which they ended.
+    pub async fn calls_by_second(&self, filter: &IndexFilter) -> Result<BTreeMap<i64, u64>, StoreError> {
+        let conditions = Conditions::new(filter, TextAs::Message);
+        let (first, until) = conditions.times;
+        let sql = format!(
+            "SELECT time / 1000000, CAST(SUM(calls) AS BIGINT) FROM indexed_calls WHERE {} GROUP BY time / 1000000",
+            conditions.within(&[Range { first, last: until.saturating_sub(1) }])
+        );
+        let rows: Vec<(i64, i64)> =
+            conditions.query(sql).fetch_all(&self.0.pool).await.map_err(|error| self.0.failed(error))?;
+        Ok(rows.into_iter().map(|(second, calls)| (second, calls.try_into().unwrap_or(0))).collect())
+    }
+
     /// Why a call failed, sealed.
     pub async fn words_of(&self, call: &CallSummary) -> Result<Option<String>, StoreError> {
         let words: Option<(Option<String>,)> =

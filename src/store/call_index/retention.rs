@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
+use super::series::Period;
 use super::{CallIndexStore, StoreError};
 
 /// Entries that one statement removes: it holds up writers for some ten milliseconds.
@@ -10,6 +11,9 @@ const REMOVED_AT_ONCE: usize = 2_000;
 
 /// Maximum events: beyond it the oldest go.
 const MAX_EVENTS: i64 = 500_000;
+
+/// Maximum rows of sums of each period: beyond it the oldest go.
+const MAX_SUMS: i64 = 1_000_000;
 
 /// Calls whose records are measured.
 const MEASURED: usize = 1_000;
@@ -43,6 +47,27 @@ impl CallIndexStore {
                 return Ok(removed);
             }
         }
+    }
+
+    /// Removes sums that no figure reads any more.
+    ///
+    /// # Errors
+    /// [`StoreError`]; some may be removed.
+    pub async fn retain_sums(&self, now: Timestamp) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        for period in Period::ALL {
+            let beyond: Option<(i64,)> =
+                sqlx::query_as("SELECT time FROM call_sums WHERE period = $1 ORDER BY time DESC LIMIT 1 OFFSET $2")
+                    .bind(period.seconds())
+                    .bind(MAX_SUMS)
+                    .fetch_optional(&self.0.pool)
+                    .await
+                    .map_err(failed)?;
+            let first = beyond.map_or(i64::MIN, |(time,)| time.saturating_add(1)).max(period.oldest(now));
+            let removed = sqlx::query("DELETE FROM call_sums WHERE period = $1 AND time < $2");
+            removed.bind(period.seconds()).bind(first).execute(&self.0.pool).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {

@@ -1,12 +1,13 @@
 //! The index on both engines: entries are found by each field, in each order, page by page.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
 use crate::test_support::test_store;
 use sekisho_core::call::{CallContext, Caller, Via};
 use sekisho_core::error::CallError;
-use sekisho_core::record::EventRecord;
+use sekisho_core::record::{EventRecord, Status};
 
 async fn index() -> CallIndexStore {
     CallIndexStore(test_store().await)
@@ -34,11 +35,11 @@ async fn tools(index: &CallIndexStore, filter: &IndexFilter) -> Vec<String> {
 
 #[tokio::test]
 async fn calls_are_found_by_what_they_have() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let refused = call("crm__list", "acme", 2, Some(&denied()));
     let calls = [call("crm__get", "acme", 1, None), refused, call("echo", "globex", 3, None)];
-    index.add_calls(&mut chunk, &calls).await.unwrap();
-    index.add_calls(&mut chunk, &calls).await.unwrap();
+    index.add_calls(&mut writer, &calls).await.unwrap();
+    index.add_calls(&mut writer, &calls).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
     let second = |second: i64| Some(Timestamp::from_second(second).unwrap());
     let id = calls[2].call.id.to_string();
@@ -150,11 +151,11 @@ async fn the_calls_that_a_limit_counts_have_their_callers_and_exact_costs() {
 
 #[tokio::test]
 async fn pages_follow_each_other_in_each_order() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let calls: Vec<_> = (1..=7).map(|second| call("t", "acme", second, None)).collect();
     // Two chunks, whose times overlap.
-    index.add_calls(&mut chunk, &calls[..4]).await.unwrap();
-    let mut other = OpenChunk::default();
+    index.add_calls(&mut writer, &calls[..4]).await.unwrap();
+    let mut other = IndexWriter::default();
     index.add_calls(&mut other, &[call("t", "acme", 3, None)]).await.unwrap();
     index.add_calls(&mut other, &calls[4..]).await.unwrap();
     for order in [CallOrder::Time, CallOrder::Duration, CallOrder::Cost] {
@@ -186,7 +187,7 @@ async fn a_call_is_found_by_its_id_behind_chunks_that_seem_to_have_it() {
         chunk.write(&index, &mut connection).await.unwrap();
     }
     let id = Some(old.call.id.to_string());
-    index.add_calls(&mut OpenChunk::default(), &[old]).await.unwrap();
+    index.add_calls(&mut IndexWriter::default(), &[old]).await.unwrap();
     for filter in [
         IndexFilter { call_id: id.clone(), ..IndexFilter::default() },
         IndexFilter { text: id, ..IndexFilter::default() },
@@ -197,9 +198,9 @@ async fn a_call_is_found_by_its_id_behind_chunks_that_seem_to_have_it() {
 
 #[tokio::test]
 async fn old_calls_and_calls_beyond_the_size_leave_with_their_chunks() {
-    let (index, mut chunk) = (index().await, OpenChunk::default());
+    let (index, mut writer) = (index().await, IndexWriter::default());
     let calls: Vec<_> = (1..=10).map(|second| call("t", "acme", second, None)).collect();
-    index.add_calls(&mut chunk, &calls).await.unwrap();
+    index.add_calls(&mut writer, &calls).await.unwrap();
     let since = Timestamp::from_second(4).unwrap();
     assert_eq!(index.retain(since, u64::MAX >> 20).await.unwrap(), 3);
     assert_eq!(tools(&index, &IndexFilter::default()).await.len(), 7);
@@ -210,6 +211,107 @@ async fn old_calls_and_calls_beyond_the_size_leave_with_their_chunks() {
     index.retain(Timestamp::from_second(20).unwrap(), u64::MAX >> 20).await.unwrap();
     let chunks: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM indexed_chunks").fetch_one(&index.0.pool).await.unwrap();
     assert_eq!(chunks, 0);
+}
+
+#[tokio::test]
+async fn figures_are_exact_each_call_counts_once_and_they_are_by_time_and_subject() {
+    let (index, mut writer) = (index().await, IndexWriter::default());
+    let now = Timestamp::now();
+    let ago = |tool: &str, tenant: &str, seconds: i64, error: Option<&CallError>, cost: &str| {
+        let row = call(tool, tenant, u64::try_from(now.as_second() - seconds).unwrap(), error);
+        let call = CallSummary { cost_usd: cost.parse().unwrap(), tokens: 5, ..(*row.call).clone() };
+        NewIndexedCall { call: Arc::new(call), ..row }
+    };
+    let calls = [
+        ago("crm__get", "acme", 61, None, "0.000000000001"),
+        ago("crm__get", "acme", 61, None, "40000000"),
+        ago("crm__list", "acme", 3_700, Some(&denied()), "0"),
+        ago("echo", "globex", 5, None, "0.25"),
+        // Older than any figure.
+        ago("echo", "globex", 100 * 86_400, None, "7"),
+    ];
+    index.add_calls(&mut writer, &calls[..2]).await.unwrap();
+    index.write_sums(&mut writer).await.unwrap();
+    // Some of these are there.
+    let mut other = IndexWriter::default();
+    index.add_calls(&mut other, &calls).await.unwrap();
+    index.write_sums(&mut other).await.unwrap();
+    index.write_sums(&mut other).await.unwrap();
+    let total = async |subject, tenant: Option<&str>, value: &str, name: &str| {
+        let range = TimeRange::ALL.into_iter().find(|range| range.name == name).unwrap();
+        let series = Series { subject, tenant: tenant.map(str::to_owned), value: value.to_owned() };
+        let figures = index.figures(&series, range, now).await.unwrap();
+        assert_eq!(figures.parts.len(), usize::try_from(range.parts).unwrap());
+        assert!(figures.end_of(figures.parts.last().unwrap().0) > now, "{name}");
+        figures.total()
+    };
+    for range in TimeRange::ALL.map(|range| range.name) {
+        let acme = total(Subject::All, Some("acme"), "", range).await;
+        assert_eq!(acme.cost_usd.to_string(), "40000000.000000000001", "{range}");
+        let refused = u64::from(!matches!(range, "15m" | "1h"));
+        assert_eq!(
+            (acme.calls(), acme.of(Status::Refused), acme.refused_at("policy")),
+            (2 + refused, refused, refused)
+        );
+        assert_eq!(total(Subject::All, None, "", range).await.calls(), 3 + refused, "{range}");
+        assert_eq!(total(Subject::Server, None, "crm", range).await.calls(), 2 + refused, "{range}");
+    }
+    for (subject, tenant, value, calls) in [
+        (Subject::Tool, Some("acme"), "crm__get", 2),
+        (Subject::Tool, None, "crm__list", 1),
+        (Subject::Tool, Some("globex"), "crm__get", 0),
+        (Subject::Caller, Some("acme"), "ann", 3),
+        (Subject::Caller, None, "ann", 4),
+        (Subject::Owner, Some("acme"), "acme\u{1f}ann", 3),
+        (Subject::Key, Some("acme"), "none", 0),
+    ] {
+        assert_eq!(total(subject, tenant, value, "24h").await.calls(), calls, "{subject:?} {tenant:?} {value}");
+    }
+    let day = TimeRange::ALL[3];
+    let by_tool = |sums: BTreeMap<String, CallSums>| sums.into_iter().map(|(tool, sums)| (tool, sums.calls()));
+    let tools = index.sums_of_tools(Some("acme"), None, day, now).await.unwrap();
+    let expected = [("crm__get".to_owned(), 2), ("crm__list".to_owned(), 1)];
+    assert_eq!(by_tool(tools).collect::<Vec<_>>(), expected);
+    let own = index.sums_of_tools(Some("acme"), Some("acme\u{1f}ann"), day, now).await.unwrap();
+    assert_eq!(by_tool(own).collect::<Vec<_>>(), expected);
+    assert!(index.sums_of_tools(Some("acme"), Some("acme\u{1f}an"), day, now).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn uses_of_tools_follow_each_other_page_by_page_and_leave_with_their_time() {
+    let (index, mut writer) = (index().await, IndexWriter::default());
+    let second = u64::try_from(Timestamp::now().as_second()).unwrap();
+    let calls: Vec<_> = ["acme", "globex"]
+        .into_iter()
+        .flat_map(|tenant| [0, 1, 2].map(|day| call("echo", tenant, second - day * 86_400, None)))
+        .chain([call("other", "acme", second, None)])
+        .collect();
+    index.add_calls(&mut writer, &calls).await.unwrap();
+    index.write_sums(&mut writer).await.unwrap();
+    let pages = async |whose: (Option<&str>, Option<&str>)| {
+        let (mut seen, mut after): (Vec<ToolUse>, Option<UseCursor>) = (Vec::new(), None);
+        loop {
+            let found = index.tool_uses(Timestamp::UNIX_EPOCH, whose, after.as_ref(), 2).await.unwrap();
+            after = found.last().map(|last| last.place().to_string().parse().unwrap());
+            seen.extend(found);
+            if after.is_none() || seen.len() > calls.len() {
+                break seen;
+            }
+        }
+    };
+    let all = pages((None, None)).await;
+    assert!(all.len() == 7 && all.is_sorted_by(|one, other| one.day >= other.day), "{all:?}");
+    assert_eq!(pages((Some("globex"), None)).await.len(), 3);
+    assert_eq!(pages((Some("acme"), Some("acme\u{1f}ann"))).await.len(), 4);
+    assert_eq!(pages((Some("acme"), Some("globex\u{1f}ann"))).await.len(), 0);
+    let later = Timestamp::now().checked_add(jiff::SignedDuration::from_hours(24 * 89)).unwrap();
+    index.retain_sums(later).await.unwrap();
+    assert_eq!(pages((None, None)).await.len(), 3, "of the last day");
+    let minutes: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM call_sums WHERE period <> 86400")
+        .fetch_one(&index.0.pool)
+        .await
+        .unwrap();
+    assert_eq!(minutes, 0);
 }
 
 #[tokio::test]

@@ -1,60 +1,64 @@
 //! How long calls took, counted in buckets of which four are between a duration and its double.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use sekisho_core::record::CallSummary;
 
 /// Buckets for 1 µs to 268 s; longer calls are in the last one.
-const BUCKETS: usize = 112;
+const BUCKETS: u8 = 112;
 
-/// Counts of durations. A quantile of them is off by an eighth at most.
-#[derive(Debug, Clone)]
-pub struct Times([u32; BUCKETS]);
-
-impl Default for Times {
-    fn default() -> Self {
-        Self([0; BUCKETS])
-    }
-}
+/// Counts of durations, by the number of their bucket. A quantile of them is off by an eighth at most.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Times(BTreeMap<u8, u64>);
 
 impl Times {
-    #[cfg(any(test, feature = "test-support"))]
+    /// Of calls that took so long.
     pub fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut times = Self::default();
-        durations.into_iter().for_each(|took| times.add(took));
+        durations.into_iter().for_each(|took| times.add(took, 1));
         times
     }
 
-    /// Counts a call, if it was executed.
-    pub(super) fn add_executed(&mut self, call: &CallSummary) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Counts calls, if they were executed.
+    pub(super) fn add_executed(&mut self, call: &CallSummary, calls: u64) {
         if call.was_executed() {
-            self.add(call.duration);
+            self.add(call.duration, calls);
         }
     }
 
-    fn add(&mut self, took: Duration) {
-        let count = &mut self.0[bucket(took)];
-        *count = count.saturating_add(1);
+    fn add(&mut self, took: Duration, calls: u64) {
+        let count = self.0.entry(bucket(took)).or_default();
+        *count = count.saturating_add(calls);
     }
 
     pub(super) fn add_all(&mut self, other: &Self) {
-        for (count, more) in self.0.iter_mut().zip(&other.0) {
+        for (bucket, more) in &other.0 {
+            let count = self.0.entry(*bucket).or_default();
             *count = count.saturating_add(*more);
         }
     }
 
     /// The duration that this share of the calls does not exceed; `None` without calls.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
-        let total: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
+        let total: u64 = self.0.values().fold(0, |total, count| total.saturating_add(*count));
         if total == 0 {
             return None;
         }
         let rank = (total as f64 * share).max(1.0);
         let mut below = 0.0;
-        for (at, count) in self.0.iter().map(|count| f64::from(*count)).enumerate() {
+        for (bucket, count) in &self.0 {
+            let count = *count as f64;
             if below + count >= rank {
                 // Calls are taken to be spread evenly within their bucket.
-                let (start, end) = (start_micros(at), start_micros(at + 1));
+                let (start, end) = (start_micros(*bucket), start_micros(bucket.saturating_add(1)));
                 return Some(Duration::from_secs_f64((start + (end - start) * (rank - below) / count) / 1e6));
             }
             below += count;
@@ -63,16 +67,17 @@ impl Times {
     }
 }
 
-fn bucket(took: Duration) -> usize {
+fn bucket(took: Duration) -> u8 {
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
     let power = micros.ilog2();
     let quarter = ((u128::from(micros) << 2) >> power) & 3;
-    (power as usize * 4 + usize::try_from(quarter).unwrap_or_default()).min(BUCKETS - 1)
+    let bucket = u128::from(power) * 4 + quarter;
+    u8::try_from(bucket).unwrap_or(BUCKETS).min(BUCKETS - 1)
 }
 
-fn start_micros(bucket: usize) -> f64 {
+fn start_micros(bucket: u8) -> f64 {
     let (power, quarter) = (bucket / 4, bucket % 4);
-    (1_u64 << power) as f64 * (1.0 + quarter as f64 / 4.0)
+    (1_u64 << power.min(63)) as f64 * (1.0 + f64::from(quarter) / 4.0)
 }
 
 #[cfg(test)]
@@ -81,11 +86,8 @@ mod tests {
 
     #[test]
     fn a_quantile_is_off_by_an_eighth_at_most() {
-        let mut times = Times::default();
-        assert_eq!(times.quantile(0.5), None);
-        for millis in 1..=1_000 {
-            times.add(Duration::from_millis(millis));
-        }
+        assert_eq!(Times::default().quantile(0.5), None);
+        let times = Times::of((1..=1_000).map(Duration::from_millis));
         for (share, millis) in [(0.5, 500.0), (0.95, 950.0), (0.99, 990.0)] {
             let found = times.quantile(share).unwrap().as_secs_f64() * 1e3;
             assert!((found / millis - 1.0).abs() <= 0.125, "{share}: {found}");
