@@ -50,6 +50,7 @@ mod sign_ins;
 mod start_code;
 mod target;
 mod tools;
+mod usage;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -260,6 +261,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<limits::LimitsCommand>,
     },
+    /// List which callers used which tools on which days at a running gateway, and what it cost: `sekisho usage --days 7`.
+    Usage(usage::UsageCommand),
     /// List and change tenants: what their agents may use.
     #[cfg(feature = "agent")]
     Tenants {
@@ -352,6 +355,7 @@ pub fn main() -> ExitCode {
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Flow { command } => flow::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
+        Command::Usage(command) => usage::run(&common, &command),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
         Command::Effects(command) => effects::run(&common, command),
         Command::Run(command) => run::run(&common, command),

@@ -19,6 +19,7 @@ pub(super) mod policies;
 pub(super) mod python_tools;
 pub(super) mod servers;
 pub(super) mod sign_in;
+pub(super) mod tool_usage;
 pub(super) mod usage;
 
 use std::sync::Arc;

@@ -59,6 +59,7 @@ pub use self::admin::overview::BudgetBody;
 pub use self::admin::servers::ServerBody;
 pub use self::admin::sign_in::begin as begin_sign_in;
 pub use self::admin::sign_in::user_addresses;
+pub use self::admin::tool_usage::ToolUseOfDay;
 pub use self::admin::usage::{ModelUsageOfDay, UsageOfDay};
 pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
@@ -146,6 +147,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::lock::review))
         .routes(routes!(admin::lock::approve))
         .routes(routes!(admin::usage::list))
+        .routes(routes!(admin::tool_usage::list))
         .routes(routes!(admin::mcp::register))
         .routes(routes!(admin::sign_in::start))
         .routes(routes!(admin::sign_in::finish))

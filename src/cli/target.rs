@@ -69,6 +69,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Keys { .. }
         | Command::Flow { .. }
         | Command::Limits { .. }
+        | Command::Usage(_)
         | Command::Approvals { .. }
         | Command::Effects(_)
         | Command::Run(_)
@@ -144,7 +145,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 33] = [
+    const REMOTE: [&[&str]; 34] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -160,6 +161,7 @@ mod tests {
         &["flow"],
         &["flow", "forget", "--tool", "x"],
         &["limits", "show"],
+        &["usage", "--days", "7"],
         &["effects"],
         &["effects", "resolve", "x", "--not-made"],
         &["runs"],

@@ -1,4 +1,6 @@
-//! The spending of callers and tenants, by day.
+//! The spending of callers and tenants by day, and what callers used of tools.
+
+mod by_tool;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +13,22 @@ use serde::Deserialize;
 
 use super::acts::Act;
 use super::address::with_query;
+use super::chart::{Bar, TimeChart};
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, format};
+use super::{Console, figures, format};
 use sekisho_api::{ModelUsageOfDay, UsageOfDay};
 use sekisho_core::error::CallError;
+use sekisho_gateway::FiguresOf;
 
 /// The choices of days.
 const DAYS: [u32; 4] = [1, 7, 30, 90];
+
+/// The largest sums that the chart shows apart.
+const SHOWN: usize = 5;
 
 /// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
@@ -41,6 +48,7 @@ enum By {
     Caller,
     Tenant,
     Model,
+    Tool,
 }
 
 /// The sum of all days.
@@ -68,6 +76,9 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
+    if wanted.by == By::Tool {
+        return by_tool::page(&console, &visit, &wanted).await;
+    }
     let usage = read(&console, &visit, &wanted).await;
     list::respond(&visit, wanted.format, usage, |usage| usage, |usage| show(&visit, &wanted, usage))
 }
@@ -85,6 +96,7 @@ impl Wanted {
             By::Caller => "caller",
             By::Tenant => "tenant",
             By::Model => "model",
+            By::Tool => "tool",
         };
         with_query("/console/costs", [("days", &*self.days().to_string()), ("by", by), ("page", &*page.to_string())])
     }
@@ -146,6 +158,7 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
         &head,
         &html! {
             (filters(&texts, wanted))
+            (chart(&texts, wanted.by, usage))
             @if sums.is_empty() { div.empty { p { (texts.get("costs-none")) } p { code { "GET /admin/usage" } } } }
             @else if wanted.by == By::Model {
                 (table_of_models(&texts, shown_models.entries))
@@ -159,6 +172,58 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[UsageOfDay]) -> Markup {
             }
         },
     )
+}
+
+/// The page of the charts of a caller or a tenant.
+fn figures_of(tenant: &str, caller: Option<&str>) -> String {
+    let tenant = Some(tenant.to_owned());
+    figures::path_of(&match caller {
+        Some(caller) => FiguresOf::Caller { tenant, id: caller.to_owned() },
+        None => FiguresOf::All { tenant },
+    })
+}
+
+/// The money of each day: of those with the largest sums apart, and of all others together.
+fn chart(texts: &Texts, by: By, usage: &[UsageOfDay]) -> Markup {
+    let (mut days, mut sums) = (BTreeMap::<&str, BTreeMap<String, Decimal>>::new(), BTreeMap::<String, Decimal>::new());
+    for (day, name, cost) in usage.iter().flat_map(|usage| costs_of(by, usage)) {
+        *days.entry(day).or_default().entry(name.clone()).or_default() += cost;
+        *sums.entry(name).or_default() += cost;
+    }
+    let mut names: Vec<_> = sums.into_iter().filter(|(_, cost)| !cost.is_zero()).collect();
+    names.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+    if names.is_empty() {
+        return html! {};
+    }
+    let names: Vec<_> = names.into_iter().take(SHOWN).map(|(name, _)| name).collect();
+    let classes: Vec<_> = (0..=SHOWN).map(|at| format!("sum-{at}")).collect();
+    let others = texts.get("costs-others");
+    let titles = names.iter().map(String::as_str).chain([&*others]).map(|name| format::text(name).into_owned());
+    let series: Vec<_> = classes.iter().map(String::as_str).zip(titles).collect();
+    let bars = days.iter().map(|(day, costs)| {
+        let mut values: Vec<_> = names.iter().map(|name| costs.get(name).copied().unwrap_or_default()).collect();
+        values.push(costs.values().sum::<Decimal>() - values.iter().sum::<Decimal>());
+        let used = series.iter().zip(&values).filter(|(_, cost)| !cost.is_zero());
+        let words = used.map(|((_, name), cost)| format!("{name} {}", format::money(*cost))).collect::<Vec<_>>();
+        let values = values.into_iter().map(|cost| f64::try_from(cost).ok()).collect();
+        Bar { values, words: format!("{day} · {}", words.join(" · ")), link: None, is_stacked: true }
+    });
+    let bars: Vec<_> = bars.collect();
+    let all: Vec<_> = days.keys().copied().collect();
+    let day = |at: usize| all.get(at).copied().unwrap_or_default();
+    let times = [day(0), day(all.len() / 2), day(all.len().saturating_sub(1))];
+    let title = texts.get("call-cost");
+    TimeChart { title: &title, series: &series, bars, times, least: 0.0, words: figures::in_money }.show()
+}
+
+/// The days, names and costs of one entry.
+fn costs_of(by: By, usage: &UsageOfDay) -> Vec<(&str, String, Decimal)> {
+    let UsageOfDay { day, tenant, caller, cost_usd, models, .. } = usage;
+    match (by, caller) {
+        (By::Model, _) => models.iter().map(|used| (day.as_str(), used.model.clone(), used.cost_usd)).collect(),
+        (_, Some(caller)) => vec![(day.as_str(), format!("{caller} ({tenant})"), *cost_usd)],
+        (_, None) => vec![(day.as_str(), tenant.clone(), *cost_usd)],
+    }
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
@@ -176,6 +241,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
                     option value="caller" { (texts.get("costs-by-caller")) }
                     option value="tenant" selected[wanted.by == By::Tenant] { (texts.get("call-tenant")) }
                     option value="model" selected[wanted.by == By::Model] { (texts.get("costs-model")) }
+                    option value="tool" selected[wanted.by == By::Tool] { (texts.get("costs-by-tool")) }
                 }
             }
             button { (texts.get("filter-apply")) }
@@ -197,8 +263,10 @@ fn table(texts: &Texts, by: By, sums: &[((&str, Option<&str>), Sum)], total: Dec
                 } }
                 tbody { @for ((tenant, caller), sum) in sums {
                     tr {
-                        @if let Some(caller) = caller { th scope="row" { (format::name(caller)) } }
-                        td { (format::name(tenant)) }
+                        @if let Some(caller) = caller {
+                            th scope="row" { a href=(figures_of(tenant, Some(*caller))) { (format::name(caller)) } }
+                        }
+                        td { a href=(figures_of(tenant, None)) { (format::name(tenant)) } }
                         td.number { (format::money(sum.cost)) }
                         td.number { (share(sum.cost, total)) }
                         td.number { (format::count(sum.tokens)) }
@@ -267,6 +335,9 @@ mod tests {
         assert_eq!(sums[0], (("acme", Some("ann")), ann));
         assert_eq!(share(sums[1].1.cost, "0.55".parse().unwrap()), "45.5 %");
         assert_eq!(share(Decimal::ZERO, Decimal::ZERO), "–");
+        let chart = chart(&Texts::new(crate::text::Language::English), By::Caller, &all).into_string();
+        assert!(chart.contains("<title>2026-11-25 · ann (acme) $0.10 · bob (acme) $0.25</title>"), "{chart}");
+        assert!(chart.contains("<title>2026-11-24 · ann (acme) $0.20</title>"), "{chart}");
     }
 
     #[test]

@@ -125,6 +125,64 @@ async fn the_overview_has_what_the_calls_of_the_tenant_came_to() {
 }
 
 #[tokio::test]
+async fn charts_and_uses_of_tools_survive_a_restart_and_are_of_the_callers_tenant() {
+    let yaml = format!("{KEYS}tools: {{overrides: {{echo: {{cost_per_use: '0.000000000001'}}}}}}\n");
+    let app = TestApp::with(&yaml).await;
+    for key in ["key-of-ann", "key-of-ann", "key-of-eve"] {
+        assert_eq!(call(&app, key, "echo", json!({})).await.0, StatusCode::OK);
+    }
+    _ = call(&app, "key-of-ann", "none-of-acme", json!({})).await;
+    let app = TestApp::in_directory(app.stop().await, &yaml).await;
+    let (vic, root) = (Browser::signed_in(&app, "key-of-vic").await, Browser::signed_in(&app, "key-of-root").await);
+    let calls = async |browser: &Browser<'_>, query: &str| {
+        let file = browser.page(&format!("/console/figures?{query}&format=json")).await;
+        let parts: Vec<Value> = serde_json::from_str(&file).unwrap();
+        let sum = |name: &str| parts.iter().map(|part| part[name].as_u64().unwrap()).sum::<u64>();
+        (parts.len(), sum("success"), sum("refused"))
+    };
+    for (range, parts) in [("15m", 15), ("1h", 30), ("6h", 24), ("24h", 24), ("7d", 28), ("30d", 30)] {
+        assert_eq!(calls(&vic, &format!("range={range}")).await, (parts, 2, 1), "{range}");
+    }
+    for (query, of_vic, of_root) in [
+        ("", (2, 1), (3, 1)),
+        ("tool=echo", (2, 0), (3, 0)),
+        // A text of a caller is no tool.
+        ("tool=none-of-acme", (0, 0), (0, 0)),
+        ("caller=ann", (2, 1), (2, 1)),
+        ("caller=eve", (0, 0), (1, 0)),
+        ("tenant=acme", (2, 1), (2, 1)),
+        ("tenant=other", (0, 0), (1, 0)),
+        ("caller=eve&tenant=other", (0, 0), (1, 0)),
+        ("key=none", (0, 0), (0, 0)),
+    ] {
+        for (browser, (success, refused)) in [(&vic, of_vic), (&root, of_root)] {
+            assert_eq!(calls(browser, query).await, (24, success, refused), "{query}");
+        }
+    }
+    for path in ["/console", "/console/tools/echo", "/console/figures?caller=ann&range=7d", "/console/costs?by=tool"] {
+        let page = vic.page(path).await;
+        check_markup(&page);
+        assert!(page.contains("$0.000000000002"), "{path}: {page}");
+        assert_eq!(page.contains("class=\"plot\""), !path.contains("costs"), "{path}: {page}");
+    }
+    assert!(vic.page("/console").await.contains("/console/calls?since="), "a bar leads to its calls");
+    let uses = async |key: &str| {
+        let (_, list) = answer(app.get("/admin/usage/tools").bearer_auth(key)).await;
+        let uses = list["items"].as_array().unwrap().iter();
+        uses.map(|used| {
+            format!("{} {} {} {} {}", used["tenant"], used["caller"], used["tool"], used["calls"], used["cost_usd"])
+        })
+        .collect::<Vec<_>>()
+    };
+    let of_acme = r#""acme" "ann" "echo" 2 "0.000000000002""#;
+    assert_eq!(uses("key-of-vic").await, [of_acme]);
+    assert_eq!(uses("key-of-root").await, [of_acme, r#""other" "eve" "echo" 1 "0.000000000001""#]);
+    assert_eq!(uses("key-of-nobody").await, [""; 0]);
+    let (status, _) = answer(app.get("/admin/usage/tools?days=91").bearer_auth("key-of-vic")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn the_open_overview_is_sent_what_has_changed() {
     let app = TestApp::with(KEYS).await;
     let vic = Browser::signed_in(&app, "key-of-vic").await;
@@ -434,7 +492,7 @@ async fn the_page_of_limits_has_what_is_left_of_the_rules_as_its_route() {
     let vic = Browser::signed_in(&app, "key-of-vic").await;
     let page = vic.page("/console/limits").await;
     check_markup(&page);
-    assert!(page.contains("4 / 5") && page.contains("$10 / $10"), "{page}");
+    assert!(page.contains("4 / 5") && page.contains("$10.00 / $10.00"), "{page}");
     let table = "rule,per,subject,tenant,calls_left,rate,full_in_seconds,running,max_concurrent,cost_left_usd,\
                  cost_per_day_usd,tokens_left,tokens_per_day\r\n";
     let (_, left) = answer(app.get("/limits").bearer_auth("key-of-vic")).await;

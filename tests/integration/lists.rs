@@ -22,7 +22,7 @@ const fn list(route: &'static str, old_name: &'static str, key: &'static str, at
     List { route, old_name: Some(old_name), key, at_least }
 }
 
-const LISTS: [List; 25] = [
+const LISTS: [List; 26] = [
     list("/admin/calls", "calls", "call_id", 3),
     list("/admin/calls/history", "calls", "call_id", 3),
     List { route: "/admin/events", old_name: None, key: "event", at_least: 0 },
@@ -32,6 +32,7 @@ const LISTS: [List; 25] = [
     list("/admin/python-tools", "files", "name", 0),
     list("/admin/servers", "servers", "name", 2),
     list("/admin/usage", "usage", "caller", 2),
+    List { route: "/admin/usage/tools", old_name: None, key: "tool", at_least: 1 },
     list("/api/conversations", "conversations", "id", 3),
     list("/api/conversations/{id}/messages", "messages", "id", 4),
     list("/api/conversations/{id}/runs", "runs", "id", 2),

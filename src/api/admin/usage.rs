@@ -110,16 +110,10 @@ impl Listed for UsageOfDay {
 pub(crate) async fn list(
     meta: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(UsageQuery { days }): Parameters<UsageQuery>,
+    Parameters(days): Parameters<UsageQuery>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, ErrorReply> {
-    let days = days.unwrap_or(DAYS);
-    if !(1..=MAX_DAYS).contains(&days) {
-        let message = format!("`days` must be between 1 and {MAX_DAYS}");
-        return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
-    }
-    let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
-    let first = today.saturating_sub(i64::from(days - 1).days());
+    let FirstDay { first, today, .. } = first_day(&days)?;
     let found = gateway.store().usage().between(first, today).await.map_err(CallError::from)?;
     let reach = gateway.configuration().reach(&meta.caller);
     let all = found.into_iter().filter(|usage| is_visible(usage, reach, &meta.caller)).collect();
@@ -133,6 +127,28 @@ pub(crate) async fn list(
     let models = ModelsOfDays::of(&models);
     let usage = usage.iter().map(|usage| UsageOfDay::of(usage, &models)).collect();
     Ok(reply::json(StatusCode::OK, &UsageList { page: page.map(|usage| UsageOfDay::of(&usage, &models)), usage }))
+}
+
+/// The days that a query names.
+pub(super) struct FirstDay {
+    pub(super) first: Date,
+    /// Where the first one begins.
+    pub(super) midnight: Timestamp,
+    pub(super) today: Date,
+}
+
+/// # Errors
+/// `invalid_request`: so many days are not kept.
+pub(super) fn first_day(UsageQuery { days }: &UsageQuery) -> Result<FirstDay, CallError> {
+    let days = days.unwrap_or(DAYS);
+    if !(1..=MAX_DAYS).contains(&days) {
+        let message = format!("`days` must be between 1 and {MAX_DAYS}");
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
+    let first = today.saturating_sub(i64::from(days - 1).days());
+    let midnight = first.to_zoned(tz::TimeZone::UTC).map_err(CallError::internal)?.timestamp();
+    Ok(FirstDay { first, midnight, today })
 }
 
 /// The place of usage in its list: the latest day first, callers before tenants.
