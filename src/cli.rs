@@ -261,7 +261,7 @@ enum Command {
         #[command(subcommand)]
         command: Option<limits::LimitsCommand>,
     },
-    /// List which callers used which tools on which days at a running gateway, and what it cost: `sekisho usage --days 7`.
+    /// List which callers used which tools on which days at a running gateway, and at which cost: `sekisho usage --days 7`.
     Usage(usage::UsageCommand),
     /// List and change tenants: what their agents may use.
     #[cfg(feature = "agent")]

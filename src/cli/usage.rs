@@ -1,4 +1,4 @@
-//! `sekisho usage`: which callers used which tools on which days, and what it cost, at a running gateway.
+//! `sekisho usage`: which callers used which tools on which days and at which cost, at a running gateway.
 
 use clap::Args;
 

@@ -24,7 +24,7 @@ pub(super) struct TimeChart<'a> {
     pub series: &'a [(&'a str, String)],
     /// The oldest first.
     pub bars: Vec<Bar>,
-    /// What is below the first bar, the middle and the last one.
+    /// Below the first bar, the middle and the last one.
     pub times: [&'a str; 3],
     /// The end of the axis is at least here.
     pub least: f64,

@@ -47,7 +47,7 @@ pub(super) struct Wanted {
 }
 
 impl Ranged {
-    /// The wanted time; without one, or with an unknown one, that of this name.
+    /// The wanted time; without one, or with an unknown one, the time of this name.
     pub(super) fn or(&self, name: &str) -> TimeRange {
         let named = |name: &str| TimeRange::ALL.into_iter().find(|range| range.name == name);
         named(&self.range).or_else(|| named(name)).unwrap_or(TimeRange::ALL[0])

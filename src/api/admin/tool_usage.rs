@@ -1,4 +1,4 @@
-//! `/admin/usage/tools`: which caller used which tool on which day, and what it cost.
+//! `/admin/usage/tools`: which caller used which tool on which day, and at which cost.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct ToolUseOfDay {
     #[schema(value_type = String, format = Date)]
     pub day: String,
     pub tenant: String,
-    /// The id of the caller, which is that of its key.
+    /// The id of the caller or its key.
     pub caller: String,
     pub tool: String,
     pub calls: u64,

@@ -14,7 +14,7 @@ use super::series::{Period, Place, Series, Subject, TimeRange, parts_of_use, use
 use super::sums::CallSums;
 use super::{CallIndexStore, IndexWriter, ROWS, StoreError, parameters_of_rows, stays_prepared, storable};
 
-/// What a series came to.
+/// The sums of a series over a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
     pub range: TimeRange,
@@ -22,7 +22,7 @@ pub struct Figures {
     pub parts: Vec<(Timestamp, CallSums)>,
 }
 
-/// What a caller used of a tool on one day (UTC).
+/// The calls of a tool by one caller on one day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolUse {
     pub day: Date,
@@ -84,7 +84,7 @@ impl CallIndexStore {
     /// # Errors
     /// [`StoreError`]: none were written, and they wait on.
     pub async fn write_sums(&self, writer: &mut IndexWriter) -> Result<(), StoreError> {
-        let rows: Vec<_> = writer.sums.rows(Timestamp::now()).into_iter().collect();
+        let rows: Vec<_> = writer.sums.rows(*self.0.now()).into_iter().collect();
         if !rows.is_empty() {
             retried(|| self.add_sums(&rows)).await?;
         }
@@ -153,7 +153,7 @@ impl CallIndexStore {
         statement.execute(connection).await.map(drop).map_err(|error| self.0.failed(error))
     }
 
-    /// What a series came to in the parts of a time. A caller or key of no named tenant is summed over all of them.
+    /// The sums of a series in the parts of a time. A caller or key of no named tenant is summed over all of them.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -285,7 +285,7 @@ fn tenant_of(series: &Series) -> String {
     storable(series.tenant.as_deref().unwrap_or_default())
 }
 
-/// Whether one tenant is named, or its rows are those of all tenants.
+/// Whether one tenant is named, or all tenants have rows together.
 fn has_row_of_all(series: &Series) -> bool {
     series.tenant.is_some() || matches!(series.subject, Subject::All | Subject::Tool | Subject::Server)
 }

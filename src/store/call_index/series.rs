@@ -19,7 +19,7 @@ const DAY: i64 = 86_400;
 /// Series and minutes that wait to be written: beyond them they are written at once.
 const MAX_WAITING: usize = 16_384;
 
-/// What a series is about.
+/// The subject of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Subject {
