@@ -7,6 +7,6 @@ CREATE TABLE call_sums (
     period BIGINT NOT NULL, -- seconds
     time   BIGINT NOT NULL, -- where the period begins
     sums   TEXT   NOT NULL, -- JSON
-    PRIMARY KEY (kind, tenant, value, period, time)
+    PRIMARY KEY (kind, tenant, period, time, value)
 );
-CREATE INDEX call_sums_by_time ON call_sums (period, time, kind, tenant);
+CREATE INDEX call_sums_by_time ON call_sums (period, time, kind, value);
