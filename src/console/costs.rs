@@ -183,6 +183,22 @@ fn figures_of(tenant: &str, caller: Option<&str>) -> String {
     })
 }
 
+/// The money of each of the last 30 days that the wanted models cost: a part of another page.
+///
+/// # Errors
+/// `denied`, and the errors of the route.
+#[cfg(feature = "agent")]
+pub(super) async fn of_models(
+    console: &Console,
+    visit: &Visit,
+    is_wanted: impl Fn(&ModelUsageOfDay) -> bool,
+) -> Result<Markup, CallError> {
+    let mut usage = list::fetch_all::<UsageOfDay>(console, visit, Act::SeeCosts, &[("days", "30")]).await?;
+    usage.retain(|usage| usage.caller.is_some());
+    usage.iter_mut().for_each(|usage| usage.models.retain(&is_wanted));
+    Ok(chart(&visit.texts(), By::Model, &usage))
+}
+
 /// The money of each day: of those with the largest sums apart, and of all others together.
 fn chart(texts: &Texts, by: By, usage: &[UsageOfDay]) -> Markup {
     let (mut days, mut sums) = (BTreeMap::<&str, BTreeMap<String, Decimal>>::new(), BTreeMap::<String, Decimal>::new());

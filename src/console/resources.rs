@@ -24,8 +24,9 @@ use super::frame::Section;
 use super::schema_form;
 use super::submitted::Submitted;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, redirect};
+use super::{Console, costs, error_page, redirect};
 use sekisho_agent::skills::Skill;
+use sekisho_api::ModelUsageOfDay;
 use sekisho_api::list::Page;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
@@ -216,7 +217,16 @@ async fn one_with_figures(
             let of = FiguresOf::All { tenant: Some(found.name.clone()) };
             figures::section(console, visit, &of, &kind.path_of(name), ranged).await?
         }
-        Kind::Models | Kind::Skills => html! {},
+        Kind::Models => {
+            let text = |name: &str| found.value.get(name).and_then(Value::as_str);
+            // A model without an id has the one of its profile, by whose name agents are called.
+            let (model, profile) = (text("model"), text("profile"));
+            let is_used = |used: &ModelUsageOfDay| {
+                model.map_or_else(|| Some(used.agent.as_str()) == profile, |model| used.model == model)
+            };
+            costs::of_models(console, visit, is_used).await?
+        }
+        Kind::Skills => html! {},
     };
     Ok(show_one(visit, kind, &found, &Attempt::default(), &figures))
 }

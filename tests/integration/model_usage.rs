@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer};
+use crate::console::{Browser, check_markup};
+use crate::console_agents::page_with;
 use crate::lock::until;
 
 /// A model that reports 5000 tokens of input and 10 of output for each turn.
@@ -68,4 +70,29 @@ async fn what_models_used_is_listed_by_day_agent_provider_and_model() {
         assert_eq!(counts, [Some(5_000 * turns), Some(10 * turns), Some(0), Some(0)], "{item}");
         assert_eq!((&item["tokens"], &model["cost_usd"]), (&json!(5_010 * turns), &json!("0")), "{item}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_a_model_has_its_exact_cost_of_each_day() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("script.yaml");
+    std::fs::write(&file, SCRIPT).unwrap();
+    let prices = "price_per_million_prompt_tokens: '1', price_per_million_completion_tokens: '1'";
+    let yaml = format!(
+        "auth: {{anonymous: never, api_keys: [{{id: root, key: key-of-root, roles: [admin]}}]}}\n\
+         console: {{roles: {{admin: [admin]}}}}\n\
+         agent:\n  default_profile: main\n  models: {{priced: {{profile: main}}, other: {{model: none}}}}\n  \
+         profiles: {{main: {{provider: replay, model: {}, max_tokens: 100, tools: {{exclude: ['*']}}, {prices}}}}}\n",
+        file.display()
+    );
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let body = json!({"model": "main", "messages": [{"role": "user", "content": "Is it warm?"}]});
+    let (status, reply) = answer(app.post("/v1/chat/completions").bearer_auth("key-of-root").json(&body)).await;
+    assert_eq!(status.as_u16(), 200, "{reply}");
+    let root = Browser::signed_in(&app, "key-of-root").await;
+    // The store is some hundred milliseconds behind.
+    let page = page_with(&root, "/console/models/priced", "$0.00501</title>").await;
+    check_markup(&page);
+    let other = root.page("/console/models/other").await;
+    assert!(!other.contains("class=\"plot\""), "{other}");
 }
