@@ -346,7 +346,7 @@ mod tests {
         let first =
             "<tr><th scope=\"row\"><a href=\"/entries/&lt;a&gt;\"><code class=\"name\">&lt;a&gt;</code></a></th>";
         assert!(row.starts_with(first), "{row}");
-        for cell in [">1.5 ms</td>", ">$0.5 / $2</td>", ">2</td></tr>"] {
+        for cell in [">1.5 ms</td>", ">$0.50 / $2.00</td>", ">2</td></tr>"] {
             assert!(row.contains(cell), "{cell}: {row}");
         }
         let empty = Entry { name: "b", took_us: None, left: None, limit: None, tools: [1, 2] };
