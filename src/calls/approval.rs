@@ -208,8 +208,9 @@ impl Approvals {
         let AskedCall { call, tool, arguments, policy_version, .. } = *asked;
         let sent = SentToShow::of_call(asked);
         let questions = arguments.judgement().map(|judged| &judged.judgement.questions[..]).unwrap_or_default();
-        let text = kept_text(arguments.as_map(), sent.as_ref(), questions)?;
-        let keeps_more = sent.is_some() || !questions.is_empty();
+        let request = call.origin.asked.as_ref();
+        let text = kept_text(arguments.as_map(), sent.as_ref(), questions, request)?;
+        let keeps_more = sent.is_some() || !questions.is_empty() || request.is_some();
         let (caller, mut details) = (&call.caller, Details::of(asked, reasons, keeps_more));
         if let Some(proposal) = asked.proposal()? {
             details.masks.extend(proposal.masks());

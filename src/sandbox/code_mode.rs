@@ -260,6 +260,7 @@ impl<'a> ProgramTools<'a> {
                 session: outer.origin.session.clone(),
                 values_of: outer.origin.values_of.clone(),
                 user_text: outer.origin.user_text.clone(),
+                asked: outer.origin.asked.clone(),
                 claimed_user: outer.origin.claimed_user.clone(),
                 prompt_params: outer.origin.prompt_params.clone(),
                 tool_parameters: outer.origin.tool_parameters.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::ready;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -40,6 +40,8 @@ pub struct InProcess {
     pub tool_parameters: Map<String, Value>,
     /// Tools that are switched off for the caller's session (A53): neither listed nor run.
     pub off: BTreeSet<String>,
+    /// What its run was asked; set as it begins.
+    pub(super) asked: OnceLock<Arc<str>>,
 }
 
 impl InProcess {
@@ -56,6 +58,7 @@ impl InProcess {
             trace: None,
             tool_parameters: Map::new(),
             off: BTreeSet::new(),
+            asked: OnceLock::new(),
         }
     }
 
@@ -67,6 +70,7 @@ impl InProcess {
                 trace: telemetry::current().or_else(|| self.trace.clone()),
                 session: self.session.clone(),
                 values_of: Some(self.values_of()),
+                asked: self.asked.get().cloned(),
                 claimed_user: self.claimed_user.clone(),
                 tool_parameters: self.tool_parameters.clone(),
                 handles: Some(ResultHandles {

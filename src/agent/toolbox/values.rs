@@ -13,6 +13,9 @@ use crate::message::{AssistantTurn, Message, ToolMessage, TurnPart, UserPart};
 use sekisho_calls::flow::{RUN, Said};
 use sekisho_config::{CALL_TOOL, FlowMode, ProfilePrompt};
 
+/// Maximum characters that an approver reads of what the agent was asked.
+const MAX_ASKED: usize = 2_000;
+
 /// In place of the results of an earlier run.
 const LOST: &str = "The results of an earlier run are not kept.";
 
@@ -20,6 +23,13 @@ impl InProcess {
     /// Adds the messages with which a run begins, and the operator's prompt. Without any it goes on with a plan. Where there is neither
     /// a conversation nor a session, what earlier runs have read for their answers is not known.
     pub fn begin(&self, prompt: &ProfilePrompt, messages: &[Message]) {
+        let asked = messages.iter().rev().find_map(|message| match message {
+            Message::User(message) => Some(message.text()),
+            _ => None,
+        });
+        if let Some(text) = asked.filter(|text| !text.starts_with(SUMMARY)) {
+            _ = self.asked.set(text.chars().take(MAX_ASKED).collect::<String>().into());
+        }
         let pipeline = &self.gateway.pipeline;
         if pipeline.flow.mode() == FlowMode::Off {
             return;

@@ -65,6 +65,10 @@ pub struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub arguments_sha256: Option<String>,
+    /// For approvers: what the agent was asked whose run makes the call, its beginning. Absent where the policies mask something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub request: Option<String>,
     /// For approvers: the values that strangers may have written, each with `argument`, `value`, `kind`, `state`, `origin` (call,
     /// tool, path), the `sentence` that has it, and its news (`new`); absent where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -189,6 +193,7 @@ impl ApprovalBody {
         Self {
             arguments: approvals.shown_arguments(approval).inspect_err(report).ok(),
             sent: approvals.shown_sent(approval).inspect_err(report).ok().flatten(),
+            request: approvals.shown_request(approval).inspect_err(report).ok().flatten(),
             questions: approvals.shown_questions(approval).inspect_err(report).unwrap_or_default(),
             changed_arguments: approvals.shown_changed_arguments(approval).inspect_err(report).ok().flatten(),
             arguments_sha256: approvals.arguments_sha256(approval).inspect_err(report).ok(),
@@ -216,6 +221,7 @@ impl ApprovalBody {
             sent: None,
             changed_arguments: None,
             arguments_sha256: None,
+            request: None,
             questions: Vec::new(),
             calls: 1,
             with: Vec::new(),

@@ -33,7 +33,7 @@ impl Approvals {
             return serde_json::from_slice(&text).map_err(CallError::internal);
         }
         let asked = serde_json::from_slice(&text).map_err(CallError::internal)?;
-        Ok(Kept { asked, changed: None, sent: None, questions: Vec::new() })
+        Ok(Kept { asked, changed: None, sent: None, questions: Vec::new(), request: None })
     }
 
     /// The digest of the arguments with which the call is made, if it is approved as it is.

@@ -58,7 +58,7 @@ pub struct Details {
     /// Where the call is sent, unless its arguments say it. Records of the version before have none.
     #[serde(default)]
     pub destination: Option<ShownDestination>,
-    /// Whether the sealed text has more than the arguments: the form that is sent, or questions.
+    /// Whether the sealed text has more than the arguments: the form that is sent, questions, or the request of the agent.
     #[serde(default)]
     pub keeps_sent: bool,
 }

@@ -1,6 +1,8 @@
 //! The form in which a call is sent, for its approver: method and address, and the arguments where they differ from the
 //! tool's. The parts that the policies mask are masked in both.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -38,6 +40,9 @@ pub(super) struct Kept {
     /// The questions about where its values come from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) questions: Vec<Question>,
+    /// What the agent was asked whose run makes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<Arc<str>>,
 }
 
 /// Where a call is sent. Nothing of it is secret.
@@ -120,20 +125,24 @@ impl Approvals {
     }
 }
 
-/// The text of a requested call that is sealed. The questions are bounded where they are made.
-/// Errors: `too_large`.
+/// The text of a requested call that is sealed. The questions and the request of the agent are bounded where they are made.
+///
+/// # Errors
+/// `too_large`.
 pub(super) fn kept_text(
     asked: &Arguments,
     sent: Option<&SentToShow>,
     questions: &[Question],
+    request: Option<&Arc<str>>,
 ) -> Result<Vec<u8>, CallError> {
     let text = json::canonical(asked);
     check_size(text.len())?;
-    if sent.is_none() && questions.is_empty() {
+    if sent.is_none() && questions.is_empty() && request.is_none() {
         return Ok(text);
     }
     check_size(serde_json::to_vec(&sent).map_err(CallError::internal)?.len())?;
-    let kept = Kept { asked: asked.clone(), changed: None, sent: sent.cloned(), questions: questions.to_vec() };
+    let (sent, questions) = (sent.cloned(), questions.to_vec());
+    let kept = Kept { asked: asked.clone(), changed: None, sent, questions, request: request.cloned() };
     serde_json::to_vec(&kept).map_err(CallError::internal)
 }
 
@@ -143,8 +152,6 @@ pub(super) fn check_size(bytes: usize) -> Result<(), CallError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
@@ -245,12 +252,15 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_read_again() {
         let asked = members(json!({"amount": 1}));
-        assert_eq!(kept_text(&asked, None, &[]).unwrap(), br#"{"amount":1}"#);
+        assert_eq!(kept_text(&asked, None, &[], None).unwrap(), br#"{"amount":1}"#);
         let sent =
             |size: usize| SentToShow { arguments: Some(json!("x".repeat(size))), meta: Map::new(), as_task: false };
-        let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1)), &[]).unwrap()).unwrap();
+        let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1)), &[], None).unwrap()).unwrap();
         assert_eq!((kept.asked, kept.changed, kept.sent), (asked.clone(), None, Some(sent(1))));
-        assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS)), &[]).is_err());
+        assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS)), &[], None).is_err());
+        let request: Arc<str> = "Pay ann".into();
+        let kept: Kept = serde_json::from_slice(&kept_text(&asked, None, &[], Some(&request)).unwrap()).unwrap();
+        assert_eq!((kept.asked, kept.request), (asked.clone(), Some(request)));
         // The text of the version before, once an approver has changed the arguments.
         let kept: Kept = serde_json::from_value(json!({"asked": {"a": 1}, "changed": {"a": 2}})).unwrap();
         assert_eq!((kept.changed, kept.sent), (Some(members(json!({"a": 2}))), None));

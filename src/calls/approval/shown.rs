@@ -23,6 +23,16 @@ impl Approvals {
         Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
     }
 
+    /// What the agent was asked whose run makes the call; `None` for other calls, and where the policies mask something.
+    ///
+    /// # Errors
+    /// `approval_lost`: it cannot be opened.
+    pub fn shown_request(&self, approval: &Approval) -> Result<Option<String>, CallError> {
+        // It may have in other words what is masked.
+        let request = self.kept(approval)?.request.filter(|_| approval.details.masks.is_empty());
+        Ok(request.map(|request| request.lines().map(visible).collect::<Vec<_>>().join("\n")))
+    }
+
     /// The questions about where the values of the call come from, as an approver sees them: argument, value, kind, state,
     /// origin, sentence, and `new`. Values that the policies mask are left out, with the texts that have them.
     /// Errors: `approval_lost`: they cannot be opened.
