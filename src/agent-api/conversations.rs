@@ -37,6 +37,9 @@ use sekisho_store::{Conversation, ConversationChange as StoredChange, Conversati
 /// Maximum conversations of one caller.
 pub(super) const MAX_CONVERSATIONS: u32 = 10_000;
 
+/// Maximum paused runs in their list.
+const MAX_PAUSED: u32 = 100;
+
 const MAX_TITLE_CHARS: usize = 200;
 const MAX_LABELS: usize = 64;
 const MAX_LABEL_CHARS: usize = 256;
@@ -194,6 +197,16 @@ pub(super) async fn runs(
     let page = page.map(|run| RunBody::of(run, None));
     let runs = page.items.clone();
     Ok(reply::json(StatusCode::OK, &RunPage { page, runs }))
+}
+
+/// The caller's runs that paused for an approver, and were not continued since: the latest of them, at most 100.
+#[utoipa::path(get, path = "/api/runs/paused", operation_id = "listPausedRuns", tag = "conversations",
+    responses((status = 200, body = Page<RunBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn paused(meta: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
+    meta.require_list_of_own()?;
+    let found = gateway.store().conversation_runs().paused(&meta.caller.key, MAX_PAUSED).await;
+    let items = found.map_err(CallError::from)?.into_iter().map(|run| RunBody::of(run, None)).collect();
+    Ok(reply::json(StatusCode::OK, &Page { items, next: None }))
 }
 
 /// A run, with what its models used; or one that goes on without a client, with its result.

@@ -68,6 +68,7 @@ pub fn routes(agents: &Arc<AgentService>) -> Routes {
         .routes(routes!(conversations::branch::branch))
         .routes(routes!(conversations::execute::execute))
         .routes(routes!(conversations::background::create, conversations::background::list))
+        .routes(routes!(conversations::paused))
         .routes(routes!(conversations::show_run))
         .routes(routes!(conversations::execute::events))
         .routes(routes!(conversations::execute::cancel))

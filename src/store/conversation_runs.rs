@@ -220,6 +220,24 @@ impl ConversationRunStore {
         rows.iter().map(|row| self.run_of(row)).collect()
     }
 
+    /// Runs of a caller that wait for a person: the last ones of their conversations, the latest first.
+    pub async fn paused(&self, caller_key: &str, max: u32) -> Result<Vec<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE status = $1 AND conversation IN
+             (SELECT id FROM conversations WHERE caller_key = $2) AND number =
+             (SELECT MAX(number) FROM conversation_runs o WHERE o.conversation = conversation_runs.conversation)
+             ORDER BY begun DESC, id DESC LIMIT $3"
+        );
+        let rows = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(RunStatus::Paused.as_str())
+            .bind(caller_key)
+            .bind(i64::from(max))
+            .fetch_all(&self.0.pool)
+            .await
+            .map_err(|error| self.0.failed(error))?;
+        rows.into_iter().map(|row| self.run_of(row)).collect()
+    }
+
     /// A run of a caller's conversation.
     pub async fn get(&self, caller_key: &str, id: &str) -> Result<Option<ConversationRun>, StoreError> {
         let sql = format!(
