@@ -71,7 +71,7 @@ async fn next_waiting(console: &Console, visit: &Visit, approval: &ApprovalBody)
 }
 
 /// Whether the caller may decide: the role of the console by itself does not give it.
-fn decides(visit: &Visit) -> bool {
+pub(super) fn decides(visit: &Visit) -> bool {
     visit.may(Act::DecideApprovals) && visit.caller.has_role(APPROVER)
 }
 
@@ -130,7 +130,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
     let token = visit.form_token().filter(|_| decides(visit));
     frame::page(
         visit,
-        Some(Section::Approvals),
+        Some(Section::Inbox),
         &head,
         &html! {
             (facts(&texts, approval))
@@ -140,6 +140,7 @@ fn show(visit: &Visit, approval: &ApprovalBody, next: Option<&str>) -> Markup {
             }
             @if !approval.questions.is_empty() { (questions(&texts, approval)) }
             @if approval.kind == effects::KIND { (effects::list(&texts, approval)) }
+            (request(&texts, approval))
             (arguments(visit, approval))
             @if !approval.with.is_empty() { (waiting_with(visit, approval)) }
             @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
@@ -162,6 +163,18 @@ fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
             @if let Some(target) = &approval.target { div { dt { (texts.get("approval-target")) } dd { code { (format::text(target)) } } } }
             div { dt { (texts.get("approval-asked")) } dd { (format::moment(texts, &approval.created_at)) } }
             div { dt { (texts.get("approval-expires")) } dd { (format::moment(texts, &approval.expires_at)) } }
+        }
+    }
+}
+
+/// What the agent was asked whose run makes the call.
+fn request(texts: &Texts, approval: &ApprovalBody) -> Markup {
+    html! {
+        @if let Some(request) = &approval.request {
+            section aria-labelledby="request" {
+                h2 #request { (texts.get("approval-request")) }
+                blockquote.prose { (format::text(request)) }
+            }
         }
     }
 }
@@ -236,7 +249,7 @@ fn arguments(visit: &Visit, approval: &ApprovalBody) -> Markup {
     }
 }
 
-fn argument_texts(visit: &Visit, approval: &ApprovalBody) -> Markup {
+pub(super) fn argument_texts(visit: &Visit, approval: &ApprovalBody) -> Markup {
     let texts = visit.texts();
     html! {
         @match &approval.arguments {
@@ -312,7 +325,7 @@ fn button_for_all(texts: &Texts, approval: &ApprovalBody, act: &str, text: &str)
 }
 
 /// The field with the approver's reason; `key` leads to it.
-fn reason_field(texts: &Texts, id: &str, key: &str, help: Option<&str>) -> Markup {
+pub(super) fn reason_field(texts: &Texts, id: &str, key: &str, help: Option<&str>) -> Markup {
     html! {
         div.field {
             label for=(id) { (texts.get("policies-reason")) }

@@ -120,7 +120,7 @@ fn show(visit: &Visit, wanted: &Wanted, found: &Page<ApprovalBody>) -> Markup {
         ..Table::new(&texts, "nav-approvals", ("approvals-none", "sekisho approvals"))
     };
     let content = table.show_page(found, &wanted.after, |after| wanted.address(after), list::older);
-    frame::page(visit, Some(Section::Approvals), &head, &html! { (filters(&texts, wanted)) (content) })
+    frame::page(visit, Some(Section::Inbox), &head, &html! { (filters(&texts, wanted)) (content) })
 }
 
 fn cell(texts: &Texts, approval: &ApprovalBody, column: &Column) -> Option<Markup> {

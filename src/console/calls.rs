@@ -2,7 +2,7 @@
 
 pub(super) mod history;
 mod one;
-mod why;
+mod order;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::{self, Table};
 use super::text::Texts;
-use super::visit::{Address, Visit};
+use super::visit::{Address, Visit, Watcher};
 use super::{Console, format};
 use sekisho_api::column::Column;
 use sekisho_api::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
@@ -100,7 +100,7 @@ async fn find(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Shown
 /// `GET /console/calls/live`: new calls as they end, as lines of the table.
 pub(super) async fn live(
     State(console): State<Arc<Console>>,
-    visit: Visit,
+    Watcher(visit): Watcher,
     Address(wanted): Address<Wanted>,
 ) -> Response {
     match visit.require(Act::SeeCalls).and_then(|()| wanted.query.filter()) {
@@ -205,7 +205,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Mar
                 }
                 template #call-table { (table(&texts, std::iter::empty())) }
             } @else {
-                (table(&texts, found.calls.iter().map(CallBody::of_indexed)))
+                (order::sorted(&texts, wanted, found))
                 (export::links(&texts, &wanted.address(PATH, "")))
             }
             @if let Some(next) = &found.next {
@@ -337,25 +337,12 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
                 (field("code", "call-code"))
                 (field("since", "history-since"))
                 (field("until", "history-until"))
-                (orders(texts, wanted.value("sort")))
+                @if !wanted.value("sort").is_empty() { input type="hidden" name="sort" value=(wanted.value("sort")); }
                 button { (texts.get("filter-apply")) }
             }
             details open[is_open] {
                 summary { (texts.get("calls-further")) }
                 div.filters { @for (name, label) in further { (field(name, label)) } }
-            }
-        }
-    }
-}
-
-fn orders(texts: &Texts, chosen: &str) -> Markup {
-    html! {
-        div.field {
-            label for="sort" { (texts.get("calls-order")) }
-            select #sort name="sort" {
-                @for (order, text) in [("", "call-time"), ("duration", "call-duration"), ("cost", "call-cost")] {
-                    option value=(order) selected[chosen == order] { (texts.get(text)) }
-                }
             }
         }
     }

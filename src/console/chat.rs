@@ -10,7 +10,7 @@ use super::call_path::CallPath;
 use super::text::Texts;
 use super::try_it;
 use super::visit::Visit;
-use super::{Console, format};
+use super::{Console, approvals, format};
 use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
 use sekisho_agent_api::MessageBody;
 use sekisho_core::error::CallError;
@@ -124,6 +124,9 @@ fn tool_call(visit: &Visit, receipts: &Receipts, call: &Value, answer: Option<&V
                 @for image in answer["images"].as_array().into_iter().flatten() {
                     @if let Some(picture) = picture(image) { img.picture src=(picture) alt=(texts.get("reply-picture")); }
                 }
+            }
+            @if let Some(approval) = call["approval"].as_str().filter(|_| answer.is_none()) {
+                p { a href=(approvals::path_of(approval)) { (texts.get("chat-approval")) } }
             }
             @match recent {
                 Some(recent) => {

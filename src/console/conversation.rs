@@ -21,8 +21,8 @@ use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
-use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, list, redirect};
+use super::visit::{Address, TOKEN_FIELD, Visit, Watcher};
+use super::{Console, error_page, format, inbox, list, redirect};
 use sekisho_agent::conversation::UnknownCall;
 use sekisho_agent_api::{ConversationBody, ConversationStatus, MessageBody, RunBody};
 use sekisho_api::list::Page;
@@ -88,7 +88,11 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
 }
 
 /// `GET /console/runs/{id}/events`: the events of a run, as its route sends them.
-pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+pub(super) async fn events(
+    State(console): State<Arc<Console>>,
+    Watcher(visit): Watcher,
+    Path(id): Path<String>,
+) -> Response {
     let path = format!("/api/runs/{}/events", encoded(&id));
     let events = match visit.require(Act::SeeConversations) {
         Ok(()) => console.api.send(&visit.guest.request, &visit.caller, (Method::GET, &path), None).await,
@@ -100,8 +104,14 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
     }
 }
 
-/// Begins a run, which goes on without the page. Gives the address at which it can be followed.
-pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
+/// Begins a run, which goes on without the page; without `input` it goes on where the one before paused for an approver. Gives
+/// the address at which it can be followed.
+pub(super) async fn send_message(
+    console: &Console,
+    visit: &Visit,
+    id: &str,
+    input: Option<&str>,
+) -> Result<String, CallError> {
     // The visitor of the page decides about a call that may have happened.
     let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue", "on_unknown": "pause"});
     let route = format!("/api/conversations/{}/execute", encoded(id));
@@ -113,7 +123,8 @@ pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, inp
 async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String, CallError> {
     let (visit, route) = (&form.visit, format!("/api/conversations/{}", encoded(id)));
     let patch = match form.text("act").unwrap_or_default() {
-        "say" => return send_message(console, visit, id, form.text("user_input").unwrap_or_default()).await,
+        "say" => return send_message(console, visit, id, Some(form.text("user_input").unwrap_or_default())).await,
+        "continue" => return send_message(console, visit, id, None).await,
         act @ ("cancel" | "repeat" | "skip") => {
             let run = encoded(form.text("run").unwrap_or_default());
             let decision = (act != "cancel").then(|| json!({"call_id": form.field("call_id"), "decision": act}));
@@ -190,6 +201,10 @@ fn show(visit: &Visit, wanted: &Wanted, shown: &Shown) -> Markup {
             @else if let Some((run, error)) = runs.items.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| Some((run, run.error.as_ref()?))) {
                 div class=(if run.status == "paused" { "notice warn" } else { "notice bad" }) role="alert" {
                     p { strong { (error.code) } } p { (format::text(&error.message)) }
+                    @if let Some(token) = token.as_ref().filter(|_| run.status == "paused") {
+                        p { (texts.get("run-continue-help")) }
+                        (inbox::continue_form(&texts, &path, token))
+                    }
                 }
             }
             span #end {}

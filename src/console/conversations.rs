@@ -95,7 +95,7 @@ async fn begin(console: &Console, form: &Submitted) -> Result<String, CallError>
     let created = form.visit.change(console, Method::POST, "/api/conversations", Some(&new)).await?;
     let id = created["id"].as_str().unwrap_or_default();
     match text("user_input") {
-        Some(input) => conversation::send_message(console, &form.visit, id, input).await,
+        input @ Some(_) => conversation::send_message(console, &form.visit, id, input).await,
         None => Ok(path_of(id)),
     }
 }

@@ -76,7 +76,8 @@ fn relative(texts: &Texts, seconds: u64, [in_seconds, in_minutes, in_hours, in_d
         0..60 => texts.with(in_seconds, [("n", seconds.into())]),
         60..3_600 => texts.with(in_minutes, [("n", (seconds / 60).into())]),
         3_600..172_800 => texts.with(in_hours, [("n", (seconds / 3_600).into())]),
-        _ => texts.with(in_days, [("n", (seconds / 86_400).into())]),
+        // Thirty days from now are not 29 a moment later.
+        _ => texts.with(in_days, [("n", ((seconds + 43_200) / 86_400).into())]),
     }
 }
 

@@ -2,38 +2,11 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::acts::Act;
 use super::assets::{ICON, LIVE, PAGE, STYLE};
-use super::format;
+pub(super) use super::navigation::Section;
 use super::text::Language;
 use super::visit::{Guest, TOKEN_FIELD, Visit};
-
-/// An entry of the navigation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Section {
-    Overview,
-    Calls,
-    Approvals,
-    Tools,
-    PythonTools,
-    Servers,
-    Policies,
-    Flow,
-    Limits,
-    Keys,
-    SignIns,
-    Configuration,
-    Conversations,
-    Plans,
-    Results,
-    Sessions,
-    ProgramRuns,
-    Models,
-    Skills,
-    Tenants,
-    Costs,
-    Connect,
-}
+use super::{format, navigation, search};
 
 /// The head of a page's content.
 #[derive(Debug, Default)]
@@ -51,119 +24,6 @@ impl<'a> Head<'a> {
     }
 }
 
-impl Section {
-    const ALL: [Self; 22] = [
-        Self::Overview,
-        Self::Calls,
-        Self::Approvals,
-        Self::Tools,
-        Self::PythonTools,
-        Self::Conversations,
-        Self::Plans,
-        Self::Results,
-        Self::Sessions,
-        Self::ProgramRuns,
-        Self::Models,
-        Self::Skills,
-        Self::Tenants,
-        Self::Costs,
-        Self::Servers,
-        Self::Policies,
-        Self::Flow,
-        Self::Limits,
-        Self::Keys,
-        Self::SignIns,
-        Self::Configuration,
-        Self::Connect,
-    ];
-
-    /// Whether the program has its pages.
-    fn is_there(self) -> bool {
-        let is_of_agents =
-            matches!(self, Self::Conversations | Self::Plans | Self::Models | Self::Skills | Self::Tenants);
-        cfg!(feature = "agent") || !is_of_agents
-    }
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::Overview => "/console",
-            Self::Calls => "/console/calls",
-            Self::Approvals => "/console/approvals",
-            Self::Tools => "/console/tools",
-            Self::PythonTools => "/console/python-tools",
-            Self::Servers => "/console/servers",
-            Self::Policies => "/console/policies",
-            Self::Flow => "/console/flow",
-            Self::Limits => "/console/limits",
-            Self::Keys => "/console/keys",
-            Self::SignIns => "/console/sign-ins",
-            Self::Configuration => "/console/configuration",
-            Self::Conversations => "/console/conversations",
-            Self::Plans => "/console/plans",
-            Self::Results => "/console/results",
-            Self::Sessions => "/console/sessions",
-            Self::ProgramRuns => "/console/program-runs",
-            Self::Models => "/console/models",
-            Self::Skills => "/console/skills",
-            Self::Tenants => "/console/tenants",
-            Self::Costs => "/console/costs",
-            Self::Connect => "/console/connect",
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Overview => "nav-overview",
-            Self::Calls => "nav-calls",
-            Self::Approvals => "nav-approvals",
-            Self::Tools => "nav-tools",
-            Self::PythonTools => "nav-python-tools",
-            Self::Servers => "nav-servers",
-            Self::Policies => "nav-policies",
-            Self::Flow => "nav-flow",
-            Self::Limits => "nav-limits",
-            Self::Keys => "nav-keys",
-            Self::SignIns => "nav-sign-ins",
-            Self::Configuration => "nav-configuration",
-            Self::Conversations => "nav-conversations",
-            Self::Plans => "nav-plans",
-            Self::Results => "nav-results",
-            Self::Sessions => "nav-sessions",
-            Self::ProgramRuns => "nav-program-runs",
-            Self::Models => "nav-models",
-            Self::Skills => "nav-skills",
-            Self::Tenants => "nav-tenants",
-            Self::Costs => "nav-costs",
-            Self::Connect => "nav-connect",
-        }
-    }
-
-    fn act(self) -> Act {
-        match self {
-            Self::Overview => Act::SeeOverview,
-            Self::Calls => Act::SeeCalls,
-            Self::Approvals => Act::SeeApprovals,
-            Self::Tools => Act::SeeTools,
-            Self::PythonTools => Act::SeeSources,
-            Self::Servers => Act::SeeServers,
-            Self::Policies => Act::SeePolicies,
-            Self::Flow => Act::SeeFlow,
-            Self::Limits => Act::SeeLimits,
-            Self::Keys => Act::ManageKeys,
-            Self::SignIns => Act::ManageSignIns,
-            Self::Configuration => Act::SeeConfiguration,
-            Self::Conversations => Act::SeeConversations,
-            Self::Plans => Act::SeePlans,
-            Self::Results => Act::SeeResults,
-            Self::Sessions => Act::SeeSessions,
-            Self::ProgramRuns => Act::SeeRuns,
-            Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
-            Self::Costs => Act::SeeCosts,
-            Self::Connect => Act::SeeConnect,
-        }
-    }
-}
-
 /// A whole page.
 pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, body: &Markup) -> Markup {
     let texts = visit.texts();
@@ -175,13 +35,8 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
             div.frame {
                 header.side {
                     a.brand href="/console" { (mark()) "sekisho" }
-                    nav aria-label=(texts.get("frame-navigation")) {
-                        @for entry in Section::ALL.into_iter().filter(|entry| entry.is_there() && visit.may(entry.act())) {
-                            a href=(entry.path()) aria-current=[(section == Some(entry)).then_some("page")] {
-                                (texts.get(entry.text()))
-                            }
-                        }
-                    }
+                    (palette(visit))
+                    (navigation::draw(visit, section))
                     (account(visit))
                     (languages(&visit.guest))
                 }
@@ -193,11 +48,26 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
                         }
                         @if let Some(action) = &head.action { div.action { (action) } }
                     }
+                    saved-views data-title=(texts.get("views-title")) data-name=(texts.get("views-name"))
+                        data-save=(texts.get("views-save")) data-remove=(texts.get("views-remove")) {}
                     (body)
                 }
             }
         },
     )
+}
+
+/// The search over the console. With the script it is a palette, which shows what it finds while one types.
+fn palette(visit: &Visit) -> Markup {
+    let texts = visit.texts();
+    html! {
+        form.palette method="get" action=(search::PATH) role="search" aria-label=(texts.get("search-title")) data-palette {
+            input type="search" name="q" aria-label=(texts.get("search-title")) placeholder=(texts.get("search-hint"))
+                autocomplete="off" spellcheck="false";
+            button.unseen name="open" value="1" tabindex="-1" aria-hidden="true" {}
+            div #palette aria-live="polite" {}
+        }
+    }
 }
 
 /// A page without navigation, for who is not signed in.

@@ -1,6 +1,6 @@
 //! The headers of every page: the sources that a browser may load, and that it keeps nothing.
 
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 
@@ -25,8 +25,6 @@ pub(super) async fn add(mut response: Response) -> Response {
     headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(VARY, HeaderValue::from_static("cookie, accept-language"));
-    if headers.get(CONTENT_TYPE).is_none_or(|kind| kind == HTML) {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

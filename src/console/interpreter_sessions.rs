@@ -13,6 +13,7 @@ use super::address::{encoded, with_query};
 use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::list::{self, Table};
+use super::sorting::{Sorting, sort};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
@@ -26,6 +27,8 @@ pub(super) const PATH: &str = "/console/sessions";
 #[serde(default)]
 pub(super) struct Wanted {
     pub page: usize,
+    /// The column by which they are sorted.
+    pub sort: String,
     pub format: Format,
 }
 
@@ -35,7 +38,10 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    let sessions = list::fetch_all(&console, &visit, Act::SeeSessions, &[]).await;
+    let mut sessions = list::fetch_all::<SessionInfo>(&console, &visit, Act::SeeSessions, &[]).await;
+    if let Ok(sessions) = &mut sessions {
+        sort(sessions, &wanted.sort);
+    }
     list::respond(&visit, wanted.format, sessions, |sessions| sessions, |sessions| show(&visit, &wanted, sessions))
 }
 
@@ -50,12 +56,14 @@ fn show(visit: &Visit, wanted: &Wanted, sessions: &[SessionInfo]) -> Markup {
     let title = texts.get("nav-sessions");
     let state = texts.with("sessions-state", [("count", sessions.len().into()), ("used", used.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string()), ("sort", &wanted.sort)]);
+    let sorted = |sort: &str| with_query(PATH, [("sort", sort)]);
     let table = Table {
+        sorting: Some(Sorting { chosen: &wanted.sort, is_open: |_| true, address: &sorted }),
         link: Some(|found: &SessionInfo| path_of(&found.session)),
         cell,
         ..Table::new(&texts, "nav-sessions", ("sessions-none", "sekisho sessions"))
     };
-    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     let shown = table.show_part(sessions, wanted.page, address, PATH);
     frame::page(visit, Some(Section::Sessions), &head, &shown)
 }

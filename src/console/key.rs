@@ -18,25 +18,18 @@ use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, snippets};
 use sekisho_api::{KeyBody, KeyWithToken};
+use sekisho_config::Secret;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::FiguresOf;
 
 /// `GET /console/keys/{id}`.
-pub(super) async fn page(
-    State(console): State<Arc<Console>>,
-    visit: Visit,
-    Path(id): Path<String>,
-    Address(ranged): Address<Ranged>,
-) -> Response {
-    visit.answer(found(&console, &visit, &id, &ranged).await)
-}
-
-async fn found(console: &Console, visit: &Visit, id: &str, ranged: &Ranged) -> Result<Markup, CallError> {
-    visit.require(Act::ManageKeys)?;
-    let key = visit.fetch::<KeyBody>(console, &route_of(id)).await?;
-    let of = FiguresOf::Key(key.id.clone());
-    let figures = figures::section(console, visit, &of, &path_of(&key.id), ranged).await?;
-    Ok(show(visit, &key, None, &figures))
+pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let key = match visit.require(Act::ManageKeys) {
+        Ok(()) => visit.fetch::<KeyBody>(&console, &route_of(&id)).await,
+        Err(error) => Err(error),
+    };
+    let token = visit.guest.secret.as_ref().and_then(|session| console.new_tokens.take(session, &id));
+    visit.answer(key.map(|key| show(&visit, &key, token.as_ref().map(Secret::expose))))
 }
 
 /// `POST /console/keys/{id}`: rotates or revokes it, as the button's value says.
@@ -46,10 +39,19 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
         Err(response) => return response,
     };
     match change(&console, &form, &id).await {
-        Ok(Some(rotated)) => form.visit.answer(Ok(show(&form.visit, &rotated.key, Some(&rotated.token), &html! {}))),
+        Ok(Some(rotated)) => shown_once(&console, &form, rotated),
         Ok(None) => redirect(&path_of(&id)),
         Err(error) => error_page::of_visit(&form.visit, &error),
     }
+}
+
+/// To the page of the key, which shows the token once.
+pub(super) fn shown_once(console: &Console, form: &Submitted, made: KeyWithToken) -> Response {
+    let page = path_of(&made.key.id);
+    if let Some(session) = &form.visit.guest.secret {
+        console.new_tokens.keep(session, &made.key.id, made.token);
+    }
+    redirect(&page)
 }
 
 /// The answer of a route that made a token.
@@ -87,8 +89,8 @@ fn route_of(id: &str) -> String {
     format!("/admin/keys/{}", encoded(id))
 }
 
-/// The key; after it was created or rotated with its token. `figures`: of its calls.
-pub(super) fn show(visit: &Visit, key: &KeyBody, token: Option<&str>, figures: &Markup) -> Markup {
+/// The key; after it was created or rotated with its token.
+fn show(visit: &Visit, key: &KeyBody, token: Option<&str>) -> Markup {
     let texts = visit.texts();
     let title = texts.with("key-title", [("id", format::text(&key.id).into_owned().into())]);
     let description = format::text(&key.description);

@@ -54,7 +54,7 @@ pub(super) async fn page(
     list::respond(&visit, format, found, |found| &found.items, |found| show(&visit, &after, found, None))
 }
 
-/// `POST /console/keys`: creates one. The answer is the only page with its token.
+/// `POST /console/keys`: creates one. Its page shows its token, once.
 pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Response {
     let form = match Submitted::read(&console, request, Act::ManageKeys).await {
         Ok(form) => form,
@@ -65,9 +65,7 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
         Err(error) => Err(error),
     };
     let error = match created.and_then(key::with_token) {
-        Ok(created) => {
-            return form.visit.answer(Ok(key::show(&form.visit, &created.key, Some(&created.token), &html! {})));
-        }
+        Ok(created) => return key::shown_once(&console, &form, created),
         Err(error) => error,
     };
     let found = fetch(&console, &form.visit, "").await;

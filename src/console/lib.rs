@@ -33,6 +33,7 @@ mod flow;
 mod format;
 mod frame;
 mod headers;
+mod inbox;
 mod interpreter_session;
 mod interpreter_sessions;
 mod key;
@@ -41,6 +42,8 @@ mod language;
 mod limits;
 mod link;
 mod list;
+mod navigation;
+mod new_tokens;
 mod open_id;
 mod overview;
 #[cfg(feature = "agent")]
@@ -56,10 +59,12 @@ mod result;
 mod results;
 mod schema_form;
 mod schema_table;
+mod search;
 mod servers;
 mod sessions;
 mod sign_in;
 mod snippets;
+mod sorting;
 mod submitted;
 mod text;
 mod tool;
@@ -82,6 +87,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use self::link::Links;
+use self::new_tokens::NewTokens;
 use self::open_id::OpenIdSignIns;
 use self::overview::LiveOverviews;
 use self::sessions::Sessions;
@@ -96,6 +102,7 @@ struct Console {
     api: InternalRoutes,
     sessions: Sessions,
     links: Links,
+    new_tokens: NewTokens,
     overviews: LiveOverviews,
     open_id: OpenIdSignIns,
     /// The address of the listener; `None` for a gateway on demand.
@@ -122,6 +129,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         api,
         sessions: Sessions::default(),
         links: Links::default(),
+        new_tokens: NewTokens::default(),
         overviews: LiveOverviews::default(),
         open_id: OpenIdSignIns::default(),
         address,
@@ -138,6 +146,9 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/events", get(events::page))
         .route("/console/failures", get(failures::page))
         .route("/console/calls/{id}", get(calls::one))
+        .route("/console/search", get(search::page))
+        .route("/console/inbox", get(inbox::page).post(inbox::decide))
+        .route("/console/inbox/count", get(inbox::count))
         .route("/console/approvals", get(approvals::page))
         .route("/console/approvals/{id}", get(approval::page).post(approval::act))
         .route("/console/servers", get(servers::page))

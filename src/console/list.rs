@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::acts::Act;
 use super::address::with_query;
 use super::export::{self, Format};
+use super::sorting::Sorting;
 use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, format};
@@ -103,12 +104,18 @@ pub(super) struct Table<'a, T> {
     pub cell: fn(&Texts, &T, &Column) -> Option<Markup>,
     /// A last column with the actions on an entry.
     pub action: Option<Action<'a, T>>,
+    /// The order of the entries, where it can be chosen.
+    pub sorting: Option<Sorting<'a>>,
+    /// The button that leads to where entries come from: the id of its text, and its address.
+    pub fill: Option<(&'a str, &'a str)>,
 }
 
 impl<'a, T> Table<'a, T> {
     /// A table whose cells have only their values, without a page of each entry.
     pub(super) fn new(texts: &'a Texts, label: &'a str, empty: (&'a str, &'a str)) -> Self {
-        Self { texts, label, empty, help: None, has_row_keys: false, link: None, cell: |_, _, _| None, action: None }
+        let cell: fn(&Texts, &T, &Column) -> Option<Markup> = |_, _, _| None;
+        let (help, link, action, sorting, fill) = (None, None, None, None, None);
+        Self { texts, label, empty, help, has_row_keys: false, link, cell, action, sorting, fill }
     }
 }
 
@@ -117,7 +124,11 @@ impl<T: Listed> Table<'_, T> {
     pub(super) fn show(&self, entries: &[T]) -> Markup {
         html! {
             @if entries.is_empty() {
-                div.empty { p { (self.texts.get(self.empty.0)) } p { code { (self.empty.1) } } }
+                div.empty {
+                    p { (self.texts.get(self.empty.0)) }
+                    @if let Some((text, address)) = self.fill { p { a.button.main href=(address) { (self.texts.get(text)) } } }
+                    p { code { (self.empty.1) } }
+                }
             } @else {
                 (self.table(entries))
                 @if let Some(help) = self.help { p.help { (self.texts.get(help)) } }
@@ -160,13 +171,20 @@ impl<T: Listed> Table<'_, T> {
             div.scroll tabindex="0" role="group" aria-label=(texts.get(self.label)) {
                 table.list.cards data-rows[self.has_row_keys] {
                     thead { tr {
-                        @for (column, title) in &columns { th class=[class_of(column.form).filter(|_| column.form.is_measured())] scope="col" { (title) } }
+                        @for (column, title) in &columns { (self.head(column, title)) }
                         @if let Some((title, _)) = self.action { th scope="col" { (texts.get(title)) } }
                     } }
                     tbody { @for entry in entries { (self.row(entry, &columns)) } }
                 }
             }
         }
+    }
+
+    fn head(&self, column: &Column, title: &str) -> Markup {
+        let plain = || (html! { (title) }, None);
+        let (title, sorted) = self.sorting.map_or_else(plain, |sorting| sorting.title(column, title));
+        let class = class_of(column.form).filter(|_| column.form.is_measured());
+        html! { th class=[class] scope="col" aria-sort=[sorted] { (title) } }
     }
 
     /// The rows of these entries, each by itself.

@@ -26,6 +26,7 @@ use sekisho_api::ReplicaBody;
 use sekisho_gateway::Overview;
 
 pub(super) use self::live::{LiveOverviews, live};
+pub(super) use self::parts::degraded_parts;
 
 /// The fields of the address.
 #[derive(Debug, Default, Deserialize)]
@@ -61,7 +62,8 @@ pub(super) async fn page(
     match wanted.format {
         Format::Html => {
             let replicas = replicas.map(|(own, replicas)| replicas::section(&visit.texts(), own, &replicas));
-            visit.answer(Ok(show(&visit, &overview, replicas.as_ref())))
+            let is_new = console.gateway.sources().list(&visit.caller).is_empty();
+            visit.answer(Ok(show(&visit, &overview, replicas.as_ref(), is_new)))
         }
         format => {
             let replicas = replicas.map(|(_, replicas)| replicas).unwrap_or_default();
@@ -70,7 +72,8 @@ pub(super) async fn page(
     }
 }
 
-fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>) -> Markup {
+/// `is_new`: there is no server yet.
+fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>, is_new: bool) -> Markup {
     let texts = visit.texts();
     let parts = Parts::of(&texts, overview, visit.may(Act::SeeServers));
     let title = texts.get("nav-overview");
@@ -88,7 +91,8 @@ fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>) -> Markup
         Some(Section::Overview),
         &head,
         &html! {
-            live-parts src=(with_query("/console/live", [("range", overview.figures.range.name)])) data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
+            @if is_new { (first_steps(visit)) }
+            live-parts src="/console/live" data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
             div #figures { (parts.figures) }
             div #charts { (parts.charts) }
             div.columns {
@@ -102,4 +106,24 @@ fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>) -> Markup
             @if let Some(replicas) = replicas { (section("replicas", "overview-replicas", replicas)) }
         },
     )
+}
+
+/// The way to a governed tool, where there is no server yet.
+fn first_steps(visit: &Visit) -> Markup {
+    let texts = visit.texts();
+    let steps = [
+        ("first-add", "servers-add", "/console/servers/add", visit.may(Act::ChangeServers)),
+        ("first-try", "calls-try", "/console/tools", true),
+        ("first-connect", "nav-connect", "/console/connect", true),
+    ];
+    html! {
+        section aria-labelledby="first-title" {
+            h2 #first-title { (texts.get("first-title")) }
+            ol.first-steps { @for (text, button, address, may_open) in steps { li {
+                p { (texts.get(text)) }
+                @if may_open { a.button href=(address) { (texts.get(button)) } }
+                @else { p.quiet { (texts.get("first-sign-in")) " " code { "sekisho console" } } }
+            } } }
+        }
+    }
 }

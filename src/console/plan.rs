@@ -14,7 +14,7 @@ use super::frame::{self, Head, Section};
 use super::plans::{self, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
-use super::visit::{TOKEN_FIELD, Visit};
+use super::visit::{TOKEN_FIELD, Visit, Watcher};
 use super::{Console, error_page, format, redirect};
 use sekisho_agent::plan::{Entry, EntryKind, PlanStatus, Step, StepCall, StepStatus, Used};
 use sekisho_agent_api::PlanReply;
@@ -52,7 +52,11 @@ pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<Stri
 }
 
 /// `GET /console/plans/{id}/events`: the events of a plan, as its route sends them.
-pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+pub(super) async fn events(
+    State(console): State<Arc<Console>>,
+    Watcher(visit): Watcher,
+    Path(id): Path<String>,
+) -> Response {
     let path = format!("/api/plans/{}/events", encoded(&id));
     let events = match visit.require(Act::SeePlans) {
         Ok(()) => console.api.send(&visit.guest.request, &visit.caller, (Method::GET, &path), None).await,

@@ -18,11 +18,12 @@ use super::address::with_query;
 use super::export::{self, Format};
 use super::frame::{self, Head, Section};
 use super::list::Table;
+use super::sorting::{Sorting, sort};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
 use sekisho_api::ServerBody;
-use sekisho_api::column::Column;
+use sekisho_api::column::{Column, Form};
 use sekisho_gateway::{SourceKind, SourceState};
 
 const PATH: &str = "/console/servers";
@@ -32,6 +33,8 @@ const PATH: &str = "/console/servers";
 #[serde(default)]
 pub(super) struct Wanted {
     page: usize,
+    /// The column by which they are sorted.
+    sort: String,
     /// The last action.
     done: String,
     format: Format,
@@ -47,7 +50,8 @@ pub(super) async fn page(
         return error_page::of_visit(&visit, &error);
     }
     let sources = console.gateway.sources().list(&visit.caller);
-    let sources: Vec<_> = sources.into_iter().map(ServerBody::from).collect();
+    let mut sources: Vec<_> = sources.into_iter().map(ServerBody::from).collect();
+    sort(&mut sources, &wanted.sort);
     match wanted.format {
         Format::Html => visit.answer(Ok(list(&visit, &wanted, &sources))),
         // All sources, not only the page's.
@@ -69,12 +73,17 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[ServerBody]) -> Markup {
         }
     });
     let head = Head { state: Some(html! { (state) }), action, ..Head::new(&title) };
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string()), ("sort", &wanted.sort)]);
+    let sorted = |sort: &str| with_query(PATH, [("sort", sort)]);
+    let sorting = Sorting { chosen: &wanted.sort, is_open: |column| column.form != Form::Line, address: &sorted };
+    let fill = visit.may(Act::ChangeServers).then_some(("servers-add", "/console/servers/add"));
     let table = Table {
+        sorting: Some(sorting),
+        fill,
         link: Some(|server: &ServerBody| path_of(server.kind, &server.name)),
         cell,
         ..Table::new(&texts, "nav-servers", ("servers-none", "sekisho mcp add NAME -- COMMAND"))
     };
-    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     frame::page(
         visit,
         Some(Section::Servers),
@@ -127,7 +136,7 @@ fn needs_attention(server: &ServerBody) -> bool {
 }
 
 /// The address of a source's page.
-fn path_of(kind: SourceKind, name: &str) -> String {
+pub(super) fn path_of(kind: SourceKind, name: &str) -> String {
     format!("{PATH}/{}", own_path(kind, name))
 }
 

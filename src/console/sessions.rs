@@ -94,11 +94,11 @@ impl Sessions {
         secret
     }
 
-    /// Whether a session goes on. The question does not count as a use of it.
-    pub(super) fn is_open(&self, secret: &SessionSecret, authenticator: &Authenticator) -> bool {
+    /// The caller of a session that goes on. The question does not count as a use of it.
+    pub(super) fn watcher(&self, secret: &SessionSecret, authenticator: &Authenticator) -> Option<Arc<Caller>> {
         let kept = self.kept.lock();
-        let session = kept.get(&secret.hash()).filter(|session| session.is_alive(Instant::now()));
-        session.is_some_and(|session| authenticator.still_signed_in(&session.signed_in).is_some())
+        let session = kept.get(&secret.hash()).filter(|session| session.is_alive(Instant::now()))?;
+        authenticator.still_signed_in(&session.signed_in)
     }
 
     /// Whether the session was begun by a link for this machine's user. The question does not count as a use of it.
@@ -186,8 +186,11 @@ mod tests {
         assert_eq!(id(&secret), None, "it is older than eight hours");
 
         let secret = sessions.start(ann().await, None);
-        tokio::time::advance(MAX_IDLE).await;
-        assert_eq!(id(&secret), None, "it was idle");
+        tokio::time::advance(MAX_IDLE - Duration::from_secs(1)).await;
+        assert!(sessions.watcher(&secret, &accepts).is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(sessions.watcher(&secret, &accepts).is_none());
+        assert_eq!(id(&secret), None, "it was idle, though a page asked by itself");
 
         let secret = sessions.start(ann().await, None);
         assert!(sessions.caller(&secret, &authenticator(&[("bob", "key-of-bob")]).await).is_none());

@@ -22,9 +22,13 @@ use sekisho_calls::pipeline::{Answered, Reply};
 use sekisho_calls::tool::Tool;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{Detail, ErrorCode};
+use sekisho_core::json;
 
 /// The field of the button that was pressed.
 const MODE: &str = "mode";
+
+/// The field by which a form that is sent again, as a page that is loaded again sends it, makes no second call.
+const ONCE: &str = "once";
 
 /// Maximum characters of a reply on the page.
 const MAX_SHOWN: usize = 64 << 10;
@@ -71,6 +75,7 @@ pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     html! {
         form.stack method="post" action={ (tools::path_of(tool.name())) "#reply" } enctype="multipart/form-data" {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
+            input type="hidden" name=(ONCE) value=(hex::encode(rand::random::<[u8; 16]>()));
             // The first button is the button of the Enter key: lists have buttons of their own.
             button.unseen name=(MODE) value=(if is_dangerous { "dry" } else { "run" }) tabindex="-1" aria-hidden="true" {}
             (schema_form::draw(&texts, tool.input.document(), &attempt.filled, &attempt.problems))
@@ -103,7 +108,8 @@ async fn attempt(console: &Console, visit: &Visit, tool: &Tool, mut filled: Vec<
     };
     // A form without the button is no order to run anything.
     let dry_run = !filled.iter().any(|(name, mode)| name == MODE && mode == "run");
-    let call = visit.guest.request.call(tool.name(), &visit.caller, dry_run);
+    let mut call = visit.guest.request.call(tool.name(), &visit.caller, dry_run);
+    call.resumption.idempotency_key = once_key(&filled, &arguments).filter(|_| !dry_run);
     let answered = console.gateway.pipeline.call(call, arguments.clone()).await;
     let refusal = answered.reply.outcome.as_ref().err();
     let of_fields = refusal.filter(|error| error.code() == ErrorCode::InvalidArguments);
@@ -113,6 +119,13 @@ async fn attempt(console: &Console, visit: &Visit, tool: &Tool, mut filled: Vec<
     // The call is made: its page has what cannot be shown now.
     let tree = CallTree::of(console, visit, receipt.call_id, receipt.nested.count()).await.unwrap_or_default();
     Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered), tree }
+}
+
+/// The idempotency key of a form: a form that is sent again with other arguments, after a step back, is another call.
+fn once_key(filled: &[(String, String)], arguments: &Arguments) -> Option<String> {
+    let (_, once) = filled.iter().find(|(name, _)| name == ONCE)?;
+    let is_ours = once.len() == 32 && once.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_ours.then(|| format!("console-{once}-{}", hex::encode(&json::digest(arguments)[..8])))
 }
 
 fn reply(visit: &Visit, answered: &Answered, tree: &CallTree) -> Markup {
@@ -183,6 +196,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_form_is_one_call_for_each_set_of_arguments() {
+        let form = |once: &str| vec![("mode".to_owned(), "run".to_owned()), (ONCE.to_owned(), once.to_owned())];
+        let of = |n: u32| Arguments::from_iter([("n".to_owned(), json!(n))]);
+        let own = "0".repeat(32);
+        assert_eq!(once_key(&form(&own), &of(1)), once_key(&form(&own), &of(1)));
+        assert_ne!(once_key(&form(&own), &of(1)), once_key(&form(&own), &of(2)));
+        assert_ne!(once_key(&form(&own), &of(1)), once_key(&form(&"1".repeat(32)), &of(1)));
+        for other in [&form("")[..], &form("a key"), &form(&"é".repeat(16)), &[]] {
+            assert_eq!(once_key(other, &of(1)), None, "{other:?}");
+        }
+    }
 
     #[test]
     fn only_pictures_that_run_nothing_are_shown() {

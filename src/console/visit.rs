@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
-use axum::http::header::{CONTENT_TYPE, COOKIE};
+use axum::http::header::{CONTENT_TYPE, COOKIE, REFERER};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -16,9 +16,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use subtle::ConstantTimeEq;
+use url::{Position, Url};
 
 use super::acts::Act;
 use super::sessions::SessionSecret;
+use super::sign_in::local_path;
 use super::text::{Language, Texts};
 use super::{Console, error_page, headers, language, redirect};
 use sekisho_api::PageRequest;
@@ -57,6 +59,19 @@ pub(super) struct Visit {
     pub roles: Vec<ConsoleRole>,
 }
 
+/// Whether a request counts as a use of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Uses {
+    Session,
+    /// The page asks by itself.
+    Nothing,
+}
+
+/// The visitor of a page that asks by itself, as it does every few seconds while it is open: that is no use of the session.
+/// Without a caller it gets 401 in place of the page for the sign-in, which no script can show.
+#[derive(Debug)]
+pub(super) struct Watcher(pub Visit);
+
 impl Guest {
     fn of(parts: &Parts) -> Result<Self, CallError> {
         let texts = Texts::new(language::of(&parts.uri, &parts.headers));
@@ -80,6 +95,15 @@ impl Guest {
         language::address_in(&self.uri, language)
     }
 
+    /// The page that is shown after a sign-in: a form is not sent again, but the page that has it is shown.
+    fn page(&self, method: &Method) -> String {
+        if *method == Method::GET {
+            return self.uri.path_and_query().map_or("/console", |page| page.as_str()).to_owned();
+        }
+        let from = self.headers.get(REFERER).and_then(|page| page.to_str().ok()?.parse::<Url>().ok());
+        from.map_or_else(|| "/console".to_owned(), |page| local_path(&page[Position::BeforePath..Position::AfterQuery]))
+    }
+
     /// The id of the request, for the log.
     pub(super) fn request_id(&self) -> &str {
         self.request.request.as_ref().map_or("", |request| &request.id)
@@ -87,11 +111,17 @@ impl Guest {
 
     /// The caller of the browser's session, or the anonymous one of this machine.
     pub(super) async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
+        self.caller_of(console, Uses::Session).await
+    }
+
+    async fn caller_of(&self, console: &Console, uses: Uses) -> Option<Arc<Caller>> {
         let authenticator = console.gateway.keys().authenticator();
-        if let Some(secret) = &self.secret
-            && let Some(caller) = console.sessions.caller(secret, &authenticator)
-        {
-            return Some(caller);
+        let of_session = self.secret.as_ref().and_then(|secret| match uses {
+            Uses::Session => console.sessions.caller(secret, &authenticator),
+            Uses::Nothing => console.sessions.watcher(secret, &authenticator),
+        });
+        if of_session.is_some() {
+            return of_session;
         }
         if !self.request.is_local {
             return None;
@@ -132,7 +162,7 @@ impl Visit {
     /// Whether the caller may still see the live parts of the page.
     pub(super) fn is_still_open(&self, console: &Console) -> bool {
         let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
-        secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.keys().authenticator()))
+        secret.is_none_or(|secret| console.sessions.watcher(secret, &console.gateway.keys().authenticator()).is_some())
     }
 
     /// A stream of events, until it, the session or the gateway ends.
@@ -218,16 +248,28 @@ impl FromRequestParts<Arc<Console>> for Visit {
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
         let guest = Guest::of(parts).map_err(|error| ErrorReply::from(error).into_response())?;
         let Some(caller) = guest.caller(console).await else {
-            // A form is not sent again after a sign-in.
-            let page = if parts.method == Method::GET { parts.uri.path_and_query() } else { None };
-            let page = page.map_or("/console", |page| page.as_str());
-            return Err(redirect(&format!("/console/sign-in?to={}", utf8_percent_encode(page, NON_ALPHANUMERIC))));
+            let to = guest.page(&parts.method);
+            return Err(redirect(&format!("/console/sign-in?to={}", utf8_percent_encode(&to, NON_ALPHANUMERIC))));
         };
-        let roles = console.gateway.configuration().console_roles(&caller);
-        if roles.is_empty() && !caller.anonymous {
-            return Err(error_page::of_guest(&guest, &no_role()));
+        match roles(console, &caller) {
+            Ok(roles) => Ok(Self { guest, caller, roles }),
+            Err(error) => Err(error_page::of_guest(&guest, &error)),
         }
-        Ok(Self { guest, caller, roles })
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Watcher {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
+        let guest = Guest::of(parts).map_err(|error| ErrorReply::from(error).into_response())?;
+        let Some(caller) = guest.caller_of(console, Uses::Nothing).await else {
+            return Err(StatusCode::UNAUTHORIZED.into_response());
+        };
+        match roles(console, &caller) {
+            Ok(roles) => Ok(Self(Visit { guest, caller, roles })),
+            Err(error) => Err(error_page::of_guest(&guest, &error)),
+        }
     }
 }
 
@@ -241,6 +283,15 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequestParts<S> for Addr
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         Ok(Self(Query::try_from_uri(&parts.uri).map(|Query(read)| read).unwrap_or_default()))
     }
+}
+
+/// The caller's roles in the console; none for the anonymous one of this machine.
+///
+/// # Errors
+/// `denied`: somebody else without a role.
+fn roles(console: &Console, caller: &Caller) -> Result<Vec<ConsoleRole>, CallError> {
+    let roles = console.gateway.configuration().console_roles(caller);
+    if roles.is_empty() && !caller.anonymous { Err(no_role()) } else { Ok(roles) }
 }
 
 /// For a caller whose roles give none in the console.

@@ -15,11 +15,14 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 13] = [
+const OF_VIEWERS: [&str; 15] = [
     "/console",
     "/console/calls",
     "/console/failures",
     "/console/approvals",
+    "/console/inbox",
+    "/console/search",
+    "/console/search?q=calc",
     "/console/program-runs",
     "/console/results",
     "/console/sessions",
@@ -83,10 +86,10 @@ async fn each_page_of_operation_is_open_to_its_roles_alone() {
     }
     let local = TestApp::start().await;
     let anonymous = Browser::new(&local);
-    for path in OF_VIEWERS.into_iter().take(7) {
+    for path in OF_VIEWERS.into_iter().take(9) {
         check_markup(&anonymous.page(path).await);
     }
-    for path in OF_VIEWERS.into_iter().skip(7).chain(OF_ADMINISTRATORS) {
+    for path in OF_VIEWERS.into_iter().skip(9).chain(OF_ADMINISTRATORS) {
         assert_eq!(status(anonymous.get(path)).await, StatusCode::FORBIDDEN, "{path}");
     }
 }

@@ -2,17 +2,45 @@
 
 // An element that follows an event stream, and shows whether it does.
 class Live extends HTMLElement {
+  #events = [];
+  #retry;
+
   connectedCallback() {
     this.state = document.createElement("span");
     this.state.className = "live";
     this.append(this.state);
-    this.source = new EventSource(this.getAttribute("src"));
-    this.source.addEventListener("open", () => this.showState("live"));
-    this.source.addEventListener("error", () => this.showState("lost"));
+    document.addEventListener("ended", () => this.#end());
+    this.#open();
   }
 
   disconnectedCallback() {
+    this.#end();
+  }
+
+  /** Also after the stream was opened again. */
+  on(name, act) {
+    this.#events.push([name, act]);
+    this.source.addEventListener(name, act);
+  }
+
+  #open() {
+    this.source = new EventSource(this.getAttribute("src"));
+    this.source.addEventListener("open", () => this.showState("live"));
+    this.source.addEventListener("error", () => this.#lost());
+    for (const [name, act] of this.#events) this.source.addEventListener(name, act);
+  }
+
+  /** The browser tries again by itself, unless the server has refused; then it may be that the session has ended. */
+  #lost() {
+    this.showState("lost");
+    document.dispatchEvent(new Event("lost"));
+    if (this.source.readyState === EventSource.CLOSED) this.#retry = setTimeout(() => this.#open(), 5000);
+  }
+
+  #end() {
+    clearTimeout(this.#retry);
     this.source.close();
+    this.showState("lost");
   }
 
   showState(state) {
@@ -26,12 +54,13 @@ class Live extends HTMLElement {
 class LiveParts extends Live {
   connectedCallback() {
     super.connectedCallback();
-    this.source.addEventListener("parts", (event) => {
+    this.on("parts", (event) => {
       for (const [id, content] of JSON.parse(event.data)) {
         const part = document.getElementById(id);
         if (!part || part.contains(document.activeElement) || part.querySelector("details[open]")) continue;
         // The server has escaped every text in it.
         part.innerHTML = content;
+        part.dispatchEvent(new Event("fragment", { bubbles: true }));
       }
     });
   }
@@ -52,7 +81,7 @@ class LiveCalls extends Live {
     this.button.addEventListener("click", () => this.#insertLines());
     this.setAttribute("aria-live", "polite");
     this.append(this.button);
-    this.source.addEventListener("calls", (event) => {
+    this.on("calls", (event) => {
       this.#lines = JSON.parse(event.data).concat(this.#lines).slice(0, MAX_WAITING);
       this.button.hidden = false;
       this.button.textContent = `${this.#lines.length} ${this.dataset.new}`;
@@ -81,7 +110,7 @@ class LivePage extends Live {
   connectedCallback() {
     super.connectedCallback();
     for (const name of ["plan", "step", "evaluation", "node", "status", "finished"]) {
-      this.source.addEventListener(name, () => this.#later());
+      this.on(name, () => this.#later());
     }
   }
 
@@ -92,7 +121,8 @@ class LivePage extends Live {
   async #read() {
     this.timer = undefined;
     const answer = await fetch(location.href);
-    if (!answer.ok) return this.showState("lost");
+    // After the end of the session it is the page for the sign-in.
+    if (!answer.ok || answer.redirected) return this.showState("lost");
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [before, after] = [document.getElementById("live"), page.getElementById("live")];
     const open = [...before.querySelectorAll("details")].map((part) => part.open);
@@ -122,6 +152,7 @@ class LiveRun extends HTMLElement {
     this.source.addEventListener("error", (event) => {
       // Also the name of an event of the run: that one has data.
       if (event.data) this.#failed(JSON.parse(event.data).message);
+      else document.dispatchEvent(new Event("lost"));
     });
   }
 

@@ -142,7 +142,18 @@ fn attention(texts: &Texts, overview: &Overview, sees_servers: bool) -> Markup {
     let Overview { degraded, notes, .. } = overview;
     html! {
         @if degraded.is_empty() { p.quiet { "✓ " (texts.get("overview-none-degraded")) } }
-        @else { ul.plain { @for (component, reason) in degraded {
+        @else { (degraded_parts(texts, degraded, sees_servers)) }
+        @if !notes.is_empty() {
+            details { summary { (texts.with("overview-notes", [("n", notes.len().into())])) }
+                ul.plain { @for (setting, note) in notes { li { code { (setting) } ": " (format::text(note)) } } } }
+        }
+    }
+}
+
+/// The components that do not work, each with its reason and what to do.
+pub(crate) fn degraded_parts(texts: &Texts, degraded: &BTreeMap<String, String>, sees_servers: bool) -> Markup {
+    html! {
+        ul.plain { @for (component, reason) in degraded {
             li.notice.warn {
                 p { strong { "▲ " @match page_of(component).filter(|_| sees_servers) {
                     Some(page) => { a href=(page) { (format::text(component)) } },
@@ -151,11 +162,7 @@ fn attention(texts: &Texts, overview: &Overview, sees_servers: bool) -> Markup {
                 p { (format::text(reason)) }
                 p.quiet { "→ " (texts.get(advice(component))) }
             }
-        } } }
-        @if !notes.is_empty() {
-            details { summary { (texts.with("overview-notes", [("n", notes.len().into())])) }
-                ul.plain { @for (setting, note) in notes { li { code { (setting) } ": " (format::text(note)) } } } }
-        }
+        } }
     }
 }
 

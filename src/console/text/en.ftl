@@ -383,7 +383,6 @@ event-client = Client
 calls-index = There are no older ones in the index; the audit trail may have some: sekisho audit search
 calls-text = Id or text
 calls-further = Further filters
-calls-order = Order by
 calls-times = Time
 calls-facets = Counts
 calls-min-seconds = Seconds, at least
@@ -706,7 +705,7 @@ approvals-state = { $waiting ->
     [one] One call here waits for a decision.
    *[other] { $waiting } calls here wait for a decision.
 }
-approvals-none = There is no such approval.
+approvals-none = No call fits: calls that a person must approve are listed here.
 approvals-keys = Keys: j and k lead to the rows, Enter opens one. On its page, a and d lead to the forms, n to the next one that waits.
 approval-pending = waits
 approval-approved = approved
@@ -874,3 +873,61 @@ result-session = Session
 result-query = Query (JMESPath)
 result-grep = Pattern
 result-help = A result of a session is read with the id of that session. A query selects of JSON; a pattern is a regular expression that elements or lines must match.
+nav-inbox = Inbox
+nav-group-activity = Activity
+nav-group-tools = Tools and servers
+nav-group-agents = Agents and programs
+nav-group-rules = Rules and costs
+nav-group-administration = Administration
+search-title = Search the console
+search-hint = Search, or an id
+search-state = An id of a call, an approval, a run, a conversation, a plan or a key opens its page; so does a part of the name of a tool, a server or a page.
+search-open = Open
+search-none = Nothing here has this id or name.
+search-calls = Calls with this text
+search-approval = approval
+search-call = call
+search-conversation = conversation
+search-key = key
+search-page = page
+search-plan = plan
+search-program-run = run of a program
+search-run = run of a conversation
+search-server = server
+search-session = session of Python
+search-tool = tool
+views-title = Views:
+views-name = Name of this view
+views-save = Save the view
+views-remove = Remove the view
+inbox-state = What waits for you, and what does not work. The number in the navigation counts calls and paused runs.
+inbox-all-approvals = All approvals
+inbox-ended = Your session has ended: this page is as it was.
+inbox-failed = Nothing was decided about these:
+inbox-no-approvals = No call waits for a decision.
+inbox-more-approvals = More calls wait
+inbox-approve = Approve the chosen ones
+inbox-deny = Deny the chosen ones
+inbox-keys = Each approval is for this call, once. Keys: j and k lead from call to call, the space bar chooses one; r leads to the reason, a and d to the buttons.
+inbox-paused = Your runs that wait for an approver
+inbox-quarantined = Quarantined tools
+inbox-sessions = Sessions of Python that end soon
+approval-request = What the agent was asked
+run-continue = Continue the run
+run-continue-help = Once the call is approved or denied, the run goes on where it paused.
+chat-approval = It waits for a person: the approval
+connect-deep-link = Add to { $client }
+first-title = Three steps to a governed tool
+first-add = 1. Add an MCP server or an OpenAPI document. A test shows its tools before it is added.
+first-try = 2. Try a tool: the page of the call shows each check that it passed.
+first-connect = 3. Connect your editor: it gets the tools that your rules leave.
+first-sign-in = An administrator adds servers. On this machine:
+sign-in-local = On the machine of the gateway this prints a link that signs you in, without a key:
+inbox-decided = { $n ->
+    [one] One call was decided.
+   *[other] { $n } calls were decided.
+}
+inbox-open = { $calls ->
+    [one] Open it to decide
+   *[other] Open it to decide about { $calls } calls
+}
