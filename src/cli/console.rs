@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::client::{Remote, Unanswered, sentence};
+use super::client::{Endpoint, Remote, Unanswered, sentence};
 use super::local_gateway::{self, with_remote};
 use super::{Common, Exit, present};
 use sekisho_api::NamedCaller;
@@ -11,11 +11,24 @@ use sekisho_config::Config;
 /// Shows a link if the gateway of the state directory has the console.
 pub(super) fn offer(config: &Config) {
     let Ok(Some(gateway)) = local_gateway::find(config, &NamedCaller::administrator()) else { return };
-    let link = Remote::new(&gateway).and_then(|remote| remote.post(&["console", "link"], &json!({})));
-    match link.ok().as_ref().and_then(|reply| reply["url"].as_str()) {
+    match link(&gateway, false) {
         Some(url) => present::info(&format!("The console, once, within 30 seconds: {url}")),
         None => present::info("`sekisho console` prints a link to the console while `sekisho serve` runs."),
     }
+}
+
+/// Shows on the terminal where the gateway is started how its user opens the console.
+pub(super) fn greet(config: &Config) {
+    let Ok(Some(gateway)) = local_gateway::find(config, &NamedCaller::administrator()) else { return };
+    if let Some(url) = link(&gateway, true) {
+        present::info(&format!("  The console, once, within 10 minutes, signed in as this machine's user:\n  {url}\n"));
+    }
+}
+
+fn link(gateway: &Endpoint, greeting: bool) -> Option<String> {
+    let remote = Remote::new(gateway).ok()?;
+    let reply = remote.post(&["console", "link"], &json!({"greeting": greeting})).ok()?;
+    reply["url"].as_str().map(str::to_owned)
 }
 
 pub(super) fn run(common: &Common) -> Exit {

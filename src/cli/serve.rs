@@ -62,6 +62,14 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             None => tracing::info!(tools, "sekisho is listening on its Unix socket"),
         }
         greet(&gateway.configuration().current(), &listening);
+        #[cfg(feature = "console")]
+        if listening.address().is_some() && std::io::stderr().is_terminal() {
+            let config = Config::clone(&gateway.configuration().current());
+            if config.server.is_loopback() {
+                // The gateway answers once it serves, which it does meanwhile.
+                drop(std::thread::spawn(move || super::console::greet(&config)));
+            }
+        }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
         let releasing = tokio::spawn(start_code::release());

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::acts::Act;
@@ -26,6 +29,8 @@ struct Client {
     text: String,
     /// The same without a key, for clients that sign in by themselves.
     signs_in: Option<String>,
+    /// The address by which the editor opens and asks whether it adds the gateway.
+    deep_link: Option<String>,
 }
 
 /// `GET /console/connect`.
@@ -51,6 +56,9 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
             @for client in clients(url, &config.agent.default_profile, needs_key) {
                 section.panel aria-labelledby=(client.name.replace(' ', "-")) {
                     h2 id=(client.name.replace(' ', "-")) { (client.name) }
+                    @if let Some(link) = &client.deep_link {
+                        p { a.button.main href=(link) { (texts.with("connect-deep-link", [("client", client.name.into())])) } }
+                    }
                     p.quiet { (texts.get(client.place)) }
                     (snippets::text(&texts, &client.text))
                     @if let Some(text) = client.signs_in.as_ref().filter(|_| has_sign_in) {
@@ -63,7 +71,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
 }
 
 /// Whether a client on this machine is refused without credentials, or is somebody else with them.
-fn needs_key(config: &Config) -> bool {
+pub(super) fn needs_key(config: &Config) -> bool {
     let is_open = match config.auth.anonymous {
         AnonymousAccess::Always => true,
         AnonymousAccess::Loopback => config.server.is_loopback(),
@@ -96,6 +104,7 @@ fn clients(url: &str, agent: &str, needs_key: bool) -> Vec<Client> {
                 "OPENAI_API_BASE_URL={url}/v1\nOPENAI_API_KEY={key}\nENABLE_FORWARD_USER_INFO_HEADERS=true\nDEFAULT_MODELS={agent}"
             ),
             signs_in: None,
+            deep_link: None,
         });
     }
     clients.push(Client {
@@ -103,6 +112,7 @@ fn clients(url: &str, agent: &str, needs_key: bool) -> Vec<Client> {
         place: "connect-shell",
         text: format!("curl -sS '{url}/tools/list'{header}"),
         signs_in: None,
+        deep_link: None,
     });
     clients
 }
@@ -114,6 +124,7 @@ fn editors(url: &str, needs_key: bool) -> Vec<Client> {
         place,
         text: text(needs_key),
         signs_in: sign_in.map(|note| text(false) + note),
+        deep_link: deep_link(name, &mcp, needs_key),
     };
     let claude_code = |has_key| {
         let shell = format!("'{}'", mcp.replace('\'', r"'\''"));
@@ -128,19 +139,12 @@ fn editors(url: &str, needs_key: bool) -> Vec<Client> {
         }
         pretty(&json!({"mcpServers": {"sekisho": entry}}))
     };
-    let cursor = |has_key| {
-        let mut entry = json!({"url": mcp});
-        if has_key {
-            entry["headers"] = json!({"Authorization": format!("Bearer ${{env:{KEY}}}")});
-        }
-        pretty(&json!({"mcpServers": {"sekisho": entry}}))
-    };
+    let cursor = |has_key| pretty(&json!({"mcpServers": {"sekisho": of_cursor(&mcp, has_key)}}));
     let vs_code = |has_key| {
-        let mut file = json!({"servers": {"sekisho": {"type": "http", "url": mcp}}});
-        if has_key {
-            let input = json!({"type": "promptString", "id": "sekisho-key", "description": "API key of sekisho", "password": true});
+        let (entry, input) = of_vs_code(&mcp, has_key);
+        let mut file = json!({"servers": {"sekisho": entry}});
+        if let Some(input) = input {
             file["inputs"] = json!([input]);
-            file["servers"]["sekisho"]["headers"] = json!({"Authorization": "Bearer ${input:sekisho-key}"});
         }
         pretty(&file)
     };
@@ -155,6 +159,45 @@ fn editors(url: &str, needs_key: bool) -> Vec<Client> {
         client("VS Code", "connect-vscode", &vs_code, Some("")),
         client("Codex", "connect-codex", &codex, Some("\n\n# then: codex mcp login sekisho")),
     ]
+}
+
+/// The gateway in the file of Cursor.
+fn of_cursor(mcp: &str, has_key: bool) -> Value {
+    match has_key {
+        true => json!({"url": mcp, "headers": {"Authorization": format!("Bearer ${{env:{KEY}}}")}}),
+        false => json!({"url": mcp}),
+    }
+}
+
+/// The gateway in the file of VS Code, and the question for the key.
+fn of_vs_code(mcp: &str, has_key: bool) -> (Value, Option<Value>) {
+    if !has_key {
+        return (json!({"type": "http", "url": mcp}), None);
+    }
+    let input =
+        json!({"type": "promptString", "id": "sekisho-key", "description": "API key of sekisho", "password": true});
+    let headers = json!({"Authorization": "Bearer ${input:sekisho-key}"});
+    (json!({"type": "http", "url": mcp, "headers": headers}), Some(input))
+}
+
+/// The address that opens the editor; none for clients without one.
+fn deep_link(client: &str, mcp: &str, needs_key: bool) -> Option<String> {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    match client {
+        "Cursor" => {
+            let entry = STANDARD.encode(of_cursor(mcp, needs_key).to_string());
+            Some(format!("cursor://anysphere.cursor-deeplink/mcp/install?name=sekisho&config={}", encoded(&entry)))
+        }
+        "VS Code" => {
+            let (mut entry, input) = of_vs_code(mcp, needs_key);
+            entry["name"] = "sekisho".into();
+            if let Some(input) = input {
+                entry["inputs"] = json!([input]);
+            }
+            Some(format!("vscode:mcp/install?{}", encoded(&entry.to_string())))
+        }
+        _ => None,
+    }
 }
 
 fn pretty(value: &Value) -> String {
@@ -185,6 +228,28 @@ mod tests {
         }
         for client in clients("http://localhost:8080", "default", false) {
             assert!(!has_key(&client.text), "{}: {}", client.name, client.text);
+        }
+    }
+
+    #[test]
+    fn a_deep_link_has_the_entry_of_its_editor() {
+        let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8().unwrap().into_owned();
+        for needs_key in [true, false] {
+            let link = |client| deep_link(client, "http://localhost:8080/mcp", needs_key);
+            let cursor = link("Cursor").unwrap();
+            let (start, config) = cursor.split_once("&config=").unwrap();
+            assert_eq!(start, "cursor://anysphere.cursor-deeplink/mcp/install?name=sekisho");
+            let entry: Value = serde_json::from_slice(&STANDARD.decode(decoded(config)).unwrap()).unwrap();
+            assert_eq!((&entry["url"], entry["headers"].is_object()), (&json!("http://localhost:8080/mcp"), needs_key));
+            let vs_code = link("VS Code").unwrap();
+            let entry: Value =
+                serde_json::from_str(&decoded(vs_code.strip_prefix("vscode:mcp/install?").unwrap())).unwrap();
+            assert_eq!(
+                (&entry["name"], &entry["type"], &entry["url"]),
+                (&json!("sekisho"), &json!("http"), &json!("http://localhost:8080/mcp"))
+            );
+            assert_eq!((entry["inputs"].is_array(), entry["headers"].is_object()), (needs_key, needs_key), "{entry}");
+            assert_eq!(link("curl"), None);
         }
     }
 

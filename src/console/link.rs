@@ -1,10 +1,11 @@
 //! Links that open the console for this machine's user. `sekisho console` gets one over the Unix socket; it is used once,
-//! within seconds.
+//! within seconds. Another one, for minutes, is printed on the terminal where the gateway is started.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::to_bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Response};
@@ -27,6 +28,12 @@ use sekisho_core::error::{CallError, ErrorCode};
 /// How long a link can be used.
 const LIFETIME: Duration = Duration::from_secs(30);
 
+/// How long the link can be used that the gateway prints on the terminal where it is started.
+const LIFETIME_OF_GREETING: Duration = Duration::from_secs(600);
+
+/// Maximum bytes of the body of a request for a link.
+const MAX_BODY: usize = 1_024;
+
 /// Maximum links at once; a further one takes the place of the oldest.
 const MAX_LINKS: usize = 16;
 
@@ -48,6 +55,14 @@ pub(super) struct LinkQuery {
     code: String,
 }
 
+/// A request for a link. No body is one for `sekisho console`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LinkRequest {
+    /// It is printed where the gateway is started.
+    greeting: bool,
+}
+
 impl Default for Links {
     fn default() -> Self {
         Self(Mutex::new(Ring::new(MAX_LINKS)))
@@ -55,11 +70,11 @@ impl Default for Links {
 }
 
 impl Links {
-    fn create(&self, caller: Arc<Caller>) -> SessionSecret {
+    fn create(&self, caller: Arc<Caller>, lifetime: Duration) -> SessionSecret {
         let code = SessionSecret::random();
         let mut links = self.0.lock();
         links.retain(|link| link.until > Instant::now());
-        links.push(Link { hash: code.hash(), caller, until: Instant::now() + LIFETIME });
+        links.push(Link { hash: code.hash(), caller, until: Instant::now() + lifetime });
         code
     }
 
@@ -73,12 +88,15 @@ impl Links {
 
 /// `POST /console/link`, only over the Unix socket.
 pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Result<Response, ErrorReply> {
-    let (parts, _body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let caller = administrator_on_socket(parts, &console.gateway).await?;
     let base = base(&console)?;
-    let code = console.links.create(caller);
+    let body = to_bytes(body, MAX_BODY).await.unwrap_or_default();
+    let LinkRequest { greeting } = serde_json::from_slice(&body).unwrap_or_default();
+    let lifetime = if greeting { LIFETIME_OF_GREETING } else { LIFETIME };
+    let code = console.links.create(caller, lifetime);
     let url = format!("{base}/console/open?code={}", code.as_str());
-    Ok(Json(json!({"success": true, "url": url, "expires_in": LIFETIME.as_secs()})).into_response())
+    Ok(Json(json!({"success": true, "url": url, "expires_in": lifetime.as_secs()})).into_response())
 }
 
 /// `GET /console/open`: the browser that follows the link is signed in.
@@ -90,7 +108,7 @@ pub(super) async fn open(
     let code = query.ok().and_then(|Query(query)| SessionSecret::read(&query.code));
     let begun = require_encryption(&guest).and_then(|()| {
         let caller = code.and_then(|code| console.links.take(&code)).ok_or_else(|| {
-            let message = "the link was used, or is older than 30 seconds; run `sekisho console` again";
+            let message = "the link was used, or has expired; run `sekisho console` again";
             CallError::new(ErrorCode::Unauthenticated, message)
         })?;
         begin(&console, &guest, SignedIn::of_local_user(caller))
@@ -130,15 +148,16 @@ mod tests {
     async fn a_link_is_used_once_and_in_time() {
         let links = Links::default();
         let local = || Arc::new(Caller::new("local", "default", Vec::new()));
-        let code = links.create(local());
+        let create = || links.create(local(), LIFETIME);
+        let code = create();
         assert!(links.take(&SessionSecret::random()).is_none());
         assert!(links.take(&code).is_some() && links.take(&code).is_none());
-        let late = links.create(local());
+        let late = create();
         tokio::time::advance(LIFETIME).await;
         assert!(links.take(&late).is_none());
-        let first = links.create(local());
+        let first = create();
         for _ in 0..MAX_LINKS {
-            links.create(local());
+            create();
         }
         assert!(links.take(&first).is_none() && links.0.lock().len() == MAX_LINKS);
     }

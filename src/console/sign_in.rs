@@ -154,6 +154,7 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
                 }
                 button.main { (texts.get("sign-in-button")) }
             }
+            p.quiet { (texts.get("sign-in-local")) " " code { "sekisho console" } }
             @if let Some(jwt) = provider {
                 p { a href={ "/console/sign-in/provider?to=" (utf8_percent_encode(&to, NON_ALPHANUMERIC)) } {
                     (texts.with("sign-in-provider", [("issuer", jwt.issuer.clone().into())]))

@@ -8,9 +8,12 @@ use super::text::Texts;
 use sekisho_core::call::Arguments;
 
 /// The three texts, each with a button that copies it.
-pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) -> Markup {
-    let snippets =
-        [("curl", curl(url, tool, arguments)), ("Python", python(url, tool, arguments)), ("MCP", mcp(tool, arguments))];
+pub(super) fn show(texts: &Texts, url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> Markup {
+    let snippets = [
+        ("curl", curl(url, needs_key, tool, arguments)),
+        ("Python", python(url, needs_key, tool, arguments)),
+        ("MCP", mcp(tool, arguments)),
+    ];
     html! {
         @for (name, text) in snippets {
             details.snippet {
@@ -41,9 +44,10 @@ fn body(arguments: &Arguments) -> String {
     json!({ "arguments": arguments }).to_string()
 }
 
-fn curl(url: &str, tool: &str, arguments: &Arguments) -> String {
+fn curl(url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> String {
+    let key = if needs_key { "-H \"Authorization: Bearer $SEKISHO_API_KEY\" \\\n  " } else { "" };
     format!(
-        "curl -sS {} \\\n  -H \"Authorization: Bearer $SEKISHO_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
+        "curl -sS {} \\\n  {key}-H 'Content-Type: application/json' \\\n  -d {}",
         quoted(&address(url, tool)),
         quoted(&body(arguments)),
     )
@@ -54,13 +58,16 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn python(url: &str, tool: &str, arguments: &Arguments) -> String {
+fn python(url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> String {
+    let (os, key) = match needs_key {
+        true => (", os", "        \"Authorization\": f\"Bearer {os.environ['SEKISHO_API_KEY']}\",\n"),
+        false => ("", ""),
+    };
     // A string of JSON, without `/` escaped, is a string of Python.
     let text = |text: &str| Value::from(text).to_string();
     format!(
-        "import json, os, urllib.request\n\n\
-         request = urllib.request.Request(\n    {},\n    data={}.encode(),\n    headers={{\n        \
-         \"Authorization\": f\"Bearer {{os.environ['SEKISHO_API_KEY']}}\",\n        \
+        "import json{os}, urllib.request\n\n\
+         request = urllib.request.Request(\n    {},\n    data={}.encode(),\n    headers={{\n{key}        \
          \"Content-Type\": \"application/json\",\n    }},\n)\nprint(json.load(urllib.request.urlopen(request)))",
         text(&address(url, tool)),
         text(&body(arguments)),
@@ -84,11 +91,19 @@ mod tests {
     fn a_shell_reads_the_texts_as_they_are() {
         let mut arguments = Arguments::new();
         arguments.insert("text".into(), "it's $HOME `id` \"q\" \\ \n".into());
-        let text = curl("http://localhost:8080", "a_b-c'd", &arguments);
+        let text = curl("http://localhost:8080", true, "a_b-c'd", &arguments);
         let shown = Command::new("sh").arg("-c").arg(text.replacen("curl -sS", "printf '%s\\n'", 1)).output().unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines[0], "http://localhost:8080/tools/a_b-c%27d/execute");
         assert_eq!(serde_json::from_str::<Value>(lines.last().unwrap()).unwrap(), json!({"arguments": arguments}));
+        // Where no key is needed there is no header: an empty one is refused.
+        for (needs_key, keys) in [(true, 1), (false, 0)] {
+            let texts = [curl("http://a", needs_key, "t", &arguments), python("http://a", needs_key, "t", &arguments)];
+            for text in texts {
+                assert_eq!(text.matches("SEKISHO_API_KEY").count(), keys, "{text}");
+                assert_eq!(text.contains("Authorization"), needs_key, "{text}");
+            }
+        }
     }
 }

@@ -13,8 +13,8 @@ use super::figures::{self, Ranged};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::try_it::{self, Attempt};
-use super::visit::{Address, Visit};
-use super::{Console, format, python_tools, schema_table, snippets, tools};
+use super::visit::Visit;
+use super::{Console, connect, format, python_tools, schema_table, snippets, tools};
 use sekisho_api::CallBody;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
@@ -76,6 +76,7 @@ fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, calls:
     let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
     let head = Head { state: Some(state(&texts, console, tool, &caller_tools)), ..Head::new(tool.name()) };
     let file = tool.metadata.source.strip_prefix(PYTHON_SOURCE).filter(|_| visit.may(Act::SeeSources));
+    let needs_key = connect::needs_key(&console.gateway.configuration().current());
     let none = Arguments::new();
     let arguments = attempt.arguments.as_ref().unwrap_or(&none);
     frame::page(
@@ -102,7 +103,7 @@ fn draw(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt, calls:
                     h2 #try { (texts.get("try-title")) }
                     (try_it::section(visit, tool, attempt))
                     h3 { (texts.get("snippets-title")) }
-                    (snippets::show(&texts, &visit.guest.request.server_url, tool.name(), arguments))
+                    (snippets::show(&texts, &visit.guest.request.server_url, needs_key, tool.name(), arguments))
                 }
             }
             (calls)
