@@ -52,6 +52,9 @@ const operation = [
     "/console/python-tools",
     "/console/approvals",
     "/console/approvals?status=any",
+    "/console/inbox",
+    "/console/search",
+    "/console/search?q=calc",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
     "/console/flow",
     "/console/limits",
@@ -178,6 +181,62 @@ async function everything() {
         check(!(await page.evaluate(() => document.cookie)).includes("sekisho-console"), "a script can read the session");
         const [cookie] = (await context.cookies()).filter(({ name }) => name === "__Host-sekisho-console");
         check(cookie?.httpOnly && cookie.secure && cookie.sameSite === "Lax", `the cookie is ${JSON.stringify(cookie)}`);
+        await context.close();
+    }
+
+    {
+        // The window of a small laptop: each entry of the navigation is reached, and the palette and keys lead to pages.
+        const { context, page } = await open({ viewport: { width: 1280, height: 633 } });
+        await signIn(page);
+        await page.goto(`${url}/console`);
+        for (const entry of await page.locator(".side a, .side button:not(.unseen)").all()) {
+            await entry.scrollIntoViewIfNeeded();
+            const box = await entry.boundingBox();
+            check(box && box.y >= 0 && box.y + box.height <= 633, `${await entry.textContent()} is not reached at a height of 633 px`);
+        }
+        await page.keyboard.press("/");
+        check(await page.evaluate(() => document.activeElement.matches(".palette input")), "`/` does not lead to the palette");
+        await page.keyboard.type("calculato");
+        await page.locator("#palette a[href='/console/tools/calculator']").waitFor({ timeout: 10_000 })
+            .catch(() => problems.push("the palette does not find the calculator"));
+        await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("Enter");
+        await page.waitForURL(`${url}/console/tools/calculator`).catch(() => problems.push("the palette does not open what it found"));
+        await page.keyboard.press("g");
+        await page.keyboard.press("c");
+        await page.waitForURL(`${url}/console/calls`).catch(() => problems.push("`g c` does not lead to the calls"));
+        const time = page.locator("main tbody time").first();
+        check((await time.getAttribute("title")).includes(await time.getAttribute("datetime")), "a time has no exact one on hover");
+        // A view is kept, and leads to its address.
+        await page.goto(`${url}/console/calls?tool=calculator`);
+        await page.fill("saved-views input", "Sums");
+        await page.press("saved-views input", "Enter");
+        await page.goto(`${url}/console/calls`);
+        await page.click("saved-views a:has-text('Sums')");
+        await page.waitForURL(`${url}/console/calls?tool=calculator`).catch(() => problems.push("the view does not lead to its address"));
+        await pages.screenshot(page, "saved-view");
+        await context.close();
+    }
+
+    {
+        // A page whose session has ended says so, and its form is filled again after the sign-in.
+        const { context, page } = await open({ viewport: { width: 1440, height: 900 } });
+        await signIn(page);
+        await page.goto(`${url}/console/keys`);
+        await page.click("main details.panel > summary");
+        await page.fill("#person", "carol");
+        // The browser reports the answer 401.
+        page.removeAllListeners("console");
+        await context.clearCookies();
+        await page.evaluate(() => document.dispatchEvent(new Event("lost")));
+        const link = page.locator("main .notice a[href^='/console/sign-in']");
+        await link.waitFor({ timeout: 10_000 }).catch(() => problems.push("the page does not notice the end of its session"));
+        await pages.screenshot(page, "session-ended");
+        await link.click();
+        await page.fill("input[name=key]", key);
+        await page.press("input[name=key]", "Enter");
+        await page.waitForURL(`${url}/console/keys`);
+        check((await page.inputValue("#person")) === "carol", "the form has lost what was written before the session ended");
         await context.close();
     }
 

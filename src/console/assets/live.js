@@ -40,7 +40,7 @@ class Live extends HTMLElement {
   #end() {
     clearTimeout(this.#retry);
     this.source.close();
-    this.showState("lost");
+    this.state.textContent = "";
   }
 
   showState(state) {

@@ -181,6 +181,7 @@ customElements.define("saved-views", SavedViews);
 const KEPT = "forms";
 const who = () => document.querySelector(".who")?.title;
 const written = (form) => [...form.elements].filter((field) => field.name && field.type !== "hidden" && field.type !== "password" && field.type !== "file" && !field.matches("button"));
+const isSignIn = document.querySelector("form[action='/console/sign-in']") !== null;
 const forms = () => [...document.querySelectorAll("main form[method=post]")];
 
 function keepForms() {
@@ -190,7 +191,7 @@ function keepForms() {
 
 function restoreForms() {
   const { ended, who: writer, page, kept } = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
-  if (document.querySelector("form[action='/console/sign-in']")) {
+  if (isSignIn) {
     if (kept) sessionStorage.setItem(KEPT, JSON.stringify({ ended: true, who: writer, page, kept }));
     return;
   }
@@ -206,7 +207,7 @@ function restoreForms() {
   }));
 }
 restoreForms();
-document.addEventListener("submit", (event) => { if (event.target.method === "post" && event.target.closest("main")) keepForms(); });
+document.addEventListener("submit", ({ target }) => { if (!isSignIn && target.closest("main form[method=post]")) keepForms(); });
 
 // The number of things that wait, while the page is open; by the same question it learns that the session has ended.
 class InboxCount extends HTMLElement {
