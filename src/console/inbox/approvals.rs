@@ -55,7 +55,7 @@ fn form(texts: &Texts, token: &str, cards: &Markup) -> Markup {
         form method="post" action=(PATH) {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
             (cards)
-            div.inline {
+            div.inline.decide {
                 (reason_field(texts, "reason", "r", Some("approval-deny-help")))
                 div.buttons {
                     button.main name="act" value="approve" data-key="a" { (texts.get("inbox-approve")) }
