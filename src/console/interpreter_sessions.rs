@@ -60,6 +60,7 @@ fn show(visit: &Visit, wanted: &Wanted, sessions: &[SessionInfo]) -> Markup {
     let sorted = |sort: &str| with_query(PATH, [("sort", sort)]);
     let table = Table {
         sorting: Some(Sorting { chosen: &wanted.sort, is_open: |_| true, address: &sorted }),
+        fill: Some(("calls-try", "/console/tools?q=python")),
         link: Some(|found: &SessionInfo| path_of(&found.session)),
         cell,
         ..Table::new(&texts, "nav-sessions", ("sessions-none", "sekisho sessions"))

@@ -99,6 +99,13 @@ if (palette) {
   });
 }
 
+// Ctrl-Enter sends the form of a text that has lines.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.matches("textarea")) return;
+  event.preventDefault();
+  event.target.form?.requestSubmit(event.target.form.querySelector("button.main, button"));
+});
+
 const isWriting = (event) => event.target.closest("input:not([type=checkbox]), textarea, select");
 const isPlain = (event) => !(event.ctrlKey || event.metaKey || event.altKey || isWriting(event));
 
