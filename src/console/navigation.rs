@@ -106,7 +106,7 @@ pub(super) fn entries(visit: &Visit) -> impl Iterator<Item = Entry> {
     GROUPS.into_iter().flat_map(move |(_, entries)| of_group(visit, entries)).map(|(_, entry)| entry)
 }
 
-fn of_group<'a>(visit: &'a Visit, entries: &'a [Section]) -> impl Iterator<Item = (Section, Entry)> {
+fn of_group(visit: &Visit, entries: &'static [Section]) -> impl Iterator<Item = (Section, Entry)> {
     let there = entries.iter().copied().filter(|section| section.is_there());
     there.map(|section| (section, section.entry())).filter(move |(_, entry)| visit.may(entry.act))
 }
