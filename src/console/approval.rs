@@ -167,7 +167,7 @@ fn facts(texts: &Texts, approval: &ApprovalBody) -> Markup {
     }
 }
 
-/// What the agent was asked whose run makes the call.
+/// The request to the agent that makes the call.
 fn request(texts: &Texts, approval: &ApprovalBody) -> Markup {
     html! {
         @if let Some(request) = &approval.request {

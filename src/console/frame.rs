@@ -57,7 +57,7 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
     )
 }
 
-/// The search over the console. With the script it is a palette, which shows what it finds while one types.
+/// The search over the console. With the script it is a palette, which shows results while one types.
 fn palette(visit: &Visit) -> Markup {
     let texts = visit.texts();
     html! {

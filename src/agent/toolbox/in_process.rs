@@ -40,7 +40,7 @@ pub struct InProcess {
     pub tool_parameters: Map<String, Value>,
     /// Tools that are switched off for the caller's session (A53): neither listed nor run.
     pub off: BTreeSet<String>,
-    /// What its run was asked; set as it begins.
+    /// The request of its run; set as it begins.
     pub(super) asked: OnceLock<Arc<str>>,
 }
 

@@ -13,7 +13,7 @@ use crate::message::{AssistantTurn, Message, ToolMessage, TurnPart, UserPart};
 use sekisho_calls::flow::{RUN, Said};
 use sekisho_config::{CALL_TOOL, FlowMode, ProfilePrompt};
 
-/// Maximum characters that an approver reads of what the agent was asked.
+/// Maximum characters of the request to the agent that an approver reads.
 const MAX_ASKED: usize = 2_000;
 
 /// In place of the results of an earlier run.

@@ -65,7 +65,7 @@ pub struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub arguments_sha256: Option<String>,
-    /// For approvers: what the agent was asked whose run makes the call, its beginning. Absent where the policies mask something.
+    /// For approvers: the beginning of the request to the agent that makes the call. Absent where the policies mask something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub request: Option<String>,

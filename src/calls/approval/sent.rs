@@ -40,7 +40,7 @@ pub(super) struct Kept {
     /// The questions about where its values come from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) questions: Vec<Question>,
-    /// What the agent was asked whose run makes the call.
+    /// The request to the agent that makes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<Arc<str>>,
 }

@@ -23,12 +23,12 @@ impl Approvals {
         Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
     }
 
-    /// What the agent was asked whose run makes the call; `None` for other calls, and where the policies mask something.
+    /// The request to the agent that makes the call; `None` for other calls, and where the policies mask something.
     ///
     /// # Errors
     /// `approval_lost`: it cannot be opened.
     pub fn shown_request(&self, approval: &Approval) -> Result<Option<String>, CallError> {
-        // It may have in other words what is masked.
+        // Masked values may be in it in other words.
         let request = self.kept(approval)?.request.filter(|_| approval.details.masks.is_empty());
         Ok(request.map(|request| request.lines().map(visible).collect::<Vec<_>>().join("\n")))
     }

@@ -1,5 +1,5 @@
-//! The calls that a person must approve, each with all that it is decided by: who asks, what the agent was asked, the tool, its price
-//! and the arguments.
+//! The calls that a person must approve, each with the data for the decision: caller, request of the agent, tool, price and
+//! arguments.
 
 use maud::{Markup, html};
 
@@ -67,7 +67,7 @@ fn form(texts: &Texts, token: &str, cards: &Markup) -> Markup {
     }
 }
 
-/// Whether it is decided by what the card shows. Effects and calls that wait together have more on their own page.
+/// Whether the card shows all that it is decided by. Effects and calls that wait together have more on their own page.
 fn is_chosen_here(approval: &ApprovalBody) -> bool {
     approval.kind != effects::KIND && approval.calls == 1 && approval.arguments_sha256.is_some()
 }
@@ -99,7 +99,7 @@ fn card(console: &Console, visit: &Visit, approval: &ApprovalBody, may_decide: b
     }
 }
 
-/// What the tool does and costs, as far as the visitor may see it.
+/// Description and price of the tool, as far as the visitor may see it.
 fn tool(console: &Console, visit: &Visit, name: &str) -> Markup {
     let texts = visit.texts();
     let found = console.gateway.pipeline.registry.find(name, &visit.caller).ok();

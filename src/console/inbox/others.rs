@@ -75,7 +75,7 @@ pub(crate) fn continue_form(texts: &Texts, path: &str, token: &str) -> Markup {
     }
 }
 
-/// Tools that differ from what was approved, and so are not offered.
+/// Tools that differ from their approved form, and so are not offered.
 fn quarantined(console: &Console, visit: &Visit) -> Markup {
     let texts = visit.texts();
     let snapshot = console.gateway.pipeline.registry.snapshot();

@@ -31,7 +31,7 @@ pub struct CallOrigin {
     pub values_of: Option<Arc<str>>,
     /// `session_context.user_text`: the text of the user, as the client declares it.
     pub user_text: Option<Arc<str>>,
-    /// What the agent was asked whose run makes the call, for its approver.
+    /// The request to the agent that makes the call, for its approver.
     pub asked: Option<Arc<str>>,
     /// `session_context.user_id`: never an identity, only passed on and recorded.
     pub claimed_user: Option<String>,
