@@ -41,7 +41,7 @@ pub struct InProcess {
     /// Tools that are switched off for the caller's session (A53): neither listed nor run.
     pub off: BTreeSet<String>,
     /// The request of its run; set as it begins.
-    pub(super) asked: OnceLock<Arc<str>>,
+    pub asked: OnceLock<Arc<str>>,
 }
 
 impl InProcess {
