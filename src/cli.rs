@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod build_info;
 mod call;
+mod catalogue;
 #[cfg(feature = "agent")]
 mod chat;
 mod check;
@@ -241,6 +242,11 @@ enum Command {
     Runs(runs::RunsCommand),
     /// List, show and end your sessions of interpreters at a running gateway.
     Sessions(sessions::SessionsCommand),
+    /// List and ask for the sources that a running gateway has on request; as an administrator, switch them on and off.
+    Catalogue {
+        #[command(subcommand)]
+        command: Option<catalogue::CatalogueCommand>,
+    },
     /// List, begin and revoke sign-ins to upstreams that are called as their callers.
     SignIns {
         #[command(subcommand)]
@@ -361,6 +367,7 @@ pub fn main() -> ExitCode {
         Command::Run(command) => run::run(&common, command),
         Command::Runs(command) => runs::run(&common, command),
         Command::Sessions(command) => sessions::run(&common, command),
+        Command::Catalogue { command } => catalogue::run(&common, &command.unwrap_or_default()),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         #[cfg(feature = "agent")]

@@ -30,6 +30,7 @@ use sekisho_gateway::Gateway;
         (name = "conversations", description = "Conversations with agents that are stored: their runs, messages and logs."),
         (name = "plans", description = "Plans of agents: begun, followed, paused, changed and continued."),
         (name = "approvals", description = "Calls that a person must approve: listed, shown, approved and denied."),
+        (name = "catalogue", description = "Sources of tools that callers get on request."),
         (name = "sign-ins", description = "Sign-ins of callers to upstreams that are called as their callers."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),

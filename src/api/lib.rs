@@ -4,6 +4,7 @@ mod admin;
 mod approval_wait;
 mod approvals;
 mod body;
+mod catalogue;
 mod client_address;
 mod client_request;
 pub mod column;
@@ -64,6 +65,7 @@ pub use self::admin::usage::{ModelUsageOfDay, UsageOfDay};
 pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
 pub use self::body::{DigestedBody, FromAdministrator, JsonBody};
+pub use self::catalogue::{CatalogueSourceBody, ProfileToolBody, SourceProfileBody, SourceRequestBody};
 pub use self::credentials::{CredentialBody, CredentialRequest};
 pub use self::documentation::{ErrorInfoBody, ReplyBody};
 pub use self::effects::EffectBody;
@@ -159,6 +161,11 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(approvals::show))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(catalogue::list))
+        .routes(routes!(catalogue::ask))
+        .routes(routes!(catalogue::profile))
+        .routes(routes!(catalogue::requests))
+        .routes(routes!(catalogue::decide))
         .routes(routes!(credentials::list))
         .routes(routes!(credentials::store, credentials::remove))
         .routes(routes!(sign_ins::list))

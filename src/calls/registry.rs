@@ -129,7 +129,9 @@ impl Registry {
         };
         let source = target.source.as_deref();
         let operation = source.and_then(|source| snapshot.operation(source, target.kind));
-        let operation = operation.filter(|operation| !operation.metadata.is_of_another_tenant(&call.caller));
+        let operation = operation.filter(|operation| {
+            !operation.metadata.is_of_another_tenant(&call.caller) && !operation.metadata.is_off_for(&call.caller)
+        });
         operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
     }
 
@@ -220,6 +222,7 @@ impl Snapshot {
         let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
         Err(match hidden {
             Some(tool) if tool.is_of_another_tenant(caller) => unknown.caused_by("the tool is of another tenant"),
+            Some(tool) if tool.is_off_for(caller) => unknown.caused_by("its source is not switched on for the caller"),
             Some(tool) if !tool.lacks_role(caller) => {
                 unknown.caused_by("the caller's key, or the endpoint of the request, leaves the tool out")
             }

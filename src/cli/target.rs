@@ -75,6 +75,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Run(_)
         | Command::Runs(_)
         | Command::Sessions(_)
+        | Command::Catalogue { .. }
         | Command::SignIns { .. }
         | Command::Results { .. }
         | Command::Check { remote: true, .. }
@@ -170,6 +171,8 @@ mod tests {
         &["runs", "save", "x", "--as", "y"],
         &["eval", "x", "--live"],
         &["sessions", "show", "x"],
+        &["catalogue"],
+        &["catalogue", "approve", "x", "--for", "tenant"],
         &["sign-ins"],
         &["sign-ins", "start", "mcp:x"],
         &["results"],

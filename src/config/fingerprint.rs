@@ -25,6 +25,7 @@ impl Config {
             sandbox,
             openapi,
             mcp,
+            catalogue,
             python_tools,
             components,
             agent,
@@ -49,7 +50,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 26] = [
+        let topics: [(&str, &dyn Debug); 27] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -57,6 +58,7 @@ impl Config {
             ("sandbox", sandbox),
             ("openapi", openapi),
             ("mcp", mcp),
+            ("catalogue", catalogue),
             ("python_tools", python_tools),
             ("components", components),
             ("agent", agent),

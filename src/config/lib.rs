@@ -12,6 +12,7 @@ mod aws;
 mod blobs;
 mod breaker;
 mod budget;
+mod catalogue;
 mod cluster;
 mod components;
 mod console;
@@ -83,6 +84,7 @@ pub use self::aws::AwsConfig;
 pub use self::blobs::BlobsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
+pub use self::catalogue::CatalogueConfig;
 pub use self::cluster::ClusterConfig;
 pub use self::components::{ComponentGrantsConfig, ComponentsConfig};
 pub use self::console::{ConsoleConfig, ConsoleRole};
@@ -164,6 +166,7 @@ pub struct Config {
     pub sandbox: SandboxConfig,
     pub openapi: OpenApiConfig,
     pub mcp: McpConfig,
+    pub catalogue: CatalogueConfig,
     pub python_tools: PythonToolsConfig,
     pub components: ComponentsConfig,
     pub agent: AgentConfig,
@@ -323,6 +326,7 @@ impl Config {
         self.sandbox.check(&mut findings);
         self.openapi.check(&mut findings);
         self.mcp.check(&mut findings);
+        self.catalogue.check(&self.mcp, &self.openapi, &mut findings);
         self.python_tools.check(&mut findings);
         self.components.check(&mut findings);
         self.agent.check(&mut findings);

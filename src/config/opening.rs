@@ -77,6 +77,7 @@ impl Config {
             tools,
             openapi,
             mcp,
+            catalogue,
             python_tools,
             components,
             agent,
@@ -96,6 +97,7 @@ impl Config {
         tools::tools(&mut all.below("tools"), tools, &self.tools);
         sources::openapi(&mut all.below("openapi"), openapi, &self.openapi);
         sources::mcp(&mut all.below("mcp"), mcp, &self.mcp);
+        sources::catalogue(&mut all.below("catalogue"), catalogue, &self.catalogue);
         tools::python_tools(&mut all.below("python_tools"), python_tools, &self.python_tools);
         tools::components(&mut all.below("components"), components, &self.components);
         agents::agent(&mut all.below("agent"), agent, &self.agent);

@@ -40,6 +40,7 @@ pub mod session;
 pub mod share;
 #[cfg(any(test, feature = "test-support"))]
 pub mod slack;
+pub mod source_access;
 pub mod text_direction;
 pub mod thread_clock;
 pub mod token_scopes;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::housekeeping::Housekeeping;
 use super::{
     BackgroundWork, CallApprovals, CallIndex, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
-    OpenapiCollections, PythonFunctions, RegisteredNames, SignIns, Sources, Status, ToolOffer,
+    OpenapiCollections, PythonFunctions, RegisteredNames, SignIns, SourceCatalogue, Sources, Status, ToolOffer,
 };
 use sekisho_calls::budget::WriteBehind;
 use sekisho_openapi::{Loader, OwnedRegistration};
@@ -47,6 +47,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
     let collections = Arc::new(OpenapiCollections::new(&tool_offer, &store, parts.loader, parts.registered));
     let sources = Arc::new(Sources::new(&tool_offer, &collections));
     let sign_ins = Arc::new(SignIns::new(&tool_offer, &background, users));
+    let source_catalogue = Arc::new(SourceCatalogue::new(&tool_offer, &store));
     let configuration_notes = Arc::new(ConfigurationNotes::new(&tool_offer, &store, parts.registered_names));
     let status = Arc::new(Status {
         configuration: Arc::clone(&configuration),
@@ -68,6 +69,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
         status: Arc::clone(&status),
         mcp_registrations: Arc::clone(&mcp_registrations),
         collections: Arc::clone(&collections),
+        source_catalogue: Arc::clone(&source_catalogue),
         replica,
         blobs: parts.blobs,
     });
@@ -99,6 +101,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
         collections,
         sources,
         sign_ins,
+        source_catalogue,
         status,
         cluster,
         housekeeping,

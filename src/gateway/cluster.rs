@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::component_error;
 use super::{
-    BackgroundWork, Configuration, McpRegistrations, OpenapiCollections, Reach, StartError, Status, limit_tenants,
+    BackgroundWork, Configuration, McpRegistrations, OpenapiCollections, Reach, SourceCatalogue, StartError, Status,
+    limit_tenants,
 };
 use sekisho_calls::budget::BudgetLeases;
 use sekisho_calls::pipeline::Pipeline;
@@ -43,6 +44,7 @@ pub struct Cluster {
     pub(super) status: Arc<Status>,
     pub(super) mcp_registrations: Arc<McpRegistrations>,
     pub(super) collections: Arc<OpenapiCollections>,
+    pub(super) source_catalogue: Arc<SourceCatalogue>,
     /// If this gateway is one.
     pub(super) replica: Option<Arc<Replica>>,
     /// If they share one.
@@ -190,6 +192,7 @@ impl Cluster {
             self.collections.offer_all(collections);
         }
         self.mcp_registrations.adopt(&config).await?;
+        self.source_catalogue.adopt().await?;
         limit_tenants(&self.pipeline.budget, &self.configuration.current(), &self.store.resources()).await
     }
 

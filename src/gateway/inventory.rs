@@ -77,7 +77,8 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     // A gateway that runs renews the tokens of callers.
-    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default(), None);
+    let (lock_of_words, ready, measured) = (Arc::default(), Arc::clone(&readiness), Arc::clone(&metrics));
+    let servers = McpServers::new(outbound.clone(), ready, measured, lock_of_words, None, None);
     // A copy: the gateway of the same state directory may run.
     let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(component_error("store"))?;
     let registered = openapi::registered(&store.registrations()).await.map_err(component_error("store"))?;
@@ -110,6 +111,8 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
         components: Arc::clone(&components),
         mcp: found,
         lock,
+        // Nobody calls.
+        switched: &Arc::default(),
     };
     let fixed = tools.fixed(config, &collections).tools;
     let outside = tools.mcp.tools.iter().cloned().chain(components.tools().tools);

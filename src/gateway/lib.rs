@@ -35,6 +35,7 @@ mod reload;
 mod rule_levels;
 mod servers;
 mod sign_ins;
+mod source_catalogue;
 mod start;
 mod stored_credentials;
 mod tenants;
@@ -88,6 +89,7 @@ pub use self::python_tools::PythonFunctions;
 pub use self::rule_levels::RuleLevel;
 pub use self::servers::{SourceKind, SourceState, SourceStatus, Sources};
 pub use self::sign_ins::{SignIns, SignedInCaller};
+pub use self::source_catalogue::{CatalogueEntry, ProfileTool, SourceCatalogue, SourceDecision, SourceProfile};
 pub use self::stored_credentials::{CredentialKind, KeptCredential, NewCredential};
 pub use self::tenants::{limit_tenants, limits_of_tenant};
 pub use self::tool_offer::ToolOffer;
@@ -112,6 +114,7 @@ pub struct Gateway {
     sources: Arc<Sources>,
     mcp_servers: Arc<McpServers>,
     sign_ins: Arc<SignIns>,
+    source_catalogue: Arc<SourceCatalogue>,
     configuration_notes: Arc<ConfigurationNotes>,
     status: Arc<Status>,
     cluster: Arc<Cluster>,
@@ -186,6 +189,100 @@ impl Gateway {
     pub fn leave(&self) {
         self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
         self.leaving.cancel();
+    }
+
+    /// Cancelled by [`leave`](Self::leave).
+    pub fn leaving(&self) -> &CancellationToken {
+        &self.leaving
+    }
+
+    /// Cancelled when the APIs stop accepting requests, before running requests have ended.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// Warnings about the configuration.
+    pub fn configuration_notes(&self) -> &ConfigurationNotes {
+        &self.configuration_notes
+    }
+
+    /// The current state of the gateway.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The replicas that share the database with this gateway.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The keys by which callers are authenticated.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The calls that ended, and the decisions about them.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Calls that a person must approve.
+    pub fn approvals(&self) -> &CallApprovals {
+        &self.approvals
+    }
+
+    /// The offered tools.
+    pub fn tool_offer(&self) -> &Arc<ToolOffer> {
+        &self.tool_offer
+    }
+
+    /// The MCP servers that are registered over HTTP.
+    pub fn mcp_registrations(&self) -> &McpRegistrations {
+        &self.mcp_registrations
+    }
+
+    /// The OpenAPI collections.
+    pub fn collections(&self) -> &OpenapiCollections {
+        &self.collections
+    }
+
+    /// The tools that are Python functions.
+    pub fn python_functions(&self) -> &PythonFunctions {
+        &self.python_functions
+    }
+
+    /// The MCP servers and OpenAPI collections, and how each is.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// The MCP servers, for their resources, prompts and completion.
+    pub fn mcp_servers(&self) -> &McpServers {
+        &self.mcp_servers
+    }
+
+    /// Sign-ins of callers to upstreams.
+    pub fn sign_ins(&self) -> &SignIns {
+        &self.sign_ins
+    }
+
+    /// The sources that callers get on request.
+    pub fn source_catalogue(&self) -> &Arc<SourceCatalogue> {
+        &self.source_catalogue
+    }
+
+    /// The client for outbound requests.
+    pub fn outbound(&self) -> &Outbound {
+        &self.outbound
+    }
+
+    /// The workspaces of sessions.
+    pub fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Further files whose change should cause a reload. Files of Python functions are read apart from the

@@ -229,6 +229,7 @@ impl SignIns {
                 let collections = self.tool_offer.collections.load();
                 let found = collections.loaded.get(collection);
                 found.is_some_and(|found| found.settings.owner.is_visible_to(&caller.tenant))
+                    && self.tool_offer.is_on_for(name, caller)
             }
             _ => false,
         };

@@ -16,12 +16,13 @@ use super::parts::{
 use super::tool_set::ToolSet;
 use super::{
     CallIndex, Configuration, Gateway, Keys, NameSources, OwnTools, RegisteredNames, StartError, ToolOffer, blobs,
-    cluster, components, existing_names, limit_tenants, lock, mcp, openapi, python_tools,
+    cluster, components, existing_names, limit_tenants, lock, mcp, openapi, python_tools, source_catalogue,
 };
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{AwaitedTools, Source, SourceTools};
 use sekisho_config::Config;
+use sekisho_core::source_access::SwitchedSources;
 use sekisho_mcp_client::McpServers;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
@@ -73,12 +74,15 @@ impl Gateway {
         let with = ReadWith { sandbox: &sandbox, outbound: &outbound, has_lock: lock.is_some(), may_compile: false };
         let own_components = components::read(&config, with, &Components::default()).await;
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
+        let switched = Arc::new(SwitchedSources::default());
+        source_catalogue::restore(&store.source_requests(), &switched).await.map_err(component_error("store"))?;
         let mcp_servers = Arc::new(McpServers::new(
             outbound.clone(),
             Arc::clone(&readiness),
             Arc::clone(&metrics),
             Arc::clone(&shared_lock),
             Some(Arc::clone(&users)),
+            Some(Arc::clone(&switched)),
         ));
         mcp::restore_servers(&store.registrations(), &mcp_servers, &config.mcp.secrets)
             .await
@@ -95,6 +99,7 @@ impl Gateway {
             components: Arc::clone(&own_components),
             mcp: SourceTools::default(),
             lock,
+            switched: &switched,
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         let registered_names = RegisteredNames::read(&store).await.map_err(component_error("store"))?;
@@ -147,6 +152,7 @@ impl Gateway {
             python_tools: ArcSwap::new(python),
             components: ArcSwap::new(own_components),
             lock: shared_lock,
+            switched,
             changing: Mutex::default(),
             collected: AtomicU64::default(),
             names_changed: Notify::new(),

@@ -13,6 +13,8 @@ use super::tool_set::ToolSet;
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::tool::Source;
+use sekisho_core::caller::Caller;
+use sekisho_core::source_access::SwitchedSources;
 use sekisho_mcp_client::{Change, McpServers};
 use sekisho_observe::readiness::Readiness;
 use sekisho_openapi::Collections;
@@ -41,6 +43,8 @@ pub struct ToolOffer {
     pub(super) components: ArcSwap<Components>,
     /// The approved state of every tool, if a lock is configured.
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
+    /// For whom the sources of the catalogue are switched on.
+    pub(super) switched: Arc<SwitchedSources>,
     /// Held while the offered tools are changed.
     pub(super) changing: Mutex<()>,
     /// How often the tools of MCP servers were collected.
@@ -65,7 +69,13 @@ impl ToolOffer {
             components: self.components.load_full(),
             mcp: self.mcp_servers.tools(),
             lock,
+            switched: &self.switched,
         }
+    }
+
+    /// Whether the caller has a source: it is not one of the catalogue, or switched on for the caller.
+    pub(super) fn is_on_for(&self, source: &str, caller: &Caller) -> bool {
+        !self.configuration.current().catalogue.has(source) || self.switched.admits(source, caller)
     }
 
     /// Updates the offered tools whenever the tools of MCP servers change.

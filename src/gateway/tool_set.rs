@@ -9,6 +9,7 @@ use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Source, SourceTools};
 use sekisho_config::Config;
+use sekisho_core::source_access::{OnRequest, SwitchedSources};
 use sekisho_observe::metrics::Metrics;
 use sekisho_openapi::Collections;
 use sekisho_outbound::Outbound;
@@ -31,6 +32,8 @@ pub(super) struct ToolSet<'a> {
     /// The tools of the MCP servers.
     pub mcp: SourceTools,
     pub lock: Option<Arc<Lock>>,
+    /// For whom the sources of the catalogue are switched on.
+    pub switched: &'a Arc<SwitchedSources>,
 }
 
 impl ToolSet<'_> {
@@ -55,7 +58,7 @@ impl ToolSet<'_> {
         collections: &Collections,
         before: &Snapshot,
     ) -> Result<Snapshot, StartError> {
-        let fixed = self.fixed(config, collections);
+        let mut fixed = self.fixed(config, collections);
         // A tool that cannot be registered leaves the others. When two have one name, the operator's own counts.
         let mut found = self.python.tools();
         for more in [self.components.tools(), self.mcp, collections.tools_of_tenants()] {
@@ -64,6 +67,10 @@ impl ToolSet<'_> {
         }
         // Nor does a tenant take the name of a tool from all others.
         found.tools.sort_by_key(|tool| !tool.metadata.owner.is_shared());
+        for tool in fixed.tools.iter_mut().chain(&mut found.tools) {
+            let is_on_request = config.catalogue.has(&tool.metadata.source);
+            tool.metadata.on_request = is_on_request.then(|| OnRequest(Arc::clone(self.switched)));
+        }
         Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
             .map_err(|errors| component_error("tools")(lines(&errors)))
     }

@@ -29,6 +29,7 @@ pub use self::connection_record::HostConnections;
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;
 pub use self::servers::{
-    McpServers, ObservedCall, ObservedRun, OperationRequest, ServerNames, ServerState, ServerStatus, UnusableServer,
+    ExaminedTool, McpServers, ObservedCall, ObservedRun, OperationRequest, ServerNames, ServerState, ServerStatus,
+    UnusableServer,
 };
 pub use self::transport::program_sandbox::{SandboxProfile, granted, granted_profile};

@@ -59,6 +59,7 @@ use sekisho_config::McpServerSettings;
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Caller, Deadline, Upstream};
 use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::source_access::SwitchedSources;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
 use sekisho_user_tokens::User;
@@ -80,6 +81,8 @@ pub(super) struct ServerContext {
     pub(super) tools_changed: Arc<Notify>,
     /// The approved state, if a lock is configured.
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
+    /// For whom the servers of the catalogue are switched on; `None` outside of a gateway, where they have no callers.
+    pub(super) switched: Option<Arc<SwitchedSources>>,
 }
 
 /// The state of the gateway's own session, over which the lists are read.
@@ -205,10 +208,17 @@ impl Server {
         self.admits(caller) && is_left()
     }
 
-    /// Whether the server is shared or of the caller's tenant, and the caller has a role that it needs.
+    /// Whether the server is shared or of the caller's tenant, the caller has a role that it needs, and it is switched on for the
+    /// caller, if callers get it on request.
     pub(super) fn admits(&self, caller: &Caller) -> bool {
-        let McpServerSettings { roles, owner, .. } = self.settings();
-        owner.is_visible_to(&caller.tenant) && (roles.is_empty() || caller.has_one_of(roles))
+        let McpServerSettings { roles, owner, on_request, .. } = self.settings();
+        let is_switched_on = || {
+            let switched = self.context.switched.as_ref();
+            switched.is_some_and(|switched| switched.admits(&source(self.name()), caller))
+        };
+        owner.is_visible_to(&caller.tenant)
+            && (roles.is_empty() || caller.has_one_of(roles))
+            && (!on_request || is_switched_on())
     }
 
     /// Whether these settings are equivalent to the current ones.

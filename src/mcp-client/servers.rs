@@ -1,6 +1,7 @@
 //! All MCP servers, their tools, and notifications of changes.
 
 mod aggregate;
+mod examined;
 mod listed_names;
 mod observed;
 mod setup;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 pub use self::aggregate::OperationRequest;
+pub use self::examined::ExaminedTool;
 pub use self::listed_names::ServerNames;
 pub use self::observed::{ObservedCall, ObservedRun};
 use self::setup::Unusable;
@@ -32,6 +34,7 @@ use sekisho_config::{Config, McpServerSettings};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::Caller;
 use sekisho_core::error::CallError;
+use sekisho_core::source_access::SwitchedSources;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::Outbound;
@@ -81,7 +84,7 @@ impl Drop for Retired {
 
 impl McpServers {
     /// `users` has the tokens of callers who sign in on their own; without it, none are used, and only a gateway that runs
-    /// may use any. With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
+    /// may use any; nor are sources of the catalogue off, which `switched` has for a gateway. With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
     /// to the tools.
     pub fn new(
         outbound: Outbound,
@@ -89,11 +92,13 @@ impl McpServers {
         metrics: Arc<Metrics>,
         lock: Arc<ArcSwapOption<Lock>>,
         users: Option<Arc<UserTokens>>,
+        switched: Option<Arc<SwitchedSources>>,
     ) -> Self {
         let changes = broadcast::Sender::new(CHANGES_KEPT);
         let tools_changed = Arc::new(Notify::new());
         let (all_changes, some_tools) = (changes.clone(), Arc::clone(&tools_changed));
-        let context = ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
+        let context =
+            ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock, switched };
         Self {
             outbound,
             users,
@@ -117,7 +122,7 @@ impl McpServers {
         let unusable_before = self.unusable.load_full();
         let (mut running, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let connecting = Arc::new(Semaphore::new(config.mcp.max_connecting));
-        for (name, settings) in self.wanted(&config.mcp) {
+        for (name, settings) in self.wanted(config) {
             // The state that another owner had under this name is not shown to this one.
             let known = before.get(&name).filter(|server| server.settings().owner == settings.owner);
             let limits = (config.mcp.max_tools_per_server, config.limits.mcp_tool_rate_limit);

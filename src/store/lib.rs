@@ -49,6 +49,7 @@ mod runs;
 pub mod sealing;
 mod sessions;
 mod shared_versions;
+mod source_requests;
 mod sqlite;
 pub mod state_lock;
 mod summaries;
@@ -137,6 +138,10 @@ pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner, Res
 pub use self::rule_usage::{RuleUsage, RuleUsageStore};
 pub use self::runs::AgentRun;
 pub use self::sessions::{HandOver, SessionMessage, SessionSummary, StoredPrefix};
+pub use self::source_requests::{
+    Audience, MAX_REQUESTS_OF_TENANT, NewSourceRequest, RequestState, SourceRequestFilter, SourceRequestStore,
+    StoredSourceRequest,
+};
 pub use self::summaries::ThreadSummaryStore;
 pub use self::tenant_resources::{StoredResource, WriteOutcome};
 pub use self::usage::{DailyScope, DailyUsage, UsageStore};

@@ -55,6 +55,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("session_prefixes", Rows::Of { table: "conversations", by: "conversation" }),
     ("session_summaries", Rows::Of { table: "conversations", by: "conversation" }),
     ("shared_versions", Rows::AllTenants("counters of the tables of all tenants")),
+    ("source_requests", Rows::Tenant("tenant")),
     ("stored_charges", Rows::AllTenants("random ids of charges, and nothing else")),
     ("tenant_resources", Rows::Tenant("tenant")),
     ("thread_summaries", Rows::Tenant("caller_key")),

@@ -50,14 +50,16 @@ impl CallerTools {
 
     /// The tools that the caller may use, sorted by name.
     pub fn usable(&self) -> impl Iterator<Item = &Arc<Tool>> {
-        self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
+        let is_usable = |tool: &Tool, access: &Access| access.is_usable() && !tool.metadata.is_off_for(&self.caller);
+        self.all().filter(move |(tool, access)| is_usable(tool, access)).map(|(tool, _)| tool)
     }
 
     /// The usable tools for models that match a query best, with their scores, ranked also by the tools that the caller's tenant used. The
     /// calls that follow count for this query.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         let may_be_found = |tool: &Arc<Tool>| {
-            let is_for_search = tool.metadata.is_for_models() && !tool.metadata.reads_results();
+            let is_on = !tool.metadata.is_off_for(&self.caller);
+            let is_for_search = is_on && tool.metadata.is_for_models() && !tool.metadata.reads_results();
             is_for_search && self.access_to(tool.name()).is_some_and(Access::is_usable)
         };
         self.used.searched(&self.caller, query, Timestamp::now());
@@ -111,9 +113,10 @@ impl CallerTools {
             .then(|| format!("{count} of {all} tools {} left out for this caller: {needs}", plural(count, "is", "are")))
     }
 
-    /// The tools of every list. Tools of another tenant are in none, and are not counted either.
+    /// The tools of every list. Tools of another tenant, and of sources that are off, are in none, and are not counted either.
     fn listed(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
-        let is_foreign = |tool: &Tool| tool.metadata.is_of_another_tenant(&self.caller);
+        let is_foreign =
+            |tool: &Tool| tool.metadata.is_of_another_tenant(&self.caller) || tool.metadata.is_off_for(&self.caller);
         self.all().filter(move |(tool, _)| !tool.metadata.reads_results() && !is_foreign(tool))
     }
 

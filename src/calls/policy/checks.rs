@@ -1,4 +1,4 @@
-//! The checks of the gateway before any rule: the tenant of the tool, the tools of the caller's key and endpoint, a tool's `roles`,
+//! The checks of the gateway before any rule: the tenant of the tool, whether its source is switched on, the tools of the caller's key and endpoint, a tool's `roles`,
 //! `requires_auth` and `dangerous`, and the scopes of the caller's token. Rules are evaluated in addition and cannot disable these checks.
 
 use crate::tool::Metadata;
@@ -18,6 +18,7 @@ pub(super) struct Checks {
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Check {
     Tenant,
+    Source,
     Tools,
     Roles,
     RequiresAuth,
@@ -41,6 +42,7 @@ impl Checks {
     pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &'a Caller) -> impl Iterator<Item = Unmet<'a>> {
         let unmet = |check, roles| Unmet { check, tool: &tool.name, roles, scopes: Vec::new() };
         let foreign = tool.is_of_another_tenant(caller).then(|| unmet(Check::Tenant, &[]));
+        let off = tool.is_off_for(caller).then(|| unmet(Check::Source, &[]));
         let left_out = (!caller.tools.admits(tool.admitted_as())).then(|| unmet(Check::Tools, &[]));
         let hidden = tool.lacks_role(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
         let scopes: Vec<_> = caller.scopes.missing_for(tool.admitted_as()).collect();
@@ -51,7 +53,7 @@ impl Checks {
         let unfit = unfit.then(|| unmet(Check::Dangerous, &self.dangerous_roles[..]));
         let narrow = !scopes.is_empty() && !caller.anonymous;
         let narrow = narrow.then(|| Unmet { scopes, ..unmet(Check::Scopes, &[]) });
-        [foreign, left_out, hidden, unknown, unfit, narrow].into_iter().flatten()
+        [foreign, off, left_out, hidden, unknown, unfit, narrow].into_iter().flatten()
     }
 
     /// Whether the scopes of the caller's token are all that it lacks for the tool.
@@ -80,7 +82,9 @@ impl Unmet<'_> {
     fn code(&self) -> ErrorCode {
         match self.check {
             Check::RequiresAuth => ErrorCode::Unauthenticated,
-            Check::Tenant | Check::Tools | Check::Roles | Check::Dangerous | Check::Scopes => ErrorCode::Denied,
+            Check::Tenant | Check::Source | Check::Tools | Check::Roles | Check::Dangerous | Check::Scopes => {
+                ErrorCode::Denied
+            }
         }
     }
 
@@ -88,6 +92,7 @@ impl Unmet<'_> {
     pub(super) fn need(&self) -> String {
         match (self.check, self.roles) {
             (Check::Tenant, _) => "a caller of its tenant".to_owned(),
+            (Check::Source, _) => "its source switched on".to_owned(),
             (Check::Tools, _) => "a key and an endpoint that include it".to_owned(),
             (Check::RequiresAuth, _) => "a signed-in caller".to_owned(),
             (Check::Scopes, _) => format!("a token with the scope {}", self.scopes.join(" ")),
@@ -101,6 +106,9 @@ impl Unmet<'_> {
         let (tool, roles) = (self.tool, self.roles);
         match (self.check, roles) {
             (Check::Tenant, _) => format!("{tool} is of another tenant"),
+            (Check::Source, _) => {
+                format!("the source of {tool} is not switched on for you: ask for it in the catalogue")
+            }
             (Check::Tools, _) => format!("{tool} is not among the tools of this key, or of this endpoint"),
             (Check::RequiresAuth, _) => format!("{tool} needs a signed-in caller: send an API key or a token"),
             (Check::Scopes, _) => {

@@ -7,6 +7,7 @@ use super::MAX_OUTPUT_BYTES;
 use sekisho_config::{ApprovalRule, AuditArguments, LabelSettings, OutputCheck, SinkSettings};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallKind, Caller, READ_RESULT};
+use sekisho_core::source_access::OnRequest;
 
 /// The source name of the tools that are part of the program.
 pub const BUILTIN: &str = "builtin";
@@ -75,6 +76,8 @@ pub struct Metadata {
     pub roles: Vec<String>,
     /// The owner. A tool of one tenant is hidden from the callers of all others.
     pub owner: Ownership,
+    /// Callers get its source on request: the tool is hidden from those for whom the source is off.
+    pub on_request: Option<OnRequest>,
     /// The effects of a call, if the source declares them.
     pub effects: Option<Effects>,
     /// Other members of an MCP server's listing, for clients: title, annotations, icons, execution, `_meta`.
@@ -159,6 +162,7 @@ impl Default for Metadata {
             found_by: None,
             roles: Vec::new(),
             owner: Ownership::Shared,
+            on_request: None,
             effects: None,
             mcp_annotations: Map::new(),
         }
@@ -166,10 +170,18 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// Whether the tool is hidden from the caller: it is another tenant's, the caller's key or endpoint leaves it out, or the caller
-    /// has none of the tool's `roles`.
+    /// Whether the tool is hidden from the caller: it is another tenant's, its source is off for the caller, the caller's key or
+    /// endpoint leaves it out, or the caller has none of the tool's `roles`.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
-        self.is_of_another_tenant(caller) || !caller.tools.admits(&self.name) || self.lacks_role(caller)
+        self.is_of_another_tenant(caller)
+            || self.is_off_for(caller)
+            || !caller.tools.admits(&self.name)
+            || self.lacks_role(caller)
+    }
+
+    /// Whether its source is one on request, and not switched on for the caller.
+    pub fn is_off_for(&self, caller: &Caller) -> bool {
+        self.on_request.as_ref().is_some_and(|switched| !switched.0.admits(&self.source, caller))
     }
 
     /// Whether the tool is of a tenant, and the caller of another one.

@@ -118,6 +118,9 @@ pub struct McpServerSettings {
     /// Its owner. Servers of the configuration are shared.
     #[serde(skip)]
     pub owner: Ownership,
+    /// It is in `catalogue.sources`.
+    #[serde(skip)]
+    pub on_request: bool,
 }
 
 /// Default for the maximum of sessions with a server.
@@ -185,6 +188,7 @@ impl Default for McpServerSettings {
             max_sessions: None,
             session_idle_seconds: 1_800,
             owner: Ownership::Shared,
+            on_request: false,
         }
     }
 }

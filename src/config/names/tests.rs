@@ -28,6 +28,7 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("auth.oidc.scopes", ELSEWHERE),
     ("auth.scopes", Some("tokens of issuers have them")),
     ("auth.scopes.*", None),
+    ("catalogue.sources", Some("another source than those of `mcp` and `openapi` is refused")),
     ("components.credentials", None),
     ("components.credentials.*", ADDRESSES),
     ("components.credentials.*.*", HEADERS),

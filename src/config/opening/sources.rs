@@ -1,10 +1,12 @@
 //! Collections and MCP servers: where their calls go, as whom, and which tools they have.
 
+use std::collections::BTreeMap;
+
 use super::Comparison;
 use crate::mcp::is_host_with_port;
 use crate::{
-    AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
-    McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
+    AuthSettings, CatalogueConfig, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint,
+    McpOAuth, McpSandboxMode, McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
 };
 
 pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApiConfig) {
@@ -14,6 +16,13 @@ pub(super) fn openapi(at: &mut Comparison<'_>, was: &OpenApiConfig, is: &OpenApi
     at.below("adapters").in_both(adapters, &is.adapters, |at, was, is| at.altered("", was != is));
     let gone = adapters.keys().filter(|name| !is.adapters.contains_key(*name));
     gone.for_each(|name| at.below("adapters").add(name, "as it is", "removed"));
+}
+
+/// A source that leaves the catalogue is there for all callers.
+pub(super) fn catalogue(at: &mut Comparison<'_>, was: &CatalogueConfig, is: &CatalogueConfig) {
+    let CatalogueConfig { sources } = was;
+    let names = |sources: &BTreeMap<String, String>| sources.keys().cloned().collect::<Vec<_>>();
+    at.fewer("sources", &names(sources), &names(&is.sources));
 }
 
 fn collection(at: &mut Comparison<'_>, was: &CollectionSettings, is: &CollectionSettings) {
@@ -206,6 +215,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         max_sessions,
         session_idle_seconds: _,
         owner: _,
+        on_request: _,
     } = was;
     at.changed("command", command, &is.command);
     // They may have secrets.

@@ -59,6 +59,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
     ),
     ("", "console: {roles: {viewer: [staff]}}", &["console.roles.viewer"]),
     ("", "console: {roles: {admin: [admin, operator]}}", &["console.roles.admin"]),
+    (
+        "{mcp: {servers: {a: {command: x}}}, catalogue: {sources: {'mcp:a': text}}}",
+        "mcp: {servers: {a: {command: x}}}",
+        &["catalogue.sources"],
+    ),
     // The conditions of a call.
     ("policy: {directory: /p}", "", &["policy.directory"]),
     ("", "policy: {dangerous_roles: [operator, staff]}", &["policy.dangerous_roles"]),

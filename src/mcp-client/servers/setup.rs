@@ -22,7 +22,7 @@ use crate::server_network::ServerNetwork;
 use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::transport::program_sandbox::{ProgramSandbox, installer_of};
 use sekisho_calls::tool::ToolDefinition;
-use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
+use sekisho_config::{Config, Identity, McpOAuth, McpPrefix, McpServerSettings};
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use sekisho_process_sandbox::network::Connections;
 use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
@@ -50,7 +50,18 @@ pub(super) enum Unusable {
 }
 
 impl McpServers {
-    pub(super) fn wanted(&self, config: &McpConfig) -> BTreeMap<String, McpServerSettings> {
+    /// The servers to connect: those of the catalogue only while somebody has them.
+    pub(super) fn wanted(&self, config: &Config) -> BTreeMap<String, McpServerSettings> {
+        let mut wanted = self.allowed(config);
+        let is_in_use =
+            |name: &str| self.context.switched.as_ref().is_none_or(|switched| switched.is_in_use(&source(name)));
+        wanted.retain(|name, settings| !settings.on_request || is_in_use(name));
+        wanted
+    }
+
+    /// All servers that are not disabled.
+    pub(super) fn allowed(&self, config: &Config) -> BTreeMap<String, McpServerSettings> {
+        let (catalogue, config) = (&config.catalogue, &config.mcp);
         let mut wanted: BTreeMap<_, _> = self
             .added
             .lock()
@@ -62,7 +73,8 @@ impl McpServers {
             .collect();
         wanted.extend(config.servers.clone());
         wanted.retain(|_, settings| !settings.disabled);
-        for settings in wanted.values_mut() {
+        for (name, settings) in &mut wanted {
+            settings.on_request = catalogue.has(&source(name));
             settings.prefix = Some(settings.prefix.unwrap_or(config.prefix));
             settings.sandbox_mode = config.sandbox;
             if settings.requires_auth && settings.oauth.is_none() {

@@ -6,6 +6,7 @@ use sekisho_core::administration::Ownership;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::caller::SubjectToken;
 use sekisho_core::slack::slack;
+use sekisho_core::source_access::{Beneficiary, OnRequest, SwitchedSources};
 use sekisho_core::token_scopes::TokenScopes;
 
 fn tools() -> Arc<Snapshot> {
@@ -160,6 +161,42 @@ fn a_tool_of_a_tenant_is_hidden_from_all_others_whatever_their_roles() {
         assert_eq!((refused.code(), refused.alternatives()), (ErrorCode::UnknownTool, &[][..]), "{refused}");
         assert!(policy.check_access(tool, &of(tenant)).is_err(), "{tenant}: also where it was found before");
     }
+}
+
+#[test]
+fn a_tool_of_a_source_on_request_is_there_only_while_the_source_is_on_for_the_caller() {
+    let (policy, switched) = (policy("deny[\"no\"] { false }"), Arc::new(SwitchedSources::default()));
+    let registered = || {
+        let on_request = Some(OnRequest(Arc::clone(&switched)));
+        let git = Metadata { name: "git__log".into(), source: "mcp:git".into(), on_request, ..Metadata::default() };
+        Arc::new(snapshot(vec![git, Metadata { name: "plain".into(), ..Metadata::default() }]))
+    };
+    let alice = Arc::new(Caller::new("alice", "acme", vec!["admin".into(), "operator".into()]));
+    let all = registered();
+    let tool = all.get("git__log").unwrap();
+    let switch = |admitted: &[Beneficiary]| {
+        switched.replace([("mcp:git".to_owned(), admitted.iter().cloned().collect())].into());
+    };
+    let assert_off = |tools: &CallerTools| {
+        assert_eq!(
+            (visible(tools), usable(tools), tools.search("git log", 5).len()),
+            (vec!["plain"], vec!["plain"], 0)
+        );
+        assert_eq!(tools.left_out(), None, "it is not counted either");
+        assert_eq!(tools.find("git__log").unwrap_err().code(), ErrorCode::UnknownTool);
+        assert!(policy.check_access(tool, &alice).is_err(), "also where it was found before");
+    };
+    assert_off(&policy.tools_for(&all, &alice));
+    switch(&[Beneficiary::User(Caller::new("bob", "acme", Vec::new()).key)]);
+    assert_off(&policy.tools_for(&all, &alice));
+    switch(&[Beneficiary::User(Arc::clone(&alice.key))]);
+    // As after a change: the registry has another snapshot.
+    let tools = policy.tools_for(&registered(), &alice);
+    assert_eq!((usable(&tools), tools.find("git__log").is_ok()), (vec!["git__log", "plain"], true));
+    assert!(policy.check_access(tool, &alice).is_ok());
+    switch(&[]);
+    // What was listed before the withdrawal, too.
+    assert_off(&tools);
 }
 
 #[test]
