@@ -35,6 +35,7 @@ pub(super) enum Act {
     EndSessions,
     SettleRuns,
     ManageSignIns,
+    AskForSources,
     ManageKeys,
     SeeFlow,
     SeeConfiguration,
@@ -42,7 +43,7 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 31] = [
+    const ALL: [Self; 32] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -71,6 +72,7 @@ impl Act {
         Self::EndSessions,
         Self::SettleRuns,
         Self::ManageSignIns,
+        Self::AskForSources,
         Self::ManageKeys,
         Self::SeeFlow,
         Self::SeeConfiguration,
@@ -106,6 +108,7 @@ impl Act {
             Self::EndSessions => "end your sessions of Python",
             Self::SettleRuns => "settle calls of your runs of programs",
             Self::ManageSignIns => "manage your sign-ins to upstreams",
+            Self::AskForSources => "ask for sources of the catalogue",
             Self::ManageKeys => "manage keys",
             Self::SeeFlow => "see the flow of values",
             Self::SeeConfiguration => "see the configuration",
@@ -138,7 +141,8 @@ impl Act {
             | Self::SeeLimits
             | Self::EndSessions
             | Self::SettleRuns
-            | Self::ManageSignIns => !roles.is_empty(),
+            | Self::ManageSignIns
+            | Self::AskForSources => !roles.is_empty(),
             Self::ChangeServers
             | Self::ManageKeys
             | Self::SeeFlow

@@ -6,7 +6,34 @@ use super::assets::{ICON, LIVE, PAGE, STYLE};
 pub(super) use super::navigation::Section;
 use super::text::Language;
 use super::visit::{Guest, TOKEN_FIELD, Visit};
-use super::{format, navigation, search};
+
+/// An entry of the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Calls,
+    Approvals,
+    Tools,
+    PythonTools,
+    Servers,
+    Policies,
+    Flow,
+    Limits,
+    Keys,
+    Catalogue,
+    SignIns,
+    Configuration,
+    Conversations,
+    Plans,
+    Results,
+    Sessions,
+    ProgramRuns,
+    Models,
+    Skills,
+    Tenants,
+    Costs,
+    Connect,
+}
 
 /// The head of a page's content.
 #[derive(Debug, Default)]
@@ -21,6 +48,123 @@ pub(super) struct Head<'a> {
 impl<'a> Head<'a> {
     pub(super) fn new(title: &'a str) -> Self {
         Self { title, ..Self::default() }
+    }
+}
+
+impl Section {
+    const ALL: [Self; 23] = [
+        Self::Overview,
+        Self::Calls,
+        Self::Approvals,
+        Self::Tools,
+        Self::PythonTools,
+        Self::Conversations,
+        Self::Plans,
+        Self::Results,
+        Self::Sessions,
+        Self::ProgramRuns,
+        Self::Models,
+        Self::Skills,
+        Self::Tenants,
+        Self::Costs,
+        Self::Servers,
+        Self::Policies,
+        Self::Flow,
+        Self::Limits,
+        Self::Keys,
+        Self::Catalogue,
+        Self::SignIns,
+        Self::Configuration,
+        Self::Connect,
+    ];
+
+    /// Whether the program has its pages.
+    fn is_there(self) -> bool {
+        let is_of_agents =
+            matches!(self, Self::Conversations | Self::Plans | Self::Models | Self::Skills | Self::Tenants);
+        cfg!(feature = "agent") || !is_of_agents
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Overview => "/console",
+            Self::Calls => "/console/calls",
+            Self::Approvals => "/console/approvals",
+            Self::Tools => "/console/tools",
+            Self::PythonTools => "/console/python-tools",
+            Self::Servers => "/console/servers",
+            Self::Policies => "/console/policies",
+            Self::Flow => "/console/flow",
+            Self::Limits => "/console/limits",
+            Self::Keys => "/console/keys",
+            Self::Catalogue => "/console/catalogue",
+            Self::SignIns => "/console/sign-ins",
+            Self::Configuration => "/console/configuration",
+            Self::Conversations => "/console/conversations",
+            Self::Plans => "/console/plans",
+            Self::Results => "/console/results",
+            Self::Sessions => "/console/sessions",
+            Self::ProgramRuns => "/console/program-runs",
+            Self::Models => "/console/models",
+            Self::Skills => "/console/skills",
+            Self::Tenants => "/console/tenants",
+            Self::Costs => "/console/costs",
+            Self::Connect => "/console/connect",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Overview => "nav-overview",
+            Self::Calls => "nav-calls",
+            Self::Approvals => "nav-approvals",
+            Self::Tools => "nav-tools",
+            Self::PythonTools => "nav-python-tools",
+            Self::Servers => "nav-servers",
+            Self::Policies => "nav-policies",
+            Self::Flow => "nav-flow",
+            Self::Limits => "nav-limits",
+            Self::Keys => "nav-keys",
+            Self::Catalogue => "nav-catalogue",
+            Self::SignIns => "nav-sign-ins",
+            Self::Configuration => "nav-configuration",
+            Self::Conversations => "nav-conversations",
+            Self::Plans => "nav-plans",
+            Self::Results => "nav-results",
+            Self::Sessions => "nav-sessions",
+            Self::ProgramRuns => "nav-program-runs",
+            Self::Models => "nav-models",
+            Self::Skills => "nav-skills",
+            Self::Tenants => "nav-tenants",
+            Self::Costs => "nav-costs",
+            Self::Connect => "nav-connect",
+        }
+    }
+
+    fn act(self) -> Act {
+        match self {
+            Self::Overview => Act::SeeOverview,
+            Self::Calls => Act::SeeCalls,
+            Self::Approvals => Act::SeeApprovals,
+            Self::Tools => Act::SeeTools,
+            Self::PythonTools => Act::SeeSources,
+            Self::Servers => Act::SeeServers,
+            Self::Policies => Act::SeePolicies,
+            Self::Flow => Act::SeeFlow,
+            Self::Limits => Act::SeeLimits,
+            Self::Keys => Act::ManageKeys,
+            Self::Catalogue => Act::AskForSources,
+            Self::SignIns => Act::ManageSignIns,
+            Self::Configuration => Act::SeeConfiguration,
+            Self::Conversations => Act::SeeConversations,
+            Self::Plans => Act::SeePlans,
+            Self::Results => Act::SeeResults,
+            Self::Sessions => Act::SeeSessions,
+            Self::ProgramRuns => Act::SeeRuns,
+            Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
+            Self::Costs => Act::SeeCosts,
+            Self::Connect => Act::SeeConnect,
+        }
     }
 }
 

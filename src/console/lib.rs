@@ -14,6 +14,7 @@ mod assets;
 mod call_path;
 mod call_tree;
 mod calls;
+mod catalogue;
 mod chart;
 #[cfg(feature = "agent")]
 mod chat;
@@ -159,6 +160,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/limits", get(limits::page))
         .route("/console/keys", get(keys::page).post(keys::create))
         .route("/console/keys/{id}", get(key::page).post(key::act))
+        .route("/console/catalogue", get(catalogue::page).post(catalogue::act))
+        .route("/console/catalogue/{source}", get(catalogue::profile))
         .route("/console/sign-ins", get(upstream_sign_ins::page).post(upstream_sign_ins::act))
         .route("/console/policies", get(policies::page))
         .route("/console/flow", get(flow::page))

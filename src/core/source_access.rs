@@ -56,6 +56,8 @@ impl PartialEq for OnRequest {
     }
 }
 
+impl Eq for OnRequest {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,9 +67,14 @@ impl ToolSet<'_> {
         }
         // Nor does a tenant take the name of a tool from all others.
         found.tools.sort_by_key(|tool| !tool.metadata.owner.is_shared());
-        for tool in fixed.tools.iter_mut().chain(&mut found.tools) {
-            let is_on_request = config.catalogue.has(&tool.metadata.source);
-            tool.metadata.on_request = is_on_request.then(|| OnRequest(Arc::clone(self.switched)));
+        let on_request = |source: &str| config.catalogue.has(source).then(|| OnRequest(Arc::clone(self.switched)));
+        for offered in [&mut fixed, &mut found] {
+            for tool in &mut offered.tools {
+                tool.metadata.on_request = on_request(&tool.metadata.source);
+            }
+            for missing in &mut offered.unavailable {
+                missing.on_request = on_request(&missing.source);
+            }
         }
         Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
             .map_err(|errors| component_error("tools")(lines(&errors)))

@@ -15,7 +15,7 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 15] = [
+const OF_VIEWERS: [&str; 13] = [
     "/console",
     "/console/calls",
     "/console/failures",
@@ -31,6 +31,7 @@ const OF_VIEWERS: [&str; 15] = [
     "/console/servers",
     "/console/policies",
     "/console/limits",
+    "/console/catalogue",
     "/console/sign-ins",
 ];
 const OF_ADMINISTRATORS: [&str; 5] =

@@ -17,6 +17,7 @@ mod budget;
 mod call;
 mod call_failures;
 mod call_index;
+mod catalogue;
 mod charges;
 mod chat;
 #[path = "../../src/core/checkout.rs"]

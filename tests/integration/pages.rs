@@ -22,6 +22,7 @@ const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const BOUNDS: &str = include_str!("../../docs/bounds.md");
+const CATALOGUE: &str = include_str!("../../docs/catalogue.md");
 const CHANGE: &str = include_str!("../../docs/change.md");
 const COMPARISON: &str = include_str!("../../docs/comparison.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
@@ -49,11 +50,12 @@ const TOOLS: &str = include_str!("../../docs/tools.md");
 const UPGRADE: &str = include_str!("../../docs/upgrade.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 29] = [
+const PAGES: [(&str, &str); 30] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("bounds.md", BOUNDS),
+    ("catalogue.md", CATALOGUE),
     ("change.md", CHANGE),
     ("comparison.md", COMPARISON),
     ("configuration.md", CONFIGURATION),
@@ -299,6 +301,7 @@ fn every_script_shown_can_be_run() {
 const NOT_RUN: [&str; 30] = [
     "sekisho add",
     "sekisho call",
+    "sekisho catalogue",
     "sekisho serve",
     "sekisho tools new",
     "sekisho tools test",

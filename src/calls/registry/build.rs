@@ -77,10 +77,10 @@ impl Snapshot {
         building.is_discovering = true;
         for definition in found.tools {
             let tool = definition.metadata.name.clone();
-            let Metadata { source, roles, owner, .. } = definition.metadata.clone();
+            let Metadata { source, roles, owner, on_request, .. } = definition.metadata.clone();
             if let Err(error) = building.add(definition) {
                 let missing = Unavailable::new(&source, tool, error.to_string());
-                unavailable.push(missing.for_roles(&roles).of_owner(&owner));
+                unavailable.push(missing.for_roles(&roles).of_owner(&owner).on_request(on_request));
             }
         }
         let Building { by_name, operations, quarantined, overridden, withheld, lock, transforms, guards, .. } =
@@ -167,9 +167,9 @@ impl Building<'_> {
             return Ok(());
         }
         if let Some(problem) = self.blocked_by_guard(&definition) {
-            let Metadata { name, source, roles, owner, .. } = &definition.metadata;
+            let Metadata { name, source, roles, owner, on_request, .. } = &definition.metadata;
             let missing = Unavailable::new(source, name.clone(), problem);
-            self.withheld.push(missing.for_roles(roles).of_owner(owner));
+            self.withheld.push(missing.for_roles(roles).of_owner(owner).on_request(on_request.clone()));
             return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);

@@ -11,6 +11,7 @@ use super::{BUILTIN, Destination, Metadata, Parameters, SentForm, SharedSchema};
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use sekisho_core::error::CallError;
+use sekisho_core::source_access::OnRequest;
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document, a folder of Python functions or components.
 pub trait Source: Send + Sync {
@@ -61,6 +62,8 @@ pub struct Unavailable {
     pub roles: Vec<String>,
     /// Only callers of its tenant would see a tenant's own offer.
     pub owner: Ownership,
+    /// Callers get its source on request.
+    pub on_request: Option<OnRequest>,
     pub reason: String,
 }
 
@@ -72,7 +75,8 @@ impl Unavailable {
 
     pub fn of(kind: OfferKind, source: &str, name: impl Into<String>, reason: impl Into<String>) -> Self {
         let (roles, owner) = (Vec::new(), Ownership::Shared);
-        Self { kind, name: name.into(), source: source.to_owned(), roles, owner, reason: reason.into() }
+        let (name, source, reason) = (name.into(), source.to_owned(), reason.into());
+        Self { kind, name, source, roles, owner, on_request: None, reason }
     }
 
     pub fn for_roles(self, roles: &[String]) -> Self {
@@ -81,6 +85,10 @@ impl Unavailable {
 
     pub fn of_owner(self, owner: &Ownership) -> Self {
         Self { owner: owner.clone(), ..self }
+    }
+
+    pub fn on_request(self, on_request: Option<OnRequest>) -> Self {
+        Self { on_request, ..self }
     }
 
     /// Whether a source from outside describes it. A built-in tool is left out by the configuration, and a tool's name
@@ -99,6 +107,7 @@ impl Unavailable {
 
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
         !self.owner.is_visible_to(&caller.tenant)
+            || self.on_request.as_ref().is_some_and(|switched| !switched.0.admits(&self.source, caller))
             || !caller.tools.admits(&self.name)
             || !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
