@@ -1,5 +1,7 @@
 //! `sekisho add`: one verb for each kind of source of tools.
 
+mod prepared;
+
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,14 +15,15 @@ use super::failure::Failure;
 use super::gateway_servers::GatewayServers;
 use super::import::{self, Import};
 use super::{Common, Exit, local_gateway, present, tools};
-use sekisho_config::{Config, Environment, TOOL_FILE_RULE, is_tool_file, mcp_file};
+use sekisho_config::{Config, Environment, PreparedServer, TOOL_FILE_RULE, is_tool_file, mcp_file, prepared_server};
 use sekisho_outbound::{AddressGuard, DomainList};
 
 #[derive(Debug, Args)]
 pub(super) struct AddCommand {
-    /// A program, the URL of an MCP server, the URL or file of an OpenAPI document, or a file of Python functions.
+    /// A program, the URL of an MCP server, the URL or file of an OpenAPI document, a file of Python functions, or the name of a
+    /// prepared server, such as `github`.
     source: String,
-    /// The arguments of the program. Options of this command come before it.
+    /// The arguments of the program, or behind those of a prepared server. Options of this command come before it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
     /// The prefix of the tools' names; by default from the source.
@@ -51,6 +54,10 @@ pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
         present::problem(&format!("{} is not a URL of http or https, with a host", command.source));
         return Exit::WrongCommandLine;
     }
+    // A program of the same name is added with `--kind program`.
+    if let Some(prepared) = prepared_server(&command.source).filter(|_| command.kind.is_none()) {
+        return prepared::add(common, command, prepared);
+    }
     let Some(kind) = command.kind.or_else(|| kind_of(&command.source, &command.arguments)).or_else(ask_kind) else {
         present::problem("the URL is of an MCP server or of an OpenAPI document: add --kind mcp or --kind openapi");
         return Exit::WrongCommandLine;
@@ -69,11 +76,15 @@ pub(super) fn run(common: &Common, command: &AddCommand) -> Exit {
             let (document, key_variable) = (command.source.clone(), command.key_env.clone());
             return import::add(common, &Import { document, name, base_url: None, key_variable });
         }
-        Kind::Program | Kind::Mcp => add_server(common, command, &name),
+        Kind::Program | Kind::Mcp => add_server(common, command, &name, None),
         Kind::Python => add_file(common, command, &name),
     };
+    shown(common, added, &name)
+}
+
+fn shown(common: &Common, added: Result<Config, Failure>, name: &str) -> Exit {
     match added {
-        Ok(config) => tools::show_source(common, &config, &name),
+        Ok(config) => tools::show_source(common, &config, name),
         Err(failure) => failure.report(),
     }
 }
@@ -148,15 +159,27 @@ fn name_of(kind: Kind, source: &str, arguments: &[String]) -> String {
 }
 
 /// Adds an MCP server to the gateway's file. Returns the configuration with it.
-fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Config, Failure> {
+fn add_server(
+    common: &Common,
+    command: &AddCommand,
+    name: &str,
+    prepared: Option<(&str, &PreparedServer)>,
+) -> Result<Config, Failure> {
     let environment = Environment::of_process(common.config.as_deref()).map_err(|error| error.to_string())?;
     let config = local_gateway::configuration(common)?;
-    let missing = missing(command, &config, &environment);
+    let mut missing = missing(command, &config, &environment);
+    let variables = prepared.iter().filter(|(_, prepared)| prepared.command.is_some());
+    let variables = variables.flat_map(|(_, prepared)| &prepared.variables);
+    missing.extend(variables.filter(|name| environment.get(name).is_none()).map(|name| unset(name)));
     if !missing.is_empty() {
         return Err(format!("{name} needs first:\n  {}\nrun the command again then", missing.join("\n  ")).into());
     }
     let mut servers = GatewayServers::read(config, environment)?;
-    servers.add(name, entry(command))?;
+    let mut entry = entry(command);
+    if let Some((overlay, prepared)) = prepared {
+        prepared::complete(&mut entry, overlay, prepared);
+    }
+    servers.add(name, entry)?;
     servers.write()?;
     present::info(&format!("added the MCP server {name}; a running gateway offers its tools within seconds"));
     Ok(local_gateway::configuration(common)?)
@@ -166,7 +189,7 @@ fn add_server(common: &Common, command: &AddCommand, name: &str) -> Result<Confi
 fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(variable) = command.key_env.as_deref().filter(|variable| environment.get(variable).is_none()) {
-        missing.push(format!("{variable} is not set: set it to the key, here and where the gateway is started"));
+        missing.push(unset(variable));
     }
     let Some(url) = as_url(&command.source) else {
         missing.extend(missing_program(&command.source, environment));
@@ -189,6 +212,10 @@ fn missing(command: &AddCommand, config: &Config, environment: &Environment) -> 
         ));
     }
     missing
+}
+
+fn unset(variable: &str) -> String {
+    format!("{variable} is not set: set it to the key, here and where the gateway is started")
 }
 
 /// Why no program can be started by this name. Where no `PATH` is set, names are not looked up.

@@ -1,5 +1,6 @@
 mod endpoint;
 pub mod file;
+mod prepared;
 mod sandbox;
 mod secret_variables;
 mod server;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use self::endpoint::{McpEndpoint, McpResults};
+use self::prepared::check_overlay;
+pub use self::prepared::{PreparedServer, PreparedTool, prepared_names, prepared_server};
 pub use self::sandbox::{
     McpSandbox, McpSandboxFolder, McpSandboxHome, McpSandboxMode, McpSandboxNetwork, McpSandboxSettings,
 };

@@ -303,15 +303,18 @@ impl ProfileTool {
 }
 
 /// The tool as it would be offered; `None` for a hidden one.
-fn overridden(ExaminedTool { name, is_dangerous }: ExaminedTool, config: &Config) -> Option<ProfileTool> {
+fn overridden(
+    ExaminedTool { name, is_dangerous, needs_approval }: ExaminedTool,
+    config: &Config,
+) -> Option<ProfileTool> {
     let Some(changes) = config.tools.overrides.get(&name) else {
-        return Some(ProfileTool { name, is_dangerous, needs_approval: false });
+        return Some(ProfileTool { name, is_dangerous, needs_approval });
     };
     let ToolOverride { rename, hidden, dangerous, approval, .. } = changes;
     let tool = ProfileTool {
         name: rename.clone().unwrap_or(name),
         is_dangerous: dangerous.unwrap_or(is_dangerous),
-        needs_approval: approval.is_some_and(|rule| rule != ApprovalRule::Never),
+        needs_approval: approval.map_or(needs_approval, |rule| rule != ApprovalRule::Never),
     };
     (*hidden != Some(true)).then_some(tool)
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::{McpSandbox, McpServerSettings, McpTransport};
+use super::{McpSandbox, McpServerSettings, McpTransport, prepared_server};
 use crate::yaml::interpolate::expand_text;
 use crate::{ConfigError, Environment, Secret};
 use sekisho_core::json;
@@ -20,7 +20,7 @@ use sekisho_core::json;
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
 
 /// Members of an entry that are read.
-const READ: [&str; 13] = [
+const READ: [&str; 14] = [
     "args",
     "command",
     "cwd",
@@ -28,6 +28,7 @@ const READ: [&str; 13] = [
     "enabled",
     "env",
     "headers",
+    "overlay",
     "requiresAuth",
     "sandbox",
     "serverUrl",
@@ -116,7 +117,13 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
     };
     // Another program may have a member with this name and another content.
     let sandbox = entry.get("sandbox").map(|sandbox| serde_json::from_value::<McpSandbox>(sandbox.clone()));
-    let is_unread = |key: &str| !is_known(key) || (key == "sandbox" && matches!(sandbox, Some(Err(_))));
+    let overlay = text("overlay").ok().flatten().filter(|name| prepared_server(name).is_some());
+    let is_other = |key: &str| match key {
+        "sandbox" => matches!(sandbox, Some(Err(_))),
+        "overlay" => overlay.is_none(),
+        _ => false,
+    };
+    let is_unread = |key: &str| !is_known(key) || is_other(key);
     let unread = entry.keys().filter(|key| is_unread(key)).cloned().collect();
     let command = text("command")?;
     if command.is_none() && url.is_none() {
@@ -132,6 +139,7 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
         variables: ["env", "headers"].into_iter().flat_map(|key| variables(entry, key)).collect(),
         cwd: text("cwd")?.map(Into::into),
         sandbox: sandbox.and_then(Result::ok).filter(|_| has_command).unwrap_or_default(),
+        overlay,
         url,
         transport,
         headers: texts(entry, "headers", environment)?,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http};
+use super::{McpOAuth, McpPrefix, McpSandbox, McpSandboxMode, McpSandboxNetwork, check_http, check_overlay};
 use crate::Secret;
 use crate::breaker::BreakerOverrides;
 use crate::check::Findings;
@@ -77,6 +77,8 @@ pub struct McpServerSettings {
     pub exclude: Vec<String>,
     /// Trust hints that relax a tool's checks: `readOnlyHint`, `idempotentHint`, `destructiveHint: false`.
     pub trusted: bool,
+    /// The prepared server whose marks its tools get, such as `github`: they make tools stricter. `tools.overrides` counts before them.
+    pub overlay: Option<String>,
     /// Disable the server.
     pub disabled: bool,
     pub category: String,
@@ -170,6 +172,7 @@ impl Default for McpServerSettings {
             include: Vec::new(),
             exclude: Vec::new(),
             trusted: false,
+            overlay: None,
             disabled: false,
             category: "mcp".into(),
             labels: Labels::default(),
@@ -323,6 +326,7 @@ impl McpServerSettings {
         if self.alias.as_ref().is_some_and(|alias| !is_tool_name(alias)) {
             findings.add(at("alias"), "is not a valid server name", TOOL_NAME_RULE);
         }
+        check_overlay(self.overlay.as_deref(), at("overlay"), findings);
         findings.name(&at("category"), &self.category);
         self.labels.check(&at("labels"), findings);
         findings.names(&at("roles"), &self.roles);

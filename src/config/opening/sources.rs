@@ -197,6 +197,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         include,
         exclude,
         trusted,
+        overlay,
         disabled,
         category: _,
         labels,
@@ -239,6 +240,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
     at.wider_choice("include", include, &is.include);
     at.fewer("exclude", exclude, &is.exclude);
     at.set("trusted", *trusted, is.trusted);
+    at.replaced("overlay", overlay, &is.overlay);
     at.unset("disabled", *disabled, is.disabled);
     at.altered("labels", labels.opens(&is.labels));
     at.wider_choice("roles", roles, &is.roles);

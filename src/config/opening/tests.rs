@@ -64,6 +64,11 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         "mcp: {servers: {a: {command: x}}}",
         &["catalogue.sources"],
     ),
+    (
+        "mcp: {servers: {a: {command: x, overlay: github}}}",
+        "mcp: {servers: {a: {command: x}}}",
+        &["mcp.servers.a.overlay"],
+    ),
     // The conditions of a call.
     ("policy: {directory: /p}", "", &["policy.directory"]),
     ("", "policy: {dangerous_roles: [operator, staff]}", &["policy.dangerous_roles"]),

@@ -291,6 +291,7 @@ fn every_rule_of_the_check_is_enforced() {
         ("catalogue: {sources: {'mcp:nobody': text}}", "catalogue.sources.mcp:nobody"),
         ("{mcp: {servers: {a: {command: x}}}, catalogue: {sources: {a: text}}}", "catalogue.sources.a"),
         ("{mcp: {servers: {a: {command: x}}}, catalogue: {sources: {'mcp:a': ' '}}}", "catalogue.sources.mcp:a"),
+        ("mcp: {servers: {a: {command: x, overlay: githup}}}", "mcp.servers.a.overlay"),
         ("results: {max_inline_bytes: 1000}", "results.max_inline_bytes"),
         ("results: {lifetime_seconds: 0}", "results.lifetime_seconds"),
         ("session: {idle_seconds: 0}", "session.idle_seconds"),

@@ -18,7 +18,7 @@ use sekisho_calls::registry::lock::Pin;
 use sekisho_calls::registry::lock::injection_findings;
 use sekisho_calls::tool::{Executor, ToolDefinition, Unavailable};
 use sekisho_calls::tool::{FlowMetadata, Metadata, Parameters};
-use sekisho_config::McpServerSettings;
+use sekisho_config::{ApprovalRule, McpServerSettings, PreparedTool, TrustSetting, prepared_server};
 use sekisho_core::call::Upstream;
 use sekisho_core::error::Detail;
 use sekisho_core::tool_scope::fits;
@@ -123,7 +123,7 @@ impl ListingPolicy<'_> {
         let trusted = |name: &str| settings.trusted && hint(name) == Some(true);
         let (description, description_problem) = self.description(tool);
         let annotations = ANNOTATIONS.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(*key)?.clone())));
-        let metadata = Metadata {
+        let mut metadata = Metadata {
             name: name.to_string(),
             description,
             description_problem,
@@ -145,6 +145,9 @@ impl ListingPolicy<'_> {
             mcp_annotations: annotations.collect(),
             ..Metadata::default()
         };
+        if let Some(prepared) = settings.overlay.as_deref().and_then(prepared_server) {
+            tighten(&mut metadata, prepared.tool(own));
+        }
         Ok(ToolDefinition {
             metadata,
             parameters: Parameters::shared(repaired(tool.get("inputSchema"))),
@@ -184,6 +187,19 @@ impl ListingPolicy<'_> {
         let pin = || Pin::of_words(&source(self.server), &self.reach.to_string(), instructions, prompts, package);
         (!says_nothing).then(pin)
     }
+}
+
+/// Marks a tool as its overlay says. Labels that the configuration gives the whole server stay.
+fn tighten(metadata: &mut Metadata, marks: PreparedTool) {
+    let PreparedTool { is_untrusted, is_dangerous, needs_approval, sink } = marks;
+    metadata.dangerous |= is_dangerous;
+    if needs_approval {
+        metadata.approval = ApprovalRule::Always;
+    }
+    if is_untrusted && metadata.flow.labels.trust.is_none() {
+        metadata.flow.labels.trust = Some(TrustSetting::Untrusted);
+    }
+    metadata.flow.sink = metadata.flow.sink.take().or(sink);
 }
 
 /// Whether a tool of this name is to be offered.
@@ -250,6 +266,23 @@ mod tests {
             rate_limit: 7,
         };
         Catalogue::of(&listing, &terms, |_, _, _| Arc::new(Nothing))
+    }
+
+    #[test]
+    fn an_overlay_makes_tools_stricter_and_labels_of_the_configuration_stay() {
+        let tools = json!([{"name": "send_email"}, {"name": "read_email"}, {"name": "unknown"}]);
+        let gmail = McpServerSettings { overlay: Some("gmail".into()), ..McpServerSettings::default() };
+        let marks = |settings: &McpServerSettings| {
+            let offered = catalogue(settings, Some("s"), tools.clone()).tools;
+            offered.into_iter().map(|tool| tool.metadata).collect::<Vec<_>>()
+        };
+        let [sends, reads, unknown] = &marks(&gmail)[..] else { panic!("three tools") };
+        assert!(sends.dangerous && sends.approval == ApprovalRule::Always && sends.flow.sink.is_some());
+        assert_eq!((reads.dangerous, reads.flow.labels.trust), (false, Some(TrustSetting::Untrusted)));
+        assert_eq!((unknown.dangerous, &unknown.flow.sink, unknown.flow.labels.trust), (false, &None, None));
+        let labels = serde_json::from_value(json!({"trust": "trusted"})).unwrap();
+        assert_eq!(marks(&McpServerSettings { labels, ..gmail })[1].flow.labels.trust, Some(TrustSetting::Trusted));
+        assert!(!marks(&McpServerSettings::default())[0].dangerous, "without an overlay");
     }
 
     #[test]

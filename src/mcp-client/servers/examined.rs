@@ -9,15 +9,17 @@ use super::McpServers;
 use crate::server::connect::Connector;
 use crate::server::listing::name_of;
 use crate::server::session_owner::SessionOwner;
-use sekisho_config::Config;
+use sekisho_config::{Config, prepared_server};
 
 /// A tool as its server lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExaminedTool {
     /// The name that it would have here.
     pub name: String,
-    /// Its server says that it may destroy something.
+    /// Its server says that it may destroy something, or its overlay that it is dangerous.
     pub is_dangerous: bool,
+    /// By its overlay.
+    pub needs_approval: bool,
 }
 
 impl McpServers {
@@ -38,6 +40,9 @@ impl McpServers {
 fn examined(text: &str, connector: &Connector) -> Option<ExaminedTool> {
     let tool = serde_json::from_str::<Value>(text).ok()?;
     let name = connector.events.names.qualified(name_of(&tool))?.to_string();
-    let is_dangerous = tool.pointer("/annotations/destructiveHint") == Some(&Value::Bool(true));
-    Some(ExaminedTool { name, is_dangerous })
+    let prepared = connector.settings.overlay.as_deref().and_then(prepared_server);
+    let marks = prepared.map(|prepared| prepared.tool(name_of(&tool))).unwrap_or_default();
+    let is_destructive = tool.pointer("/annotations/destructiveHint") == Some(&Value::Bool(true));
+    let (is_dangerous, needs_approval) = (is_destructive || marks.is_dangerous, marks.needs_approval);
+    Some(ExaminedTool { name, is_dangerous, needs_approval })
 }
