@@ -59,6 +59,7 @@ const operation = [
     "/console/flow",
     "/console/limits",
     "/console/keys",
+    "/console/catalogue",
     "/console/sign-ins",
     "/console/results",
     `/console/results/${result}`,

@@ -22,7 +22,7 @@ const fn list(route: &'static str, old_name: &'static str, key: &'static str, at
     List { route, old_name: Some(old_name), key, at_least }
 }
 
-const LISTS: [List; 26] = [
+const LISTS: [List; 27] = [
     list("/admin/calls", "calls", "call_id", 3),
     list("/admin/calls/history", "calls", "call_id", 3),
     List { route: "/admin/events", old_name: None, key: "event", at_least: 0 },
@@ -31,6 +31,7 @@ const LISTS: [List; 26] = [
     List { route: "/admin/keys", old_name: None, key: "id", at_least: 3 },
     list("/admin/python-tools", "files", "name", 0),
     list("/admin/servers", "servers", "name", 2),
+    List { route: "/admin/source-requests", old_name: None, key: "id", at_least: 0 },
     list("/admin/usage", "usage", "caller", 2),
     List { route: "/admin/usage/tools", old_name: None, key: "tool", at_least: 1 },
     list("/api/conversations", "conversations", "id", 3),
@@ -45,6 +46,7 @@ const LISTS: [List; 26] = [
     list("/approvals", "approvals", "id", 0),
     List { route: "/effects", old_name: None, key: "id", at_least: 0 },
     List { route: "/me/credentials", old_name: None, key: "source", at_least: 0 },
+    List { route: "/me/sources", old_name: None, key: "source", at_least: 0 },
     List { route: "/recorded-runs", old_name: None, key: "id", at_least: 0 },
     list("/runs", "runs", "id", 0),
     list("/sessions", "sessions", "session", 0),

@@ -154,6 +154,7 @@ fn an_empty_list_says_how_an_entry_comes_into_it() {
         (&["sessions"], "`session` begins one"),
         (&["runs"], "waits for an approval"),
         (&["sign-ins"], "`sekisho sign-ins start` begins one"),
+        (&["catalogue"], "`catalogue.sources` of the configuration"),
         (&["conversations", "list"], "`sekisho conversations create` begins one"),
         (&["tenants"], "`add` stores one"),
     ] {
