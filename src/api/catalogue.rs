@@ -1,5 +1,5 @@
-//! `/me/sources`: the sources that callers get on request. `/admin/sources` and `/admin/source-requests`: what these may do, and what
-//! administrators decide.
+//! `/me/sources`: the sources that callers get on request. `/admin/sources` and `/admin/source-requests`: their profiles, and the
+//! decisions of administrators.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use sekisho_store::{Audience, RequestState, SourceRequestFilter, StoredSourceReq
 pub struct CatalogueSourceBody {
     /// `mcp:SERVER` or `openapi:COLLECTION`.
     pub source: String,
-    /// What it is for.
+    /// Its purpose.
     pub text: String,
     /// `on`, or else what became of the caller's request: `asked`, `refused`, `withdrawn`; `off` without one.
     pub state: String,
@@ -65,7 +65,7 @@ pub struct SourceRequestBody {
     pub changed_at: String,
 }
 
-/// What a source may do, for whoever decides about it.
+/// The profile of a source, for whoever decides about it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = SourceProfile)]
 pub struct SourceProfileBody {
@@ -97,7 +97,7 @@ pub struct ProfileToolBody {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = NewSourceRequest)]
 pub(super) struct AskBody {
-    /// What it is needed for; at most 1000 bytes.
+    /// The purpose; at most 1000 bytes.
     reason: String,
 }
 
@@ -155,7 +155,7 @@ impl Listed for CatalogueSourceBody {
     const COLUMNS: &'static [Column] = &[
         Column::new("source", Form::Name).titled("catalogue-source").headed("source"),
         Column::new("state", Form::Text).titled("catalogue-state").headed("state"),
-        Column::new("text", Form::Line).titled("catalogue-text").headed("what it is for"),
+        Column::new("text", Form::Line).titled("catalogue-text").headed("purpose"),
         Column::new("changed_at", Form::Moment).titled("catalogue-changed").headed("since"),
     ];
 }
@@ -244,7 +244,7 @@ pub(super) async fn requests(
 
 const STATES: &str = "`state` must be `asked`, `approved`, `refused` or `withdrawn`";
 
-/// What a source of the catalogue may do: the sandbox of its program, and its tools. A server that nobody has yet is started once in
+/// The profile of a source of the catalogue: the sandbox of its program, and its tools. A server that nobody has yet is started once in
 /// its sandbox, to list its tools.
 #[utoipa::path(get, path = "/admin/sources/{source}", operation_id = "showSourceProfile", tag = "catalogue",
     params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`.")),

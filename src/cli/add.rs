@@ -23,7 +23,7 @@ pub(super) struct AddCommand {
     /// A program, the URL of an MCP server, the URL or file of an OpenAPI document, a file of Python functions, or the name of a
     /// prepared server, such as `github`.
     source: String,
-    /// The arguments of the program, or behind those of a prepared server. Options of this command come before it.
+    /// The arguments of the program, or further ones of a prepared server. Options of this command come before it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
     /// The prefix of the tools' names; by default from the source.

@@ -29,7 +29,7 @@ pub(super) enum CatalogueCommand {
         #[arg(long)]
         state: Option<String>,
     },
-    /// Show what a source may do: the sandbox of its program, and its tools.
+    /// Show the profile of a source: the sandbox of its program, and its tools.
     Show {
         /// `mcp:SERVER` or `openapi:COLLECTION`.
         source: String,
@@ -79,7 +79,7 @@ pub(super) fn run(common: &Common, command: &CatalogueCommand) -> Exit {
         CatalogueCommand::Ask { source, reason } => {
             let body = json!({"reason": reason});
             let request = remote.send(Method::POST, &["me", "sources", source], Some(&body))?;
-            Ok(if common.json { present::json(&request) } else { say(&request) })
+            Ok(if common.json { present::json(&request) } else { report(&request) })
         }
         CatalogueCommand::Approve { id, audience } => {
             let audience = match audience {
@@ -96,10 +96,10 @@ pub(super) fn run(common: &Common, command: &CatalogueCommand) -> Exit {
 
 fn decide(common: &Common, remote: &Remote, id: &str, body: &Value) -> Result<Exit, Unanswered> {
     let request = remote.send(Method::POST, &["admin", "source-requests", id], Some(body))?;
-    Ok(if common.json { present::json(&request) } else { say(&request) })
+    Ok(if common.json { present::json(&request) } else { report(&request) })
 }
 
-fn say(request: &Value) -> Exit {
+fn report(request: &Value) -> Exit {
     let (source, caller, state) = (text(request, "source"), text(request, "caller"), text(request, "state"));
     let audience = request["audience"].as_str().map(|audience| format!(" for the {audience}")).unwrap_or_default();
     present::line(&format!("{source}, asked by {caller}: {state}{audience}"));

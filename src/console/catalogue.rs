@@ -1,4 +1,4 @@
-//! The catalogue: sources that callers get on request. Everybody asks; administrators see what a source may do, and decide.
+//! The catalogue: sources that callers get on request. Everybody asks; administrators see the profiles of sources, and decide.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     }
 }
 
-/// `GET /console/catalogue/{source}`: what it may do.
+/// `GET /console/catalogue/{source}`: its profile.
 pub(super) async fn profile(State(console): State<Arc<Console>>, visit: Visit, Path(source): Path<String>) -> Response {
     let route = format!("/admin/sources/{}", encoded(&source));
     let found = match visit.require(Act::AskForSources) {

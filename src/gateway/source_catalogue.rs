@@ -30,7 +30,7 @@ const MAX_OF_CALLER: usize = 10_000;
 #[derive(Debug, Clone)]
 pub struct CatalogueEntry {
     pub source: String,
-    /// What it is for.
+    /// Its purpose.
     pub text: String,
     /// Whether it is switched on for the caller.
     pub is_on: bool,
@@ -46,7 +46,7 @@ pub enum SourceDecision {
     Withdraw,
 }
 
-/// What a source may do, for whoever decides about it.
+/// The profile of a source, for whoever decides about it.
 #[derive(Debug, Clone)]
 pub struct SourceProfile {
     pub source: String,
@@ -83,7 +83,7 @@ pub struct SourceCatalogue {
     examining: Mutex<()>,
 }
 
-/// Makes the switches those of the store; whether they were others.
+/// Makes the switches equal to the store's; whether they were others.
 pub(super) async fn restore(store: &SourceRequestStore, switched: &SwitchedSources) -> Result<bool, StoreError> {
     Ok(switched.replace(store.switched().await?))
 }
@@ -204,7 +204,7 @@ impl SourceCatalogue {
             SourceDecision::Refuse => {
                 self.store.decide(&request.id, RequestState::Asked, (RequestState::Refused, None), &by.id).await?
             }
-            // What is withdrawn already may not be off here yet.
+            // A source that is withdrawn already may not be off here yet.
             SourceDecision::Withdraw => {
                 self.store.withdraw(&request, &by.id).await? > 0 || request.state == RequestState::Withdrawn
             }
@@ -234,7 +234,7 @@ impl SourceCatalogue {
         Err(CallError::new(ErrorCode::InvalidRequest, message))
     }
 
-    /// Takes over what the store has, which another replica may have changed.
+    /// Takes over the decisions in the store, which another replica may have made.
     pub(super) async fn adopt(&self) -> Result<(), StoreError> {
         let _changing = self.changing.lock().await;
         self.take_over().await
@@ -249,7 +249,7 @@ impl SourceCatalogue {
         Ok(())
     }
 
-    /// What a source may do. A server that nobody has yet is started once in its sandbox, to list its tools.
+    /// The profile of a source. A server that nobody has yet is started once in its sandbox, to list its tools.
     ///
     /// # Errors
     /// `denied`, `not_found`.

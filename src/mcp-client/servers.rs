@@ -84,8 +84,8 @@ impl Drop for Retired {
 
 impl McpServers {
     /// `users` has the tokens of callers who sign in on their own; without it, none are used, and only a gateway that runs
-    /// may use any; nor are sources of the catalogue off, which `switched` has for a gateway. With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
-    /// to the tools.
+    /// may use any. `switched` has the sources of the catalogue that are on; without it all are. With a `lock`, instructions and
+    /// prompts of servers are passed on only as approved; the registry applies the lock to the tools.
     pub fn new(
         outbound: Outbound,
         readiness: Arc<Readiness>,

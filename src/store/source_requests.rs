@@ -114,7 +114,7 @@ impl SourceRequestStore {
                 decided_by = '', asked = excluded.asked, changed = excluded.changed
              WHERE source_requests.state IN ('refused', 'withdrawn')"
         );
-        // A transaction that counts as a change has those of a tenant wait for each other, so that the bound holds.
+        // A transaction that counts as a change waits for others, so that the bound of a tenant holds.
         let statement = sqlx::query(AssertSqlSafe(sql))
             .bind(&new.id)
             .bind(&new.source)

@@ -33,7 +33,7 @@ pub(super) fn add(common: &Common, command: &AddCommand, prepared: &PreparedServ
     shown(common, add_server(common, &as_written, &name, Some((overlay.as_str(), prepared))), &name)
 }
 
-/// Adds what a prepared server has beside its program or URL.
+/// Adds the variables, the sandbox and the overlay of a prepared server.
 pub(super) fn complete(entry: &mut Value, overlay: &str, prepared: &PreparedServer) {
     entry["overlay"] = overlay.into();
     if let Some(network) = &prepared.network {

@@ -13,7 +13,7 @@ use crate::labels::{SinkKindSetting, SinkSettings};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PreparedServer {
-    /// What it is, in a sentence.
+    /// Its description, in a sentence.
     pub about: String,
     /// The package or program, and the version, whose tools these are.
     pub read_from: String,

@@ -276,7 +276,8 @@ mod tests {
             let offered = catalogue(settings, Some("s"), tools.clone()).tools;
             offered.into_iter().map(|tool| tool.metadata).collect::<Vec<_>>()
         };
-        let [sends, reads, unknown] = &marks(&gmail)[..] else { panic!("three tools") };
+        let marked = marks(&gmail);
+        let [sends, reads, unknown] = &marked[..] else { panic!("three tools") };
         assert!(sends.dangerous && sends.approval == ApprovalRule::Always && sends.flow.sink.is_some());
         assert_eq!((reads.dangerous, reads.flow.labels.trust), (false, Some(TrustSetting::Untrusted)));
         assert_eq!((unknown.dangerous, &unknown.flow.sink, unknown.flow.labels.trust), (false, &None, None));

@@ -50,7 +50,7 @@ pub(super) enum Unusable {
 }
 
 impl McpServers {
-    /// The servers to connect: those of the catalogue only while somebody has them.
+    /// The servers to connect; a server of the catalogue only while somebody has it.
     pub(super) fn wanted(&self, config: &Config) -> BTreeMap<String, McpServerSettings> {
         let mut wanted = self.allowed(config);
         let is_in_use =

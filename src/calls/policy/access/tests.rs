@@ -195,7 +195,7 @@ fn a_tool_of_a_source_on_request_is_there_only_while_the_source_is_on_for_the_ca
     assert_eq!((usable(&tools), tools.find("git__log").is_ok()), (vec!["git__log", "plain"], true));
     assert!(policy.check_access(tool, &alice).is_ok());
     switch(&[]);
-    // What was listed before the withdrawal, too.
+    // A list of before the withdrawal, too.
     assert_off(&tools);
 }
 
