@@ -73,7 +73,7 @@ pub struct SourceProfileBody {
     pub text: String,
     /// The program, or the origin of the server; empty for a collection.
     pub address: String,
-    /// What its program is granted, as YAML; `off` for a program without a sandbox.
+    /// What its program is granted, as YAML; `sandbox: off` for a program without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     pub tools: Vec<ProfileToolBody>,

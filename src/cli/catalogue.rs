@@ -113,7 +113,7 @@ fn show(profile: &Value) -> Exit {
         present::line(&format!("it is {address}"));
     }
     if profile["sandbox"].is_string() {
-        present::line(&format!("sandbox:\n{}", text(profile, "sandbox")));
+        present::line(&text(profile, "sandbox"));
     }
     if profile["problem"].is_string() {
         present::info(&format!("its tools are not known: {}", text(profile, "problem")));

@@ -53,7 +53,7 @@ pub struct SourceProfile {
     pub text: String,
     /// The program, or the origin of the server; empty for a collection.
     pub address: String,
-    /// What its program is granted, as YAML, or why it cannot run; `off` for a program without a sandbox.
+    /// What its program is granted, as YAML, or why it cannot run; `sandbox: off` for a program without one.
     pub sandbox: Option<String>,
     pub tools: Vec<ProfileTool>,
     /// Why the tools are not known.
@@ -261,7 +261,7 @@ impl SourceCatalogue {
         let server = source.strip_prefix("mcp:");
         if let Some(server) = server.filter(|_| tools.is_empty()) {
             let _examining = self.examining.lock().await;
-            match self.mcp_servers.examine(server, &config).await {
+            match Box::pin(self.mcp_servers.examine(server, &config)).await {
                 Ok(examined) => tools = examined.into_iter().filter_map(|tool| overridden(tool, &config)).collect(),
                 Err(reason) => problem = Some(reason),
             }
@@ -325,7 +325,7 @@ fn place_of(server: &str, config: &Config) -> (String, Option<String>) {
     let origin = settings.url.as_ref().map(|url| url.origin().ascii_serialization());
     let sandbox = match &settings.sandbox {
         _ if settings.command.is_none() => None,
-        McpSandbox::Off => Some("off".to_owned()),
+        McpSandbox::Off => Some("sandbox: off".to_owned()),
         McpSandbox::On(_) => granted_profile(settings, config)
             .map(|granted| granted.map_or_else(|reason| reason, |profile| profile.to_string())),
     };
