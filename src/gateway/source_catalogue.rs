@@ -348,3 +348,46 @@ fn no_source(source: &str) -> CallError {
     let message = format!("the catalogue has no source {source:?}; `GET /me/sources` lists its sources");
     CallError::new(ErrorCode::NotFound, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gateway;
+    use sekisho_config::McpServerSettings;
+
+    #[tokio::test]
+    async fn decisions_of_another_replica_are_taken_over_and_a_server_runs_only_while_somebody_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config { state_directory: Some(folder.path().to_owned()), ..Config::default() };
+        let missing = McpServerSettings { command: Some("/nowhere/git".to_owned()), ..McpServerSettings::default() };
+        config.mcp.servers.insert("git".to_owned(), missing);
+        config.catalogue.sources.insert("mcp:git".to_owned(), "A repository.".to_owned());
+        let gateway = Gateway::start(config).await.unwrap();
+        let (ann, eve) = (Caller::new("ann", "acme", Vec::new()), Caller::new("eve", "globex", Vec::new()));
+        let catalogue = &gateway.source_catalogue;
+        let assert_on = async |of_ann: bool| {
+            for (caller, expected) in [(&ann, of_ann), (&eve, false)] {
+                assert_eq!(catalogue.entries(caller).await.unwrap()[0].is_on, expected, "{}", caller.id);
+            }
+            assert_eq!(gateway.mcp_servers.statuses().len(), usize::from(of_ann));
+        };
+        let asked = catalogue.ask(&ann, "mcp:git", "").await.unwrap();
+        assert_on(false).await;
+        let (store, to) = (gateway.store.source_requests(), (RequestState::Approved, Some(Audience::Tenant)));
+        assert!(store.decide(&asked.id, RequestState::Asked, to, "ada").await.unwrap());
+        assert_on(false).await;
+        catalogue.adopt().await.unwrap();
+        assert_on(true).await;
+        let approved = store.get(&asked.id).await.unwrap().unwrap();
+        assert_eq!(store.withdraw(&approved, "ada").await.unwrap(), 1);
+        catalogue.adopt().await.unwrap();
+        assert_on(false).await;
+        for (caller, source, code) in [
+            (&Caller::anonymous(), "mcp:git", ErrorCode::Unauthenticated),
+            (&ann, "mcp:time", ErrorCode::NotFound),
+            (&ann, "git", ErrorCode::NotFound),
+        ] {
+            assert_eq!(catalogue.ask(caller, source, "").await.unwrap_err().code(), code, "{source}");
+        }
+    }
+}
