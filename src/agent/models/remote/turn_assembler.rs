@@ -1,10 +1,13 @@
 //! Assembles a turn from a provider's events.
 
+mod partial_thought;
+
 use serde_json::Value;
 
+use self::partial_thought::{PartialThought, extend_block, is_fragment_of};
 use super::lenient::Oddity;
 use super::think_tags::{TaggedPiece, ThinkTags};
-use crate::message::{Extras, RequestedCall, Thought};
+use crate::message::{Extras, RequestedCall};
 use crate::meter::tokens_of;
 use crate::models::{ModelChunk, ModelError, StopReason};
 use sekisho_calls::budget::ModelUsage;
@@ -20,9 +23,6 @@ const DETAILS: u64 = u64::MAX;
 
 /// The place of reasoning between tags.
 const TAGGED: u64 = u64::MAX - 1;
-
-/// The fields with the text of such a block, which arrives in fragments.
-const BLOCK_TEXTS: [&str; 2] = ["text", "summary"];
 
 /// Takes the output of a provider's decoder, in the order of its events, and emits chunks as early as possible.
 #[derive(Debug)]
@@ -70,19 +70,6 @@ pub(in crate::models) struct CallFragment {
     pub(in crate::models) tool: Option<String>,
     pub(in crate::models) arguments: String,
     pub(in crate::models) extras: Extras,
-}
-
-/// A thought at the index that its fragments name.
-#[derive(Debug, Default)]
-struct PartialThought {
-    place: u64,
-    text: String,
-    signature: String,
-    redacted: String,
-    /// The field of its text, if the provider takes unsigned reasoning back.
-    field: Option<&'static str>,
-    /// The blocks of `reasoning_details`.
-    details: Vec<Value>,
 }
 
 impl TurnAssembler {
@@ -402,48 +389,10 @@ impl TurnAssembler {
     }
 }
 
-/// Whether a block continues the one before it, a text: it has the same kind, place and id.
-fn is_fragment_of(last: &Value, block: &Value) -> bool {
-    let has_text = BLOCK_TEXTS.into_iter().any(|name| last.get(name).is_some());
-    let is_same = |name: &str| last.get(name) == block.get(name);
-    let id = |block: &Value| block.get("id").filter(|id| !id.is_null()).cloned();
-    let has_other_id = id(block).is_some_and(|id_of_block| id(last) != Some(id_of_block));
-    has_text && is_same("type") && is_same("index") && !has_other_id
-}
-
-/// Appends the texts of a fragment; its other members come last with a value.
-fn extend_block(last: &mut Value, fragment: Value) {
-    let (Value::Object(last), Value::Object(fragment)) = (last, fragment) else { return };
-    for (name, value) in fragment {
-        match (last.get_mut(&name), value) {
-            (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more)) if BLOCK_TEXTS.contains(&&*name) => text.push_str(&more),
-            (Some(known), value) => *known = value,
-            (None, value) => {
-                last.insert(name, value);
-            }
-        }
-    }
-}
-
 /// Whether a fragment with a tool's name and this id belongs to the call at its index.
 fn continues(call: &RequestedCall, id: &str) -> bool {
     match id {
         "" => call.arguments.is_empty() || call.read_arguments().is_err(),
         id => call.id == id,
-    }
-}
-
-impl PartialThought {
-    /// As the provider takes it back; `None` if it does not.
-    fn whole(self) -> Option<Thought> {
-        let Self { text, signature, redacted, field, details, .. } = self;
-        match field {
-            _ if !details.is_empty() => Some(Thought::Details(details)),
-            _ if !redacted.is_empty() => Some(Thought::Redacted(redacted)),
-            _ if !signature.is_empty() => Some(Thought::Signed { text, signature }),
-            Some(field) if !text.is_empty() => Some(Thought::Unsigned { text, field }),
-            Some(_) | None => None,
-        }
     }
 }
