@@ -43,7 +43,8 @@ pub(super) fn window_of(profile: &AgentProfile) -> Option<u64> {
 /// Estimated tokens of a request with these messages and tools.
 pub(super) fn tokens_of(messages: &[Message], tools: &[ToolDescription]) -> u64 {
     let messages = messages.iter().map(weight).sum::<u64>();
-    messages.saturating_add(tools.iter().map(weight_of_tool).sum()).div_ceil(CHARACTERS_OF_A_TOKEN)
+    let shown = tools.iter().filter(|tool| !tool.is_deferred);
+    messages.saturating_add(shown.map(weight_of_tool).sum()).div_ceil(CHARACTERS_OF_A_TOKEN)
 }
 
 /// How much of a request a message takes, in characters.
@@ -161,7 +162,9 @@ mod tests {
         ] {
             assert_eq!(tokens_of(&messages, &[]), expected, "{messages:?}");
         }
-        let tool = ToolDescription { name: "a".into(), description: "b".into(), parameters: Arc::new(json!({})) };
-        assert_eq!(tokens_of(&[], &[tool]), 1);
+        let parameters = Arc::new(json!({}));
+        let tool = ToolDescription { name: "a".into(), description: "b".into(), parameters, is_deferred: false };
+        assert_eq!(tokens_of(&[], std::slice::from_ref(&tool)), 1);
+        assert_eq!(tokens_of(&[], &[ToolDescription { is_deferred: true, ..tool }]), 0, "the model is not shown it");
     }
 }

@@ -14,6 +14,7 @@ mod responses;
 pub mod retry;
 pub mod sampling;
 mod sign_in;
+mod tool_search;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -191,10 +191,10 @@ pub fn beginning(text: &str, max: usize) -> &str {
     text.char_indices().nth(max).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// `- name: description`, one line for each tool (A52).
+/// `- name: description`, one line for each tool that the model is shown (A52).
 fn tools_info(tools: &[ToolDescription]) -> String {
     let line = |tool: &ToolDescription| format!("- {}: {}", tool.name, tool.description);
-    tools.iter().map(line).collect::<Vec<_>>().join("\n")
+    tools.iter().filter(|tool| !tool.is_deferred).map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn unreadable(file: &Path, source: io::Error) -> UnreadablePrompt {
@@ -212,7 +212,8 @@ mod tests {
     use super::*;
 
     fn tool(name: &str, description: &str) -> ToolDescription {
-        ToolDescription { name: name.into(), description: description.into(), parameters: Arc::new(json!({})) }
+        let (name, description, parameters) = (name.into(), description.into(), Arc::new(json!({})));
+        ToolDescription { name, description, parameters, is_deferred: false }
     }
 
     #[test]

@@ -81,8 +81,8 @@ mod tests {
         for (stop, expected) in [(StopReason::Length, vec!["a"]), (StopReason::ToolCalls, vec!["a", "b", "c"])] {
             let end = Ok(ModelChunk::End { stop, usage: ModelUsage::default() });
             let model = ScriptedModel(vec![call("a", "{\"x\": 1}"), call("b", ""), call("c", "{}"), end]);
-            let tool =
-                ToolDescription { name: "add".into(), description: String::new(), parameters: Arc::new(json!({})) };
+            let (name, parameters) = ("add".into(), Arc::new(json!({})));
+            let tool = ToolDescription { name, description: String::new(), parameters, is_deferred: false };
             let (profile, prompts) = (AgentProfile::default(), Prompts::default());
             let calls = select(&model, &profile, &prompts, "add".into(), vec![tool]).await.unwrap();
             let chosen: Vec<_> = calls.iter().map(|call| call.id.as_str()).collect();
@@ -105,6 +105,7 @@ selection:
             name: name.into(),
             description: String::new(),
             parameters: Arc::new(json!({})),
+            is_deferred: false,
         };
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let calls = select(&model, &profile, &prompts, "add".into(), vec![tool("add"), tool("clock")]).await.unwrap();

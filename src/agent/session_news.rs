@@ -40,10 +40,13 @@ pub(super) fn digests(tools: &[ToolDescription]) -> BTreeMap<String, String> {
 /// A digest of all of them as they are sent.
 pub(super) fn digest(tools: &[ToolDescription]) -> String {
     let mut digest = Sha256::new();
-    for ToolDescription { name, description, parameters } in tools {
+    for ToolDescription { name, description, parameters, is_deferred } in tools {
         for text in [name, description, &parameters.to_string()] {
             digest.update(text);
             digest.update([0]);
+        }
+        if *is_deferred {
+            digest.update([1]);
         }
     }
     hex::encode(digest.finalize())
@@ -101,7 +104,8 @@ fn about_tools(
     let is_changed =
         |tool: &&ToolDescription| before.get(&tool.name).is_some_and(|digest| now.get(&tool.name) != Some(digest));
     let can_call = frozen.iter().any(|tool| tool.name == CALL_TOOL);
-    let (back, new): (Vec<_>, Vec<_>) = all.iter().filter(is_new).partition(|tool| frozen.contains(tool));
+    let is_in_session = |tool: &ToolDescription| frozen.iter().any(|known| known.is_like(tool));
+    let (back, new): (Vec<_>, Vec<_>) = all.iter().filter(is_new).partition(|tool| is_in_session(tool));
     let back: Vec<_> = back.iter().map(|tool| tool.name.clone()).collect();
     names(text, "Tools that are there again", &back);
     if can_call {
@@ -156,7 +160,8 @@ mod tests {
     use super::*;
 
     fn tool(name: &str, description: &str) -> ToolDescription {
-        ToolDescription { name: name.into(), description: description.into(), parameters: Arc::new(json!({})) }
+        let (name, description, parameters) = (name.into(), description.into(), Arc::new(json!({})));
+        ToolDescription { name, description, parameters, is_deferred: false }
     }
 
     fn state(date: &str, files: &[&str], tools: &[ToolDescription]) -> State {

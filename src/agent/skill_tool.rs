@@ -57,7 +57,7 @@ impl WithSkills {
             "required": ["skill"],
             "additionalProperties": false,
         }));
-        ToolDescription { name: SKILL.to_owned(), description, parameters }
+        ToolDescription { name: SKILL.to_owned(), description, parameters, is_deferred: false }
     }
 
     async fn load(&self, arguments: Arguments) -> Result<String, String> {

@@ -141,7 +141,8 @@ impl Model for RecordingModel {
 }
 
 fn description(name: &str) -> ToolDescription {
-    ToolDescription { name: name.into(), description: String::new(), parameters: Arc::new(json!({"type": "object"})) }
+    let parameters = Arc::new(json!({"type": "object"}));
+    ToolDescription { name: name.into(), description: String::new(), parameters, is_deferred: false }
 }
 
 fn question() -> Vec<Message> {

@@ -35,7 +35,7 @@ pub use self::in_process::InProcess;
 pub use self::layer::ToolboxLayer;
 pub use self::of_tenant::OfTenant;
 pub use self::over_http::OverHttp;
-pub use self::shortlist::{Shortlist, shortlist};
+pub use self::shortlist::{Shortlist, shortlist, with_deferred};
 
 /// Tools as an agent sees them.
 pub trait Toolbox: Send + Sync {
@@ -53,6 +53,17 @@ pub struct ToolDescription {
     pub description: String,
     /// Shared by all runs that are offered the tool.
     pub parameters: Arc<Value>,
+    /// Not shown to the model until it searches for it, by the tool search of its provider.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deferred: bool,
+}
+
+impl ToolDescription {
+    /// Whether both describe the same, shown or not.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let Self { name, description, parameters, .. } = self;
+        *name == other.name && *description == other.description && *parameters == other.parameters
+    }
 }
 
 impl From<&Tool> for ToolDescription {
@@ -61,6 +72,7 @@ impl From<&Tool> for ToolDescription {
             name: tool.name().to_owned(),
             description: tool.metadata.description.clone(),
             parameters: tool.input.shared_document(),
+            is_deferred: false,
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct ModelRow {
     /// The efforts that it takes; empty: any.
     pub efforts: Vec<Effort>,
     pub refuses: Vec<RefusedFeature>,
+    /// How many tools its provider searches for the model, beside those that it is shown.
+    pub deferred_tools: usize,
     pub prices: Option<RowPrices>,
 }
 

@@ -6,6 +6,7 @@ mod bounds;
 mod bounds_of_time;
 mod branches;
 mod command;
+mod deferred_tools;
 mod isolation;
 mod keys;
 mod kills;

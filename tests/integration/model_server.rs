@@ -3,7 +3,8 @@
 //! has seen is billed as read from its cache.
 //!
 //! Conversations are told apart by a word of their messages that begins with `talk-`. Where a message of the user has
-//! `call TOOL {…}`, the tool is called; where it ends with `please fail`, the request fails. Requests without tools are for titles and summaries, and have no conversation.
+//! `call TOOL {…}`, the tool is called; `seek TOOL {…}` first searches it among the deferred tools, as Anthropic's tool search tool does;
+//! where it ends with `please fail`, the request fails. Requests without tools are for titles and summaries, and have no conversation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -98,7 +99,8 @@ impl State {
         let key = conversation(&pieces);
         let before = self.seen.get(&key).cloned().unwrap_or_default();
         let same = before.iter().zip(&pieces).take_while(|(before, now)| before == now).count();
-        let problem = changed(&before, same, &pieces).or_else(|| unbound_thought(&pieces));
+        let problem =
+            changed(&before, same, &pieces).or_else(|| unbound_thought(&pieces)).or_else(|| wrong_search(&request));
         self.requests.push(request);
         if let Some(problem) = problem {
             self.problems.push(problem.clone());
@@ -174,6 +176,25 @@ fn unbound_thought(pieces: &[String]) -> Option<String> {
     unbound.next().map(|(place, _)| format!("the thought at {place} is bound to another beginning"))
 }
 
+/// What Anthropic refuses of deferred tools: a mark for the cache at one, one without a tool that searches it, and a reference to a tool
+/// that is not deferred.
+fn wrong_search(request: &Value) -> Option<String> {
+    let tools = request["tools"].as_array().into_iter().flatten();
+    let (deferred, shown): (Vec<_>, Vec<_>) = tools.partition(|tool| tool["defer_loading"] == true);
+    let searches = shown.iter().any(|tool| tool["type"] == "tool_search_tool_bm25_20251119");
+    let messages = request["messages"].as_array().into_iter().flatten();
+    let blocks = messages.flat_map(|message| message["content"].as_array().into_iter().flatten());
+    let found = blocks.flat_map(|block| block["content"]["tool_references"].as_array().into_iter().flatten());
+    let mut unknown = found.filter(|found| !deferred.iter().any(|tool| tool["name"] == found["tool_name"]));
+    if let Some(marked) = deferred.iter().find(|tool| tool.get("cache_control").is_some()) {
+        return Some(format!("a deferred tool has a mark for the cache: {marked}"));
+    }
+    if searches == deferred.is_empty() {
+        return Some(format!("{} tools are deferred, and searched: {searches}", deferred.len()));
+    }
+    unknown.next().map(|found| format!("no deferred tool is {found}"))
+}
+
 /// Whether the last text that is no news asks for a failure.
 fn is_to_fail(pieces: &[String]) -> bool {
     let said = pieces.iter().rev().find(|piece| !piece.contains("[Information of the gateway"));
@@ -184,21 +205,38 @@ fn signature(pieces: &[String]) -> String {
     hex::encode(Sha256::digest(pieces.join("\n")))
 }
 
-/// A thought, and a call where the user's last message asks for one.
+/// A thought, and a call where the user's last message asks for one. A tool that is sought is called once its search has found it.
 fn blocks(pieces: &[String]) -> Vec<Value> {
     let thought = json!({"type": "thinking", "thinking": "Hm.", "signature": signature(pieces)});
     let last = pieces.iter().rev().take_while(|piece| piece.starts_with("user "));
     let last: Vec<Value> = last.map(|piece| serde_json::from_str(&piece["user ".len()..]).unwrap()).collect();
-    let asked = last.iter().filter_map(|block| block["text"].as_str()?.split_once("call ").map(|(_, call)| call));
-    let call = asked.filter_map(|call| call.lines().next()?.split_once(' ')).next();
+    let after = |word: &str| {
+        let asked = last.iter().filter_map(|block| block["text"].as_str()?.split_once(word).map(|(_, call)| call));
+        asked.filter_map(|call| call.lines().next()?.split_once(' ')).next()
+    };
+    let sought = after("seek ");
+    let call = sought.or_else(|| after("call "));
     match call.filter(|_| last.iter().all(|block| block["type"] == "text")) {
         Some((tool, arguments)) => {
             let input: Value = serde_json::from_str(arguments).unwrap();
             let id = format!("toolu_{}", pieces.len());
-            vec![thought, json!({"type": "tool_use", "id": id, "name": tool, "input": input})]
+            let search = sought.into_iter().flat_map(|_| search(tool, pieces.len()));
+            let call = json!({"type": "tool_use", "id": id, "name": tool, "input": input});
+            [thought].into_iter().chain(search).chain([call]).collect()
         }
         None => vec![thought, json!({"type": "text", "text": format!("Answer after {} pieces.", pieces.len())})],
     }
+}
+
+/// A search at the provider that finds a tool.
+fn search(tool: &str, number: usize) -> [Value; 2] {
+    let id = format!("srvtoolu_{number}");
+    let references = json!([{"type": "tool_reference", "tool_name": tool}]);
+    let content = json!({"type": "tool_search_tool_search_result", "tool_references": references});
+    [
+        json!({"type": "server_tool_use", "id": id, "name": "tool_search_tool_bm25", "input": {"query": tool}}),
+        json!({"type": "tool_search_tool_result", "tool_use_id": id, "content": content}),
+    ]
 }
 
 /// The blocks as a stream.

@@ -39,7 +39,8 @@ pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<T
                 let description = description.unwrap_or_default();
                 let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
                 // The client validates its calls itself.
-                Ok(ToolDescription { name, description, parameters: Arc::new(accepted_by_models(parameters)) })
+                let parameters = Arc::new(accepted_by_models(parameters));
+                Ok(ToolDescription { name, description, parameters, is_deferred: false })
             }
         });
         described.push(checked.map_err(|problem| invalid(format!("`tools[{index}]`: {problem}")))?);

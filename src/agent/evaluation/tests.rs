@@ -18,7 +18,8 @@ fn call(id: &str, tool: &str, arguments: &Value) -> RequestedCall {
 }
 
 fn tool(name: &str) -> ToolDescription {
-    ToolDescription { name: name.into(), description: "d".into(), parameters: Arc::new(json!({"type": "object"})) }
+    let parameters = Arc::new(json!({"type": "object"}));
+    ToolDescription { name: name.into(), description: "d".into(), parameters, is_deferred: false }
 }
 
 #[test]

@@ -2,11 +2,11 @@
 //! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>).
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::remote::lenient::{self, Oddity};
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
-use super::{ModelError, ModelRequest, StopReason, claude};
+use super::{ModelError, ModelRequest, StopReason, claude, tool_search};
 use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UNSIGNED_THINKING, UserPart};
 use crate::options::{ModelOptions, ToolChoice};
 use crate::toolbox::ToolDescription;
@@ -24,7 +24,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
         "model": model,
         "max_tokens": request.max_tokens,
-        "messages": messages(&request.messages),
+        "messages": messages(request),
         "stream": true,
     });
     let system = request.system_prompts();
@@ -42,7 +42,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         ("thinking", thinking.map(|thinking| thinking_field(thinking, is_adaptive))),
         ("output_config", thinking.filter(|_| is_adaptive).map(|thinking| json!({"effort": claude::effort(thinking)}))),
     ];
-    let with_tools = [("tools", Some(request.tools.iter().map(tool).collect())), ("tool_choice", tool_choice(options))];
+    let with_tools = [("tools", Some(tools(&request.tools))), ("tool_choice", tool_choice(options))];
     let with_tools = with_tools.into_iter().filter(|_| !request.tools.is_empty());
     for (name, value) in asked.into_iter().chain(with_tools) {
         if let Some(value) = value {
@@ -70,7 +70,9 @@ fn mark_for_cache(body: &mut Value) {
     const MARK: &str = "cache_control";
     let mark = || json!({"type": "ephemeral"});
     // An index would add the member as null where there are no tools.
-    if let Some(tool) = body.get_mut("tools").and_then(Value::as_array_mut).and_then(|tools| tools.last_mut()) {
+    let tools = body.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten();
+    // Deferred tools are no part of the beginning, and are refused with a mark.
+    if let Some(tool) = tools.rev().find(|tool| tool.get(tool_search::DEFERRED).is_none()) {
         tool[MARK] = mark();
     }
     if let Some(system) = body["system"].as_str() {
@@ -101,21 +103,21 @@ fn tool_choice(options: &ModelOptions) -> Option<Value> {
 }
 
 /// All messages but system prompts; consecutive messages of one role become one.
-fn messages(conversation: &[Message]) -> Value {
+fn messages(request: &ModelRequest) -> Value {
     let mut messages = MessageMerger::default();
-    for message in conversation {
+    for message in &request.messages {
         match message {
             Message::System(_) => {}
             Message::User(message) => messages.user(message.parts.iter().flat_map(user_parts)),
-            Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
+            Message::Assistant(turn) => messages.assistant(assistant_parts(turn, &request.tools)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
     }
     messages.into_messages()
 }
 
-fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
-    turn.parts.iter().filter_map(|part| match part {
+fn assistant_parts(turn: &AssistantTurn, tools: &[ToolDescription]) -> impl Iterator<Item = Value> {
+    turn.parts.iter().filter_map(move |part| match part {
         // A text without a visible character is refused.
         TurnPart::Text(text) => (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text})),
         TurnPart::Thought(Thought::Signed { text, signature }) => {
@@ -126,7 +128,8 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
         TurnPart::Thought(Thought::Unsigned { text, field }) if *field == UNSIGNED_THINKING => {
             Some(json!({"type": "thinking", "thinking": text, "signature": ""}))
         }
-        TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)) => None,
+        TurnPart::Thought(Thought::Unsigned { .. }) => None,
+        TurnPart::Thought(Thought::Details(blocks)) => tool_search::block_of_anthropic(blocks, turn, tools),
         TurnPart::Call(call) => {
             let input = call.parsed_arguments();
             Some(json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": input}))
@@ -170,8 +173,18 @@ fn answered(answer: &ToolMessage) -> Value {
     result
 }
 
+/// The tool that searches the others comes first, if one of them is deferred.
+fn tools(tools: &[ToolDescription]) -> Value {
+    let search = tool_search::is_used(tools).then(tool_search::tool_of_anthropic);
+    search.into_iter().chain(tools.iter().map(tool)).collect()
+}
+
 fn tool(tool: &ToolDescription) -> Value {
-    json!({"name": tool.name, "description": tool.description, "input_schema": *tool.parameters})
+    let mut sent = json!({"name": tool.name, "description": tool.description, "input_schema": *tool.parameters});
+    if tool.is_deferred {
+        sent[tool_search::DEFERRED] = true.into();
+    }
+    sent
 }
 
 /// One event of an answer. Other types are ignored, as the protocol requires.
@@ -238,6 +251,9 @@ enum Block {
         #[serde(default)]
         input: Value,
     },
+    /// A call that the provider answers itself.
+    ServerToolUse(Map<String, Value>),
+    ToolSearchToolResult(Map<String, Value>),
     #[serde(other)]
     Other,
 }
@@ -327,6 +343,9 @@ fn extend(index: u64, delta: Increment, turn: &mut TurnAssembler) -> Result<(), 
         Increment::SignatureDelta { signature } => turn.signature(index, &signature),
         // Of a tool that runs at the provider.
         Increment::InputJsonDelta { .. } if turn.is_skipped(index) => Ok(()),
+        Increment::InputJsonDelta { partial_json } if turn.has_block(index) => {
+            turn.input_of_block(index, &partial_json)
+        }
         Increment::InputJsonDelta { partial_json } => {
             turn.call(CallFragment { place: index, arguments: partial_json, ..CallFragment::default() })
         }
@@ -353,11 +372,23 @@ fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), Model
                 ..CallFragment::default()
             })
         }
-        Block::Other => {
+        Block::ServerToolUse(block) if is_search(&block) => turn.begin_block(index, typed("server_tool_use", block)),
+        Block::ToolSearchToolResult(block) => turn.whole_thought(index, typed("tool_search_tool_result", block)),
+        Block::ServerToolUse(_) | Block::Other => {
             turn.skip(index);
             Ok(())
         }
     }
+}
+
+fn is_search(block: &Map<String, Value>) -> bool {
+    block.get("name").and_then(Value::as_str).is_some_and(tool_search::is_of_search)
+}
+
+/// A block with its type, as it goes back.
+fn typed(kind: &str, mut block: Map<String, Value>) -> Value {
+    block.insert("type".to_owned(), kind.into());
+    Value::Object(block)
 }
 
 /// The tokens of the cache are not included in the input tokens.

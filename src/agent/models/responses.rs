@@ -5,8 +5,8 @@ mod answer;
 
 use serde_json::{Value, json};
 
-use super::ModelRequest;
 use super::openai::is_reasoning;
+use super::{ModelRequest, tool_search};
 use crate::message::{AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, TurnPart, UserPart};
 use crate::options::ToolChoice;
 use crate::output_format::OutputFormat;
@@ -19,11 +19,14 @@ pub(super) use self::answer::read;
 /// The member that asks for summaries of the reasoning. Accounts that are not verified are refused them.
 pub(super) const SUMMARY: &str = "summary";
 
+/// The member of a call that names the group of its tool, if the model found it by a search.
+const NAMESPACE: &str = "namespace";
+
 /// `reasons`: whether the model thinks without being asked to.
 pub(super) fn body(model: &str, request: &ModelRequest, reasons: bool) -> Value {
     let mut body = json!({
         "model": model,
-        "input": input(&request.messages),
+        "input": input(request),
         "max_output_tokens": request.max_tokens,
         "store": false,
         "stream": true,
@@ -41,7 +44,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, reasons: bool) -> Value 
         ("text", options.output.as_ref().map(|format| json!({"format": text_format(format)}))),
     ];
     let with_tools = [
-        ("tools", Some(request.tools.iter().map(tool).collect())),
+        ("tools", Some(tools(&request.tools))),
         ("tool_choice", tool_choice(&options.tool_choice)),
         ("parallel_tool_calls", options.parallel_tool_calls.map(Value::from)),
     ];
@@ -78,37 +81,49 @@ fn leading_prompts(conversation: &[Message]) -> Vec<&str> {
     conversation.iter().map_while(Message::as_system).collect()
 }
 
-fn input(conversation: &[Message]) -> Vec<Value> {
-    let leading = leading_prompts(conversation).len();
+fn input(request: &ModelRequest) -> Vec<Value> {
+    let leading = leading_prompts(&request.messages).len();
+    let searches = tool_search::is_used(&request.tools);
     let items = |message: &Message| match message {
         Message::System(text) => vec![json!({"type": "message", "role": "developer", "content": text})],
         Message::User(message) => {
             let content: Vec<_> = message.parts.iter().flat_map(user_parts).collect();
             vec![json!({"type": "message", "role": "user", "content": content})]
         }
-        Message::Assistant(turn) => assistant_items(turn),
+        Message::Assistant(turn) => assistant_items(turn, searches),
         Message::Tool(answer) => vec![answered(answer)],
     };
-    conversation.iter().skip(leading).flat_map(items).collect()
+    request.messages.iter().skip(leading).flat_map(items).collect()
 }
 
-/// In the order of the model's output. Reasoning without an item after it is refused.
-fn assistant_items(turn: &AssistantTurn) -> Vec<Value> {
+/// In the order of the model's output. Reasoning without an item after it is refused. `searches`: whether the provider searches tools
+/// of the request, and takes its earlier searches back.
+fn assistant_items(turn: &AssistantTurn, searches: bool) -> Vec<Value> {
     let is_item = |part: &TurnPart| !matches!(part, TurnPart::Thought(_));
     let last = turn.parts.iter().rposition(is_item).map_or(0, |index| index + 1);
     let items = |part: &TurnPart| match part {
         TurnPart::Text(text) if text.is_empty() => Vec::new(),
         TurnPart::Text(text) => vec![json!({"type": "message", "role": "assistant", "content": text})],
-        TurnPart::Thought(Thought::Details(items)) => items.clone(),
+        TurnPart::Thought(Thought::Details(items)) => {
+            items.iter().filter(|item| searches || !is_of_search(item)).cloned().collect()
+        }
         TurnPart::Thought(Thought::Signed { .. } | Thought::Redacted(_) | Thought::Unsigned { .. }) => Vec::new(),
-        TurnPart::Call(call) => vec![function_call(call)],
+        TurnPart::Call(call) => vec![function_call(call, searches)],
     };
     turn.parts.iter().take(last).flat_map(items).collect()
 }
 
-fn function_call(call: &RequestedCall) -> Value {
+fn is_of_search(item: &Value) -> bool {
+    item["type"].as_str().is_some_and(tool_search::is_of_search)
+}
+
+fn function_call(call: &RequestedCall, searches: bool) -> Value {
     let arguments = call.parsed_arguments().to_string();
-    json!({"type": "function_call", "call_id": call.id, "name": call.tool, "arguments": arguments})
+    let mut item = json!({"type": "function_call", "call_id": call.id, "name": call.tool, "arguments": arguments});
+    if let Some(namespace) = call.extras.get(NAMESPACE).filter(|_| searches) {
+        item[NAMESPACE] = namespace.clone();
+    }
+    item
 }
 
 fn answered(answer: &ToolMessage) -> Value {
@@ -151,13 +166,24 @@ fn tool_choice(choice: &ToolChoice) -> Option<Value> {
     }
 }
 
+/// The deferred ones come last, with the tool that searches them.
+fn tools(tools: &[ToolDescription]) -> Value {
+    let shown: Vec<_> = tools.iter().filter(|tool| !tool.is_deferred).map(tool).collect();
+    let deferred = tool_search::namespaces_of_openai(tools, shown.len(), tool);
+    shown.into_iter().chain(deferred).collect()
+}
+
 /// Not strict: that needs schemas whose members are all required.
 fn tool(tool: &ToolDescription) -> Value {
-    json!({
+    let mut sent = json!({
         "type": "function",
         "name": tool.name,
         "description": tool.description,
         "parameters": *tool.parameters,
         "strict": false,
-    })
+    });
+    if tool.is_deferred {
+        sent[tool_search::DEFERRED] = true.into();
+    }
+    sent
 }

@@ -10,7 +10,7 @@ use super::{AgentRequest, AgentService};
 use crate::catalog::Tenant;
 use crate::skill_tool::{SkillWorkspace, WithSkills};
 use crate::subagents::{self, SubAgents};
-use crate::toolbox::{CodeMode, Shortlist, call_tool, shortlist, wait};
+use crate::toolbox::{CodeMode, Shortlist, call_tool, wait, with_deferred};
 use crate::{Event, Message, ToolDescription, Toolbox};
 use sekisho_config::SKILL;
 use sekisho_core::error::CallError;
@@ -104,7 +104,7 @@ pub(super) struct Listed {
     all: Option<Vec<ToolDescription>>,
 }
 
-/// The toolbox and its tools, as many as the model accepts beside `others`. If the tools cannot be listed, the run logs it and
+/// The toolbox and its tools, as many as the model accepts beside `others`, or its provider searches. If the tools cannot be listed, the run logs it and
 /// continues without them (A68).
 pub(super) async fn offer(gateway: &Gateway, request: &AgentRequest, history: &[Message], others: usize) -> Listed {
     let Ok(listed) = request.toolbox.list().await else {
@@ -114,7 +114,7 @@ pub(super) async fn offer(gateway: &Gateway, request: &AgentRequest, history: &[
     let (count, remaining) = (listed.len(), request.profile.max_tools.saturating_sub(others));
     // Only a session compares them with the tools of later runs.
     let all = Some(request.prefix.as_ref().map_or_else(Vec::new, |_| listed.clone()));
-    let tools = shortlist(listed, remaining, history);
+    let tools = with_deferred(listed, (remaining, request.profile.deferred_tools()), history);
     let left_out = count.saturating_sub(tools.len());
     gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
     let toolbox = Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) });

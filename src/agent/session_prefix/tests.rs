@@ -9,7 +9,8 @@ use crate::session_news::NEWS;
 use sekisho_store::test_support::test_store;
 
 fn tool(name: &str) -> ToolDescription {
-    ToolDescription { name: name.into(), description: "Does it.".into(), parameters: Arc::new(json!({"z": 1, "a": 2})) }
+    let parameters = Arc::new(json!({"z": 1, "a": 2}));
+    ToolDescription { name: name.into(), description: "Does it.".into(), parameters, is_deferred: false }
 }
 
 fn user(text: &str) -> Message {

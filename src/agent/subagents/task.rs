@@ -63,7 +63,7 @@ pub(super) fn description(types: &BTreeMap<String, SubAgentType>, models: &[Stri
         "required": ["description", "prompt", "subagent_type"],
         "additionalProperties": false,
     }));
-    ToolDescription { name: TASK.to_owned(), description: text, parameters }
+    ToolDescription { name: TASK.to_owned(), description: text, parameters, is_deferred: false }
 }
 
 /// The answer to a call that started nothing.

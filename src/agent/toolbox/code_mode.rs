@@ -29,6 +29,7 @@ impl CodeMode {
             name: name.to_owned(),
             description: description.to_owned(),
             parameters: Arc::new(parameters),
+            is_deferred: false,
         });
         let others = self.toolbox.list().await.unwrap_or_default();
         described.chain(others.into_iter().filter(|tool| tool.name == READ_RESULT)).collect()
@@ -42,7 +43,7 @@ impl CodeMode {
         let index = SearchIndex::build(tools.iter().map(Searchable::from), None);
         let found = index.search(&query, limit.unwrap_or(HITS).clamp(1, MAX_HITS)).into_iter();
         let hits = found.map(|(place, _)| {
-            let ToolDescription { name, description, parameters } = &tools[place];
+            let ToolDescription { name, description, parameters, .. } = &tools[place];
             model_hit(name, description, parameters, None)
         });
         Ok(Value::from_iter(hits).to_string())
@@ -89,6 +90,7 @@ mod tests {
                 name: name.into(),
                 description: format!("Finds a {name}."),
                 parameters: Arc::new(json!({"properties": {"id": {"type": "integer"}}, "required": ["id"]})),
+                is_deferred: false,
             };
             Box::pin(async move { Ok(["crm__invoice", "fs__folder", PYTHON, READ_RESULT].map(tool).into()) })
         }

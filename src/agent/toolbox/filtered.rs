@@ -55,6 +55,7 @@ mod tests {
                 name: name.into(),
                 description: String::new(),
                 parameters: Arc::new(json!({})),
+                is_deferred: false,
             };
             Box::pin(async move { Ok(["fs__read", "fs__write", "search"].map(tool).into()) })
         }

@@ -57,7 +57,7 @@ pub(crate) fn wait() -> ToolDescription {
         "required": ["seconds"],
         "additionalProperties": false,
     }));
-    ToolDescription { name: WAIT.to_owned(), description: description.to_owned(), parameters }
+    ToolDescription { name: WAIT.to_owned(), description: description.to_owned(), parameters, is_deferred: false }
 }
 
 /// The description of `CallTool` for the model.
@@ -73,7 +73,7 @@ pub(crate) fn call_tool() -> ToolDescription {
         "required": ["tool", "arguments"],
         "additionalProperties": false,
     }));
-    ToolDescription { name: CALL_TOOL.to_owned(), description: description.to_owned(), parameters }
+    ToolDescription { name: CALL_TOOL.to_owned(), description: description.to_owned(), parameters, is_deferred: false }
 }
 
 /// The tool and the arguments in arguments of `CallTool`.

@@ -14,9 +14,10 @@ use sekisho_core::call::READ_RESULT;
 const LATEST_MESSAGES: usize = 4;
 
 /// At most `max` of the tools, in their order: first the one that reads stored results and those that the conversation has
-/// called, then those that best match the user's messages.
+/// called, then those that best match the user's messages. Deferred ones are not counted, and stay.
 pub fn shortlist(mut tools: Vec<ToolDescription>, max: usize, conversation: &[Message]) -> Vec<ToolDescription> {
-    if tools.len() <= max {
+    let deferred = tools.iter().filter(|tool| tool.is_deferred).count();
+    if tools.len() - deferred <= max {
         return tools;
     }
     let kept = chosen(&tools, max, conversation);
@@ -26,11 +27,32 @@ pub fn shortlist(mut tools: Vec<ToolDescription>, max: usize, conversation: &[Me
         "there are more tools than `max_tools`: the model is offered the best matches"
     );
     let mut place = 0..;
+    tools.retain(|tool| place.next().is_some_and(|place| tool.is_deferred || kept.contains(&place)));
+    tools
+}
+
+/// All of the tools if there are at most `max`. Else the better half of as many is shown, and at most `deferred` others are for the
+/// search of the model's provider; without such a search the model is offered the [`shortlist`].
+pub fn with_deferred(
+    mut tools: Vec<ToolDescription>,
+    (max, deferred): (usize, usize),
+    conversation: &[Message],
+) -> Vec<ToolDescription> {
+    if tools.len() <= max || deferred == 0 {
+        return shortlist(tools, max, conversation);
+    }
+    tools.iter_mut().for_each(|tool| tool.is_deferred = false);
+    let shown = chosen(&tools, max / 2, conversation);
+    let kept = chosen(&tools, shown.len().saturating_add(deferred), conversation);
+    for (place, tool) in tools.iter_mut().enumerate() {
+        tool.is_deferred = !shown.contains(&place);
+    }
+    let mut place = 0..;
     tools.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
     tools
 }
 
-/// The indexes of the selected tools.
+/// The indexes of the selected tools, without deferred ones.
 fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BTreeSet<usize> {
     let turns = conversation.iter().filter_map(Message::as_assistant);
     let called: HashSet<_> = turns.flat_map(AssistantTurn::calls).map(|call| call.tool.as_str()).collect();
@@ -44,7 +66,7 @@ fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BT
     let known = (0..tools.len()).filter(|place| is_known(&tools[*place].name));
     let fitting = index.search(&user_text, max).into_iter().map(|(place, _)| place);
     let mut kept = BTreeSet::new();
-    for place in known.chain(fitting).chain(0..tools.len()) {
+    for place in known.chain(fitting).chain(0..tools.len()).filter(|place| !tools[*place].is_deferred) {
         if kept.len() >= max {
             break;
         }
@@ -55,7 +77,7 @@ fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BT
 
 impl<'a> From<&'a ToolDescription> for Searchable<'a> {
     fn from(tool: &'a ToolDescription) -> Self {
-        let ToolDescription { name, description, parameters } = tool;
+        let ToolDescription { name, description, parameters, .. } = tool;
         Self { name, description, category: "", source: "", parameters }
     }
 }
@@ -94,6 +116,7 @@ mod tests {
             name,
             description: description.into(),
             parameters: Arc::new(json!({"type": "object"})),
+            is_deferred: false,
         };
         let many = (0..200).map(|number| tool(format!("api__operation_{number}"), "Changes a record."));
         many.chain([tool("weather".into(), "The forecast of a city."), tool("mail".into(), "Sends a letter.")])
@@ -124,5 +147,26 @@ mod tests {
         assert_eq!(names(&shortlist(with_reader, 2, &conversation)), ["api__operation_150", READ_RESULT]);
         assert_eq!(shortlist(tools(), 128, &conversation).len(), 128);
         assert_eq!(shortlist(tools(), 202, &conversation), tools());
+    }
+
+    #[test]
+    fn tools_beyond_the_maximum_are_deferred_where_the_provider_searches() {
+        let conversation = [Message::User("send a letter about the forecast for the city of Oslo".into())];
+        let offered = |max, deferred| {
+            let offered = with_deferred(tools(), (max, deferred), &conversation);
+            let (deferred, shown): (Vec<_>, Vec<_>) = offered.into_iter().partition(|tool| tool.is_deferred);
+            (names(&shown).join(" "), deferred.len())
+        };
+        for (max, deferred, expected) in [
+            (202, 1_000, (names(&tools()).join(" "), 0)),
+            (4, 1_000, ("weather mail".to_owned(), 200)),
+            (4, 50, ("weather mail".to_owned(), 50)),
+            (2, 0, ("weather mail".to_owned(), 0)),
+        ] {
+            assert_eq!(offered(max, deferred), expected, "{max}, {deferred}");
+        }
+        let offered = with_deferred(tools(), (4, 50), &conversation);
+        assert_eq!(shortlist(offered.clone(), 2, &conversation), offered, "the run keeps them");
+        assert_eq!(shortlist(offered, 1, &conversation).len(), 51);
     }
 }

@@ -83,7 +83,8 @@ pub struct AgentProfile {
     /// Types of sub-agents that this agent may start with the tool `Task`; `*` for all.
     pub subagents: Vec<String>,
     /// Maximum number of tools offered to the model: those it has called and the best matches for the user's
-    /// messages. OpenAI accepts at most 128.
+    /// messages. OpenAI accepts at most 128. Where the model's provider searches tools, half as many are shown, and the others are
+    /// for its search.
     pub max_tools: usize,
     /// Maximum turns of one run (A15).
     pub max_turns: u32,
@@ -284,6 +285,16 @@ impl AgentProfile {
     pub fn wire(&self) -> Wire {
         let of_model = || self.row().filter(|_| !self.model().contains('/')).and_then(|row| row.wire);
         self.wire.or_else(of_model).unwrap_or(Wire::Chat)
+    }
+
+    /// How many tools the model's provider searches for it, beside those that it is shown.
+    pub fn deferred_tools(&self) -> usize {
+        let has_search = match self.provider() {
+            Provider::Anthropic => true,
+            Provider::Openai => self.wire() == Wire::Responses,
+            Provider::Gemini | Provider::Bedrock | Provider::Replay => false,
+        };
+        self.row().filter(|_| has_search).map_or(0, |row| row.deferred_tools)
     }
 
     pub fn max_run(&self) -> Duration {

@@ -27,7 +27,7 @@ pub(super) struct Talk {
 
 impl Talk {
     /// `keys`: of the agent's profile.
-    async fn begin(keys: &str) -> Self {
+    pub(super) async fn begin(keys: &str) -> Self {
         Self::with_agents(keys, "").await
     }
 
@@ -50,7 +50,7 @@ impl Talk {
     }
 
     /// The same conversation in another process, by the clock of the machine.
-    async fn restarted(self) -> Self {
+    pub(super) async fn restarted(self) -> Self {
         let app = TestApp::in_directory(self.app.stop().await, &self.yaml).await;
         Self { app, ..self }
     }

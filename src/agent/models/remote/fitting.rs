@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Protocol;
-use crate::models::ModelRequest;
+use crate::models::{ModelRequest, tool_search};
 use sekisho_config::{Effort, ModelRow, RefusedFeature, Thinking};
 
 /// `row`: of the model; `None` for an unknown one, of which nothing is left out.
@@ -18,6 +18,11 @@ pub(super) fn fitted(mut request: Arc<ModelRequest>, protocol: Protocol, row: Op
     if fitting != (asked.thinking, asked.temperature, asked.top_p) {
         let options = &mut Arc::make_mut(&mut request).options;
         (options.thinking, options.temperature, options.top_p) = fitting;
+    }
+    let searches =
+        matches!(protocol, Protocol::Anthropic | Protocol::Responses) && row.is_some_and(|row| row.deferred_tools > 0);
+    if !searches && tool_search::is_used(&request.tools) {
+        Arc::make_mut(&mut request).tools.retain(|tool| !tool.is_deferred);
     }
     request
 }
@@ -44,6 +49,7 @@ mod tests {
     use super::*;
     use crate::models::remote::provider;
     use crate::options::ModelOptions;
+    use crate::toolbox::ToolDescription;
 
     #[test]
     fn options_that_a_model_refuses_are_left_out_or_made_to_fit() {
@@ -77,5 +83,23 @@ mod tests {
         let request = || Arc::new(provider::request(provider::question()));
         assert_eq!(fitted(request(), Protocol::Openai, Some(&old)).options.temperature, None);
         assert_eq!(fitted(request(), Protocol::Openai, Some(&new)).options.temperature, Some(0.2));
+    }
+
+    #[test]
+    fn deferred_tools_go_only_to_a_provider_that_searches_them() {
+        let searching = ModelRow { deferred_tools: 9, ..ModelRow::default() };
+        let request = provider::request(provider::question());
+        let deferred = ToolDescription { is_deferred: true, ..request.tools[0].clone() };
+        let request = Arc::new(ModelRequest { tools: vec![request.tools[0].clone(), deferred], ..request });
+        for (protocol, row, expected) in [
+            (Protocol::Anthropic, Some(&searching), 2),
+            (Protocol::Responses, Some(&searching), 2),
+            (Protocol::Openai, Some(&searching), 1),
+            (Protocol::Bedrock, Some(&searching), 1),
+            (Protocol::Anthropic, Some(&ModelRow::default()), 1),
+            (Protocol::Anthropic, None, 1),
+        ] {
+            assert_eq!(fitted(Arc::clone(&request), protocol, row).tools.len(), expected, "{protocol:?}");
+        }
     }
 }

@@ -114,7 +114,8 @@ impl Provider {
 
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
     let parameters = Arc::new(json!({"type": "object"}));
-    let tools = vec![ToolDescription { name: "add".into(), description: "Adds.".into(), parameters }];
+    let tools =
+        vec![ToolDescription { name: "add".into(), description: "Adds.".into(), parameters, is_deferred: false }];
     let options = ModelOptions { temperature: Some(0.2), ..ModelOptions::default() };
     ModelRequest { messages, tools, options, max_tokens: 100, ..ModelRequest::default() }
 }

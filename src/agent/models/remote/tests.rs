@@ -9,6 +9,7 @@ mod options;
 mod requests;
 mod responses_answers;
 mod thinking;
+mod tool_search;
 
 use serde_json::json;
 

@@ -2,9 +2,7 @@
 
 mod partial_thought;
 
-use serde_json::Value;
-
-use self::partial_thought::{PartialThought, extend_block, is_fragment_of};
+use self::partial_thought::PartialThought;
 use super::lenient::Oddity;
 use super::think_tags::{TaggedPiece, ThinkTags};
 use crate::message::{Extras, RequestedCall};
@@ -17,9 +15,6 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Maximum number of calls, and of thoughts, in one turn.
 const MAX_PARTS: usize = 256;
-
-/// The place of the blocks of `reasoning_details`, beside the place of the reasoning's text.
-const DETAILS: u64 = u64::MAX;
 
 /// The place of reasoning between tags.
 const TAGGED: u64 = u64::MAX - 1;
@@ -176,24 +171,6 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// A block of `reasoning_details`, or a fragment of the last one. They are sent back as they are.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`], or has too many of them.
-    pub(in crate::models) fn detail(&mut self, block: Value) -> Result<(), ModelError> {
-        self.count(block.to_string().len())?;
-        let blocks = &mut self.thought(DETAILS)?.details;
-        let count = blocks.len();
-        match blocks.last_mut().filter(|last| is_fragment_of(last, &block)) {
-            Some(last) => extend_block(last, block),
-            None if count >= MAX_PARTS => {
-                return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} blocks of reasoning")));
-            }
-            None => blocks.push(block),
-        }
-        Ok(())
-    }
-
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
@@ -276,17 +253,6 @@ impl TurnAssembler {
     /// Whether arguments of the call at an index have arrived.
     pub(in crate::models) fn has_arguments(&self, place: u64) -> bool {
         self.calls.iter().any(|joining| joining.place == place && !joining.call.arguments.is_empty())
-    }
-
-    /// A thought that arrives as a whole, to be sent back as it is.
-    ///
-    /// # Errors
-    /// The answer is longer than [`MAX_ANSWER_BYTES`], or has too many of them.
-    pub(in crate::models) fn whole_thought(&mut self, place: u64, block: Value) -> Result<(), ModelError> {
-        self.count(block.to_string().len())?;
-        self.thought(place)?.details.push(block);
-        self.end_thought(place);
-        Ok(())
     }
 
     /// The stop reason: after it only usage follows.

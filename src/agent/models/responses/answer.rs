@@ -3,9 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::NAMESPACE;
+use crate::message::Extras;
 use crate::models::remote::lenient::{self, Oddity};
 use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
-use crate::models::{ModelError, StopReason};
+use crate::models::{ModelError, StopReason, tool_search};
 
 /// # Errors
 /// The event does not belong to the protocol, or reports an error.
@@ -74,7 +76,9 @@ fn whole(mut response: Map<String, Value>, turn: &mut TurnAssembler) -> Result<(
 fn begin_call(place: u64, item: &Map<String, Value>, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).map(str::to_owned);
     let id = text("call_id").or_else(|| text("id"));
-    turn.call(CallFragment { place, id, tool: text("name"), ..CallFragment::default() })
+    let namespace = item.get(NAMESPACE).filter(|namespace| namespace.is_string());
+    let extras: Extras = namespace.map(|namespace| (NAMESPACE.to_owned(), namespace.clone())).into_iter().collect();
+    turn.call(CallFragment { place, id, tool: text("name"), extras, ..CallFragment::default() })
 }
 
 /// An item is complete: it has all that its fragments had.
@@ -89,6 +93,9 @@ fn finish_item(place: u64, item: Map<String, Value>, turn: &mut TurnAssembler) -
         Some("message") if turn.is_silent() => texts(&item).try_for_each(|text| turn.text(text))?,
         Some("reasoning") if item.get("encrypted_content").is_some_and(Value::is_string) => {
             turn.whole_thought(place, as_input(item))?;
+        }
+        Some(kind) if tool_search::is_of_search(kind) => {
+            turn.whole_thought(place, tool_search::item_of_openai(item))?;
         }
         _ => {}
     }
