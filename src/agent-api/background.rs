@@ -20,6 +20,7 @@ use crate::conversations::of_api;
 use crate::conversations::stored_input::StoredInput;
 use crate::responses::Asked;
 use sekisho_agent::conversation::{ConversationRuns, RunCover, RunRequest, new_run_id};
+use sekisho_agent::event_log::EventLog;
 use sekisho_api::RequestMeta;
 use sekisho_config::Recover;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -162,6 +163,11 @@ impl BackgroundRuns {
     /// `denied`: the key by which it is sealed is not in force; `internal`: it was changed.
     pub(crate) fn opened(&self, run: &BackgroundRun) -> Result<StoredRequest, CallError> {
         StoredRequest::open(&self.sealer, run)
+    }
+
+    /// The events of a run of a conversation that this process has.
+    pub(crate) fn log(&self, caller_key: &str, run: &str) -> Option<EventLog> {
+        self.runs.events(caller_key, run)
     }
 
     /// The id of the last run of the conversation, for the id of a run in the background; otherwise the same id.

@@ -1,6 +1,7 @@
 //! `/v1/responses`: agents as clients of OpenAI's Responses API see them.
 
 pub(super) mod background;
+mod background_events;
 mod events;
 mod input;
 mod kept;
@@ -14,6 +15,8 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::StreamExt;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use self::events::EventEncoder;
 use self::request::{ReadRequest, ResponseRequest};
@@ -22,12 +25,12 @@ use super::background::BackgroundRuns;
 use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::encoder::encoded;
 use super::model_api::output::Output;
-use super::model_api::{NamedAgent, session_of_thread};
+use super::model_api::{NamedAgent, invalid, session_of_thread};
 use super::openai::{OpenAiError, OpenAiErrorBody};
 use super::run_events;
 use sekisho_agent::{AgentService, FinishReason, Message};
 use sekisho_api::reply::{self, ErrorReply};
-use sekisho_api::{DigestedBody, Name, RequestMeta, event_stream};
+use sekisho_api::{DigestedBody, Name, Parameters, RequestMeta, event_stream};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 
@@ -50,33 +53,63 @@ pub(super) async fn create(
     let DigestedBody(request, memory, body) = DigestedBody::<ResponseRequest>::from_request(request, &gateway).await?;
     let turn = Turn { route: "/v1/responses".to_owned(), body };
     let serving = (Arc::clone(&gateway), agents, kept);
-    keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
+    let (caller, is_followed) = (Arc::clone(&meta.caller), request.is_background() && request.streams());
+    let runs = Arc::clone(&background);
+    let answered = keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
         if request.is_background() {
             return Ok(background::create(&meta, &serving.1, &background, request).await?);
         }
         answer(&meta, serving, request, &progress).await
     })
-    .await
+    .await?;
+    if !is_followed || !answered.status().is_success() {
+        return Ok(answered);
+    }
+    // The same response for a request that is sent twice.
+    let run = background::answered_run(&runs, &caller, answered).await?;
+    Ok(background::streamed((gateway, runs), caller, run, None))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ShowResponse {
+    /// The events of a response in the background, also those still to come.
+    stream: Option<bool>,
+    /// With `stream`: only events with a higher `sequence_number`.
+    starting_after: Option<u64>,
 }
 
 /// A response as it was answered, while another one can continue it: for an hour, and until the gateway restarts. One in the
 /// background as far as it is, until a week after its end.
-#[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "getResponse", tag = "agents", params(("id" = String, Path)),
-    responses((status = 200, body = ResponseBody), (status = "4XX", body = OpenAiErrorBody)))]
+#[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "getResponse", tag = "agents", params(("id" = String, Path), ShowResponse),
+    responses((status = 200, description = "A response, or with `stream` server-sent events of one", body = ResponseBody),
+        (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn show(
     meta: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(kept): Extension<Arc<KeptResponses>>,
     Extension(background): Extension<Arc<BackgroundRuns>>,
     id: Result<Name, ErrorReply>,
+    query: Result<Parameters<ShowResponse>, ErrorReply>,
 ) -> Result<Response, OpenAiError> {
     let meta = meta?;
-    let Name(id) = id?;
-    if let Some(body) = kept.body(&meta.caller, &id) {
-        return Ok(reply::json(StatusCode::OK, &body));
+    let (Name(id), Parameters(ShowResponse { stream, starting_after })) = (id?, query?);
+    let is_followed = stream.unwrap_or_default();
+    if starting_after.is_some() && !is_followed {
+        return Err(invalid("`starting_after` is for `stream=true`; add it, or leave `starting_after` out").into());
+    }
+    match kept.body(&meta.caller, &id) {
+        Some(_) if is_followed => {
+            return Err(invalid("`stream` is for a response with `background`; leave it out to read this one").into());
+        }
+        Some(body) => return Ok(reply::json(StatusCode::OK, &body)),
+        None => {}
     }
     let run = background::find(&background, &meta.caller.key, &id).await?.ok_or_else(|| unknown_response(&id))?;
+    if is_followed {
+        return Ok(background::streamed((gateway, background), Arc::clone(&meta.caller), run, starting_after));
+    }
     Ok(reply::json(StatusCode::OK, &background::body(&gateway, &background, &run).await?))
 }
 

@@ -1,26 +1,36 @@
 //! Responses in the background: each is a run of a stored conversation, which goes on without its client.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_stream::try_stream;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::json;
+use futures_util::future::ready;
+use futures_util::{Stream, StreamExt};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::time::sleep;
 use uuid::Uuid;
 
+use super::background_events::{BackgroundEncoder, Texts};
 use super::kept::KeptResponses;
 use super::request::ResponseRequest;
 use super::response::{ResponseBody, Status};
 use crate::background::{BackgroundRuns, NewRun};
-use crate::conversations::background::last_text;
 use crate::conversations::stored_input::StoredInput;
 use crate::model_api::output::Output;
 use crate::model_api::{NamedAgent, invalid};
 use crate::openai::{OpenAiError, OpenAiErrorBody};
+use sekisho_agent::conversation::stored;
 use sekisho_agent::{AgentService, Event, FinishReason, RunError, RunUsage};
+use sekisho_api::event_stream::{self, NamedEvent};
 use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{Name, RequestMeta};
+use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::Gateway;
 use sekisho_store::{BackgroundKind, BackgroundRun, BackgroundState, Conversation, RunStatus};
@@ -109,6 +119,15 @@ pub(super) async fn body(
     background: &BackgroundRuns,
     run: &BackgroundRun,
 ) -> Result<ResponseBody, CallError> {
+    let begun = without_output(background, run)?;
+    if run.state != BackgroundState::Ended {
+        return Ok(begun);
+    }
+    ended(gateway, &begun, run, &texts_of(gateway, &run.runs).await?).await
+}
+
+/// The response with its status.
+fn without_output(background: &BackgroundRuns, run: &BackgroundRun) -> Result<ResponseBody, CallError> {
     let request = background.opened(run)?;
     let (model, asked) = (request.model().unwrap_or_default().to_owned(), request.asked.unwrap_or_default());
     let status = match (run.state, run.status) {
@@ -119,34 +138,123 @@ pub(super) async fn body(
         (BackgroundState::Ended, Some(RunStatus::Cancelled)) => Status::Cancelled,
         (BackgroundState::Ended, _) => Status::Failed,
     };
-    let begun = ResponseBody::in_background(&model, asked, (&run.id, run.created.as_second()), status);
-    if run.state != BackgroundState::Ended {
-        return Ok(begun);
-    }
-    Ok(begun.ended(&output_of(gateway, run).await?).with_status(status))
+    Ok(ResponseBody::in_background(&model, asked, (&run.id, run.created.as_second()), status))
 }
 
-/// The output of a run that has ended.
-async fn output_of(gateway: &Gateway, run: &BackgroundRun) -> Result<Output, CallError> {
+/// The texts that runs of a conversation have stored.
+async fn texts_of(gateway: &Gateway, runs: &[String]) -> Result<Texts, CallError> {
+    let mut texts = Texts::default();
+    for run in runs {
+        for message in gateway.store().conversation_logs().messages_of_run(run).await? {
+            texts.add_message(&stored::read(&message).map_err(CallError::internal)?);
+        }
+    }
+    Ok(texts)
+}
+
+/// The response of a run that has ended, with these texts.
+async fn ended(
+    gateway: &Gateway,
+    begun: &ResponseBody,
+    run: &BackgroundRun,
+    texts: &Texts,
+) -> Result<ResponseBody, CallError> {
     let (mut output, mut used) = (Output::new(), RunUsage::default());
+    output.parts = texts.parts();
     for id in &run.runs {
         for row in gateway.store().conversation_logs().usage_of_run(id).await? {
             used.add(&row.used);
         }
     }
-    let text = match run.runs.last() {
-        Some(last) => last_text(gateway, last).await?,
-        None => String::new(),
-    };
     let failed = !matches!(run.status, Some(RunStatus::Succeeded | RunStatus::Cancelled));
     let failure = run.error.as_ref().filter(|_| failed).map(|error| {
         let code = serde_json::from_value(json!(error.code)).unwrap_or(ErrorCode::Internal);
         Event::Error(RunError::from(&CallError::new(code, error.message.as_str())))
     });
     let reason = if failed { FinishReason::Error } else { FinishReason::Stop };
-    let events = [Event::Content { text }].into_iter().chain(failure);
-    for event in events.chain([Event::Finished { reason, messages: Vec::new() }, Event::Usage(used)]) {
+    for event in failure.into_iter().chain([Event::Finished { reason, messages: Vec::new() }, Event::Usage(used)]) {
         output.add(event);
     }
-    Ok(output)
+    Ok(begun.ended(&output).with_status(begun.status()))
+}
+
+/// Answers with the events of the response after a number, also those still to come, for which it looks at the store where the
+/// run is in another process. Without its last event the stream ends when the gateway closes, or the caller's key ends.
+pub(super) fn streamed(
+    (gateway, background): (Arc<Gateway>, Arc<BackgroundRuns>),
+    caller: Arc<Caller>,
+    run: BackgroundRun,
+    after: Option<u64>,
+) -> Response {
+    let (key_ended, closing) = (gateway.keys().ended(&caller), gateway.background().closing().clone());
+    let events = events(gateway, background, caller, run, after).filter_map(|event| {
+        ready(event.inspect_err(|error| tracing::warn!(cause = error.cause(), "a stream of a response ends")).ok())
+    });
+    let events = events.take_until(key_ended).take_until(closing.cancelled_owned());
+    event_stream::respond_named(events, event_stream::COMMENT)
+}
+
+/// Interval of looks at the store for a run that is not in this process.
+const PAUSE: Duration = Duration::from_millis(500);
+
+fn events(
+    gateway: Arc<Gateway>,
+    background: Arc<BackgroundRuns>,
+    caller: Arc<Caller>,
+    mut run: BackgroundRun,
+    after: Option<u64>,
+) -> impl Stream<Item = Result<NamedEvent, CallError>> + Send + 'static {
+    try_stream! {
+        let mut encoder = BackgroundEncoder::new(without_output(&background, &run)?, after);
+        let mut followed: Option<String> = None;
+        loop {
+            let begun = without_output(&background, &run)?;
+            for event in encoder.state(begun.status()) {
+                yield event;
+            }
+            if run.state == BackgroundState::Ended {
+                let texts = texts_of(&gateway, &run.runs).await?;
+                let body = ended(&gateway, &begun, &run, &texts).await?;
+                for event in encoder.closing(&texts, &body) {
+                    yield event;
+                }
+                break;
+            }
+            let last = run.runs.last().filter(|last| followed.as_ref() != Some(*last)).cloned();
+            match last.and_then(|last| Some((background.log(&caller.key, &last)?, last))) {
+                Some((log, last)) => {
+                    let earlier = run.runs.split_last().map_or(&[][..], |(_, earlier)| earlier);
+                    let mut texts = texts_of(&gateway, earlier).await?;
+                    let mut logged = pin!(log.follow(None));
+                    while let Some(event) = logged.next().await {
+                        if !texts.add_event(&event) {
+                            break;
+                        }
+                        for event in encoder.grown(&texts) {
+                            yield event;
+                        }
+                    }
+                    followed = Some(last);
+                }
+                None => sleep(PAUSE).await,
+            }
+            let found = find(&background, &caller.key, &run.id).await?;
+            run = found.ok_or_else(|| super::unknown_response(&run.id))?;
+        }
+    }
+}
+
+/// The run of a response that was answered as an object.
+///
+/// # Errors
+/// The response is gone.
+pub(super) async fn answered_run(
+    background: &BackgroundRuns,
+    caller: &Caller,
+    answer: Response,
+) -> Result<BackgroundRun, CallError> {
+    let body = answer.into_body().collect().await.map_err(CallError::internal)?.to_bytes();
+    let response: Value = serde_json::from_slice(&body).map_err(CallError::internal)?;
+    let id = response["id"].as_str().unwrap_or_default();
+    find(background, &caller.key, id).await?.ok_or_else(|| super::unknown_response(id))
 }

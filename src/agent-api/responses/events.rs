@@ -42,18 +42,38 @@ impl Encoder for EventEncoder {
     /// The last event, with the whole response.
     fn closing(&mut self, output: &Output) -> Vec<NamedEvent> {
         let response = self.response.ended(output);
-        let name = match response.status() {
-            Status::Failed => "response.failed",
-            Status::Incomplete => "response.incomplete",
-            Status::Completed | Status::InProgress | Status::Queued | Status::Cancelled => "response.completed",
-        };
-        vec![self.event(name, json!({"response": response}))]
+        self.end_of_response(&response)
     }
 }
 
 impl EventEncoder {
     pub(super) fn new(response: ResponseBody) -> Self {
         Self { response, item_id: String::new(), sequence_number: 0 }
+    }
+
+    /// The number of the next event.
+    pub(super) fn number(&self) -> u64 {
+        self.sequence_number
+    }
+
+    /// Leaves out so many numbers.
+    pub(super) fn skip(&mut self, count: u64) {
+        self.sequence_number = self.sequence_number.saturating_add(count);
+    }
+
+    /// An event with a response.
+    pub(super) fn of_response(&mut self, name: &'static str, response: &ResponseBody) -> Vec<NamedEvent> {
+        vec![self.event(name, json!({"response": response}))]
+    }
+
+    /// The last event, by the status of the whole response.
+    pub(super) fn end_of_response(&mut self, response: &ResponseBody) -> Vec<NamedEvent> {
+        let name = match response.status() {
+            Status::Failed => "response.failed",
+            Status::Incomplete => "response.incomplete",
+            Status::Completed | Status::InProgress | Status::Queued | Status::Cancelled => "response.completed",
+        };
+        self.of_response(name, response)
     }
 
     fn began(&mut self, index: usize, part: &OutputPart) -> Vec<(&'static str, Value)> {
@@ -122,7 +142,7 @@ impl EventEncoder {
     fn event(&mut self, name: &'static str, mut body: Value) -> NamedEvent {
         body["type"] = name.into();
         body["sequence_number"] = self.sequence_number.into();
-        self.sequence_number += 1;
+        self.skip(1);
         NamedEvent::new(name, &body)
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct ResponseRequest {
     input: Option<Input>,
     stream: Option<bool>,
     /// Answers at once with `status: queued`; `GET /v1/responses/{id}` has the response when it has ended. Its `input` is a text, or
-    /// messages of the user with texts; it has no `tools`, no `stream`, and continues only responses in the background.
+    /// messages of the user with texts; it has no `tools`, and continues only responses in the background. With `stream` its events come
+    /// at once, and it goes on without its client all the same.
     background: Option<bool>,
     #[serde(flatten)]
     pub asked: Asked,
@@ -118,7 +119,7 @@ impl ResponseRequest {
         self.impossible.refuse()?;
         self.asked.options()?;
         let has_tools = self.asked.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let other = [("stream", self.streams()), ("store: false", !self.asked.is_kept()), ("tools", has_tools)];
+        let other = [("store: false", !self.asked.is_kept()), ("tools", has_tools)];
         if let Some((name, _)) = other.iter().find(|(_, is_asked)| *is_asked) {
             let message =
                 format!("`{name}` cannot be kept with `background`, whose client is gone; leave one of them out");
@@ -334,7 +335,6 @@ mod tests {
             assert!(is_named, "{option}: {error}");
         }
         for (option, value, named) in [
-            ("stream", json!(true), "`stream`"),
             ("store", json!(false), "`store: false`"),
             ("tools", json!([{"type": "function", "name": "click"}]), "`tools`"),
             ("top_p", json!(-1), "`top_p`"),

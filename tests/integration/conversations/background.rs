@@ -225,6 +225,98 @@ async fn a_response_in_the_background_is_polled_and_continued() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
+/// The events of a stream: each with its name as its type.
+fn events_of(text: &str) -> Vec<Value> {
+    let event = |block: &str| {
+        let (name, data) = block.strip_prefix("event: ")?.split_once("\ndata: ")?;
+        let data: Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data["type"], name, "{data}");
+        Some(data)
+    };
+    text.split("\n\n").filter_map(event).collect()
+}
+
+/// The events of a response after one of them.
+async fn followed(app: &TestApp, id: &str, after: Option<u64>) -> Vec<Value> {
+    let after = after.map(|after| format!("&starting_after={after}")).unwrap_or_default();
+    let answer = app.get(&format!("/v1/responses/{id}?stream=true{after}")).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    events_of(&answer.text().await.unwrap())
+}
+
+fn number(event: &Value) -> u64 {
+    event["sequence_number"].as_u64().unwrap()
+}
+
+fn deltas(events: &[Value]) -> String {
+    events.iter().filter_map(|event| event["delta"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_response_in_the_background_is_streamed_and_followed_from_any_event() {
+    const CALLING: &str = "turns: [{text: [I, ' look.'], calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"6*7\"}'}]}, {text: [It, ' is ', '42.']}]";
+    let app = with_agent(CALLING, "", "").await;
+    let body = json!({"input": "Say.", "background": true, "stream": true});
+    let asked = app.post("/v1/responses").header("idempotency-key", "k-1").json(&body);
+    let whole = events_of(&asked.send().await.unwrap().text().await.unwrap());
+    let last = whole.last().unwrap();
+    assert_eq!((&last["type"], &whole[0]["response"]["status"]), (&json!("response.completed"), &json!("queued")));
+    check_form(&last["response"]);
+    assert!(whole.windows(2).all(|pair| number(&pair[0]) < number(&pair[1])), "{whole:#?}");
+    assert_eq!(deltas(&whole), "I look.It is 42.");
+    let id = last["response"]["id"].as_str().unwrap();
+    let polled = get(&app, &format!("/v1/responses/{id}")).await;
+    assert_eq!(
+        (&polled["output"], &polled["output"][1]["content"][0]["text"]),
+        (&last["response"]["output"], &json!("It is 42."))
+    );
+
+    // The same request has the events of the same response.
+    let again = app.post("/v1/responses").header("idempotency-key", "k-1").json(&body);
+    let again = events_of(&again.send().await.unwrap().text().await.unwrap());
+    assert_eq!((&again.last().unwrap()["response"]["id"], deltas(&again)), (&last["response"]["id"], deltas(&whole)));
+
+    let directory = app.stop().await;
+    let yaml = std::fs::read_to_string(directory.path().join("sekisho.yaml")).unwrap();
+    let app = TestApp::in_directory(directory, &yaml).await;
+    for after in [None, Some(0), Some(6), Some(number(last) - 1), Some(number(last) + 9)] {
+        let rest = followed(&app, id, after).await;
+        assert_eq!(rest.last().unwrap()["response"], last["response"], "{after:?}");
+        assert!(rest.iter().all(|event| after.is_none_or(|after| number(event) > after)), "{after:?}: {rest:#?}");
+        // The first text has the numbers from 5 on.
+        let known = after.map_or(0, |after| after.saturating_sub(4));
+        let expected = if known < 7 { "I look.It is 42.".split_at(usize::try_from(known).unwrap()).1 } else { "" };
+        assert_eq!(deltas(&rest), expected, "{after:?}");
+    }
+    for (path, problem) in [
+        (format!("/v1/responses/{id}?starting_after=1"), "`starting_after`"),
+        (format!("/v1/responses/{id}?stream=maybe"), "query"),
+    ] {
+        let (status, refused) = answer(app.get(&path)).await;
+        assert!(status == StatusCode::BAD_REQUEST && refused.to_string().contains(problem), "{path}: {refused}");
+    }
+    let (_, ended) = answer(app.post("/v1/responses").json(&json!({"input": "Say."}))).await;
+    let (status, refused) =
+        answer(app.get(&format!("/v1/responses/{}?stream=true", ended["id"].as_str().unwrap()))).await;
+    assert!(status == StatusCode::BAD_REQUEST && refused.to_string().contains("`background`"), "{refused}");
+}
+
+/// Its client goes after the first events, and another one follows the rest while it is on.
+#[tokio::test]
+async fn a_response_goes_on_when_its_client_leaves_the_stream() {
+    let app = with_agent("turns: [{text: [one, two], delay_seconds: 2}]", "", "").await;
+    let body = json!({"input": "Say.", "background": true, "stream": true});
+    let mut stream = app.post("/v1/responses").json(&body).send().await.unwrap();
+    let first = String::from_utf8(stream.chunk().await.unwrap().unwrap().to_vec()).unwrap();
+    let first = events_of(&first);
+    let id = first[0]["response"]["id"].as_str().unwrap().to_owned();
+    drop(stream);
+    let rest = followed(&app, &id, Some(number(first.last().unwrap()))).await;
+    assert_eq!((deltas(&rest), &rest.last().unwrap()["type"]), ("onetwo".to_owned(), &json!("response.completed")));
+    assert_eq!(get(&app, &format!("/v1/responses/{id}")).await["status"], "completed");
+}
+
 #[tokio::test]
 async fn a_response_in_the_background_is_cancelled_and_fails_in_openais_form() {
     let app = with_agent(SLOW, "", "").await;
