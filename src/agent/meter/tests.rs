@@ -1,9 +1,9 @@
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 use rust_decimal::Decimal;
 
 use super::*;
-use crate::message::Message;
-use crate::models::StopReason;
+use crate::message::{Message, RequestedCall};
+use crate::models::{Fallback, StopReason};
 use crate::models::fallback::WithFallbacks;
 use crate::options::ModelOptions;
 use sekisho_config::{BudgetConfig, FailureClass, FallbackConfig, Provider};
