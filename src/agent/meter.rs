@@ -55,6 +55,8 @@ pub(super) struct MeteredModel<'a> {
     pub(super) profile: &'a AgentProfile,
     /// Parent span of the turns.
     pub(super) span: &'a Span,
+    /// When the work of which the requests are a part ends.
+    pub(super) end: Option<Instant>,
 }
 
 /// The price of one turn, reserved before the request. If a turn is cut off, its usage is estimated; otherwise a

@@ -21,6 +21,7 @@ use tracing::{Instrument, Span};
 use super::event::{Event, FinishReason, RunError};
 use super::message::RequestedCall;
 use super::meter::{Meter, MeteredModel};
+use super::models::fallback::longest_silence;
 use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
@@ -177,9 +178,9 @@ fn answer_of_model<'a>(
     end: Option<Instant>,
 ) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
     let profile = &*agent.profile;
-    let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries, end };
+    let policy = RetryPolicy { timeout: longest_silence(&*agent.model, profile), retries: profile.retries, end };
     try_stream! {
-        let model = MeteredModel { model: &*agent.model, meter, profile, span };
+        let model = MeteredModel { model: &*agent.model, meter, profile, span, end };
         // Boxed, because few requests are too long.
         if let Some(event) = Box::pin(making_room::before_request(agent, progress, meter, span)).await {
             yield event;

@@ -1,16 +1,18 @@
 //! A request to a model, and to those of other profiles after its failures.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::content::TracedContent;
 use super::{MeteredModel, turn_of};
 use crate::message::{Extras, RequestedCall};
 use crate::models::{Accepted, AnswerNames, Fallback, Model, ModelChunk, ModelError, ModelRequest};
+use sekisho_config::{AgentProfile, FailureClass};
 use sekisho_core::failpoint;
 use sekisho_observe::telemetry;
 
@@ -41,10 +43,12 @@ impl MeteredModel<'_> {
                 let mut content = is_traced.then(|| TracedContent::of(&sent));
                 sent.accepted.reset();
                 let mut pieces = model.stream(Arc::clone(&sent));
-                let wait = (!fallbacks.is_empty()).then(|| profile.fallback_wait());
+                let is_for_silence =
+                    |fallback: &Fallback| fallback.config.is_for(FailureClass::Timeout) && fallback.keeps(&request.options);
+                let is_replaceable = fallbacks.iter().any(is_for_silence);
                 let mut is_silent = true;
                 let failure = loop {
-                    let next = match wait.filter(|_| is_silent) {
+                    let next = match self.silence(profile, is_silent && is_replaceable) {
                         Some(wait) => timeout(wait, pieces.next()).await.unwrap_or(Some(Err(ModelError::Timeout))),
                         None => pieces.next().await,
                     };
@@ -95,6 +99,16 @@ impl MeteredModel<'_> {
             }
         }
         .boxed()
+    }
+
+    /// How long a model with fallbacks may be silent; without any, whoever asks it knows that. One for which another can be asked has
+    /// at most half of the time that is left, so that the other one can answer before the end.
+    fn silence(&self, profile: &AgentProfile, is_replaceable: bool) -> Option<Duration> {
+        if self.model.fallbacks().is_empty() {
+            return None;
+        }
+        let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        Some(if is_replaceable { profile.fallback_wait().min(left / 2) } else { profile.timeout() })
     }
 }
 

@@ -1,10 +1,14 @@
+use std::time::Duration;
+
 use futures_util::stream::{self, StreamExt};
 use rust_decimal::Decimal;
+use tokio::time::sleep;
 
 use super::*;
 use crate::message::{Message, RequestedCall};
+use crate::models::fallback::{WithFallbacks, longest_silence};
+use crate::models::retry::{self, RetryPolicy};
 use crate::models::{Fallback, StopReason};
-use crate::models::fallback::WithFallbacks;
 use crate::options::ModelOptions;
 use sekisho_config::{BudgetConfig, FailureClass, FallbackConfig, Provider};
 
@@ -64,7 +68,7 @@ async fn turn_of(
     reads: usize,
 ) -> Vec<Result<ModelChunk, ModelError>> {
     let (model, span) = (ScriptedModel(pieces), Span::none());
-    let metered = MeteredModel { model: &model, meter, profile, span: &span };
+    let metered = MeteredModel { model: &model, meter, profile, span: &span, end: None };
     let messages = vec![Message::User("x".repeat(40).into())];
     let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
     metered.stream(Arc::new(request)).take(reads).collect().await
@@ -148,7 +152,7 @@ async fn the_tokens_of_a_free_model_count_in_the_budget_of_a_day() {
 async fn an_answer_is_made_shorter_where_the_money_is_short() {
     let (meter, budgets) = meter();
     let (model, span, profile) = (ScriptedModel(vec![text("hi"), end(12, 3)]), Span::none(), profile());
-    let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+    let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span, end: None };
     let request = ModelRequest { max_tokens: 128_000, ..ModelRequest::default() };
     // Two dollars for a thousand tokens: not even the fewest fit.
     let pieces: Vec<_> = metered.stream(Arc::new(request.clone())).take(1).collect().await;
@@ -166,7 +170,7 @@ async fn an_answer_is_made_shorter_where_the_tokens_of_the_day_are_short() {
     let (meter, budgets) =
         meter_with(&BudgetConfig { max_tokens_per_caller_per_day: Some(10_000), ..BudgetConfig::default() });
     let (model, span, free) = (ScriptedModel(vec![text("hi")]), Span::none(), AgentProfile::replay("script.yaml"));
-    let metered = MeteredModel { model: &model, meter: &meter, profile: &free, span: &span };
+    let metered = MeteredModel { model: &model, meter: &meter, profile: &free, span: &span, end: None };
     let request = ModelRequest { max_tokens: 128_000, ..ModelRequest::default() };
     let mut pieces = metered.stream(Arc::new(request));
     assert!(matches!(pieces.next().await, Some(Ok(ModelChunk::Text(_)))));
@@ -208,7 +212,7 @@ async fn another_profile_is_asked_after_the_failures_that_it_is_for() {
         let model = WithFallbacks { model: Arc::new(FailingModel(failure)), fallbacks: vec![fallback] };
         let profile = AgentProfile { fallback_seconds: Some(2.0), ..profile() };
         let ((meter, budgets), span) = (meter(), Span::none());
-        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span, end: None };
         let messages = vec![Message::User("x".repeat(40).into())];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
         let pieces: Vec<_> = metered.stream(Arc::new(request)).take(3).collect().await;
@@ -250,7 +254,7 @@ async fn a_model_that_accepted_the_request_is_charged_beside_the_one_that_answer
         let model = WithFallbacks { model: Arc::new(AcceptingModel { is_cut_off }), fallbacks: vec![fallback] };
         let profile = AgentProfile { fallback_seconds: Some(2.0), ..profile() };
         let ((meter, budgets), span) = (meter(), Span::none());
-        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span, end: None };
         let messages = vec![Message::User("x".repeat(40).into())];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
         let pieces: Vec<_> = metered.stream(Arc::new(request)).take(3).collect().await;
@@ -262,6 +266,54 @@ async fn a_model_that_accepted_the_request_is_charged_beside_the_one_that_answer
         assert_eq!(charged.len(), 2, "{charged:?}");
         assert!(charged.contains(&(profile.model(), true)) && charged.contains(&("another", true)), "{charged:?}");
         assert!(budgets.held().cost_usd.is_zero());
+    }
+}
+
+/// Is silent for a time, and answers then.
+struct SlowModel(Duration);
+
+impl Model for SlowModel {
+    fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        stream::once(sleep(self.0)).flat_map(|()| stream::iter([text("hi"), end(12, 3)])).boxed()
+    }
+}
+
+/// Each model of a chain has the silence of its own profile, and another one is asked while there is time for its answer.
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_as_patient_as_each_of_its_models_and_ends_in_time() {
+    let seconds = Duration::from_secs;
+    let for_quota = || vec![FailureClass::Quota];
+    // How long the first model and the other one are silent, after which failures the other one is asked, the time that is left, and how
+    // many seconds pass until the answer or its failure.
+    for (first, other, after, left, expected) in [
+        (5, 0, vec![], None, Ok(2)),
+        (5, 0, for_quota(), None, Ok(5)),
+        (50, 0, for_quota(), None, Err(10)),
+        (50, 100, vec![], None, Ok(102)),
+        (50, 300, vec![], None, Err(202)),
+        (50, 1, vec![], Some(3), Ok(2)),
+    ] {
+        let timeouts =
+            |timeout| AgentProfile { timeout_seconds: Some(timeout), fallback_seconds: Some(2.0), ..profile() };
+        let config = FallbackConfig { profile: "other".into(), after };
+        let fallback =
+            Fallback { config, model: Arc::new(SlowModel(seconds(other))), profile: Arc::new(timeouts(200.0)) };
+        let model = WithFallbacks { model: Arc::new(SlowModel(seconds(first))), fallbacks: vec![fallback] };
+        let ((meter, _), span, profile) = (meter(), Span::none(), timeouts(10.0));
+        let end = left.map(|left| Instant::now() + seconds(left));
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span, end };
+        let begun = Instant::now();
+        let policy = RetryPolicy { timeout: longest_silence(&model, &profile), retries: 0, end: Some(begun) };
+        let request = ModelRequest { max_tokens: 100, ..ModelRequest::default() };
+        let pieces: Vec<_> = retry::ask(&metered, Arc::new(request), policy).collect().await;
+        // Half of the three seconds that are left, and the second of the other model.
+        let took = begun.elapsed().as_secs();
+        let found = match pieces.last() {
+            Some(Ok(ModelChunk::End { .. })) => Ok(took),
+            Some(Err(ModelError::Timeout)) => Err(took),
+            _ => panic!("{pieces:?}"),
+        };
+        assert_eq!(found, expected, "{first}, {other}, {left:?}");
     }
 }
 
@@ -277,7 +329,7 @@ async fn a_profile_that_cannot_keep_an_option_of_the_client_is_not_asked() {
         let failing = FailingModel(Some(ModelError::Overloaded { retry_after: None }));
         let model = WithFallbacks { model: Arc::new(failing), fallbacks: vec![fallback] };
         let ((meter, _), span, profile) = (meter(), Span::none(), profile());
-        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span };
+        let metered = MeteredModel { model: &model, meter: &meter, profile: &profile, span: &span, end: None };
         let options = ModelOptions { seed, temperature: Some(0.7), ..ModelOptions::default() };
         let request = ModelRequest { options, max_tokens: 100, ..ModelRequest::default() };
         let first = metered.stream(Arc::new(request)).next().await;

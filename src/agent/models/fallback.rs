@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 
@@ -40,6 +41,15 @@ impl fmt::Debug for Fallback {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Fallback").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// The longest silence of a model, or of one of those that are asked in its place.
+pub(crate) fn longest_silence(model: &dyn Model, profile: &AgentProfile) -> Duration {
+    let of_others = model
+        .fallbacks()
+        .iter()
+        .flat_map(|Fallback { profile: other, .. }| [profile.fallback_wait(), other.timeout(), other.fallback_wait()]);
+    of_others.fold(profile.timeout(), Duration::max)
 }
 
 /// A model with others for its failures. Whoever asks it chooses among them.

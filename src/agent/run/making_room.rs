@@ -87,7 +87,7 @@ async fn summarize(
     let summarizer = agent.summarizer.as_ref()?;
     let profile = &*summarizer.profile;
     let transcript = task.transcript(progress.conversation(), transcript_characters(profile));
-    let model = MeteredModel { model: &*summarizer.model, meter, profile, span };
+    let model = MeteredModel { model: &*summarizer.model, meter, profile, span, end: None };
     let text = summary::of_context(&model, profile, &summarizer.prompt, task.old.as_deref(), &transcript).await;
     match text {
         Ok(text) if !text.is_empty() => Some(text),

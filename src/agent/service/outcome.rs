@@ -91,7 +91,7 @@ impl Outcome {
         let (service, key) = (&self.service, &self.caller.key);
         let model = open(profile, &service.gateway)?;
         let (meter, span) = (meter_of(&service.gateway, (&self.caller, &self.scopes)), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span, end: None };
         let summary = summary::of_thread(&model, profile, &service.prompts, self.old.as_deref(), exchange).await;
         let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
         if summary.is_empty() {

@@ -25,7 +25,7 @@ impl AgentService {
     ) -> Vec<String> {
         let Some(model) = open(profile, &self.gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span, end: None };
         let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
         items.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tool calls of a reply were not summarized");
@@ -45,7 +45,7 @@ impl AgentService {
         let profile = self.gateway.configuration().current().agent.summary_profile(profile);
         let model = open(&profile, &self.gateway).ok()?;
         let (meter, span) = (meter_of(&self.gateway, payer).of_agent(usage.0, usage.1), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span, end: None };
         let title = summary::title(&model, &profile, &self.prompts, exchange).await;
         title.unwrap_or_else(|error| {
             tracing::warn!(%error, "a conversation has no title yet");
@@ -63,7 +63,7 @@ impl AgentService {
     ) -> Option<Vec<ToolboxCall>> {
         let model = open(profile, &self.gateway).ok()?;
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span, end: None };
         let tools = shortlist(tools, profile.max_tools, &[Message::User(task.as_str().into())]);
         match selection::select(&model, profile, &self.prompts, task, tools).await {
             Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
@@ -92,7 +92,7 @@ impl AgentService {
     ) -> Option<String> {
         let Summarizer { model, profile, prompt } = self.summarizer(profile)?;
         let (meter, span) = (meter_of(&self.gateway, payer).of_agent(usage.0, usage.1), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span, end: None };
         let transcript = run::transcript(messages, run::transcript_characters(&profile));
         match summary::of_context(&model, &profile, &prompt, old, &transcript).await {
             Ok(text) => Some(text).filter(|text| !text.is_empty()),
