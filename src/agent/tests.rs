@@ -227,6 +227,15 @@ fn paid_by(budget: &BudgetConfig) -> Meter {
     Meter::paid_by(Account { budgets, caller, scopes, metrics })
 }
 
+/// Each request of a run begins with the messages of the one before, and has its tools.
+fn assert_append_only(name: &str, requests: &[Arc<ModelRequest>]) {
+    for pair in requests.windows(2) {
+        let (before, after) = (&pair[0], &pair[1]);
+        let begins_as_before = after.messages.starts_with(&before.messages);
+        assert!(begins_as_before && before.tools == after.tools, "{name}: {before:#?}\nis no beginning of\n{after:#?}");
+    }
+}
+
 async fn check(name: &str, case: Case) {
     let model = RecordingModel::new(name, &case.model);
     let toolbox = ScriptedToolbox { tools: case.tools, unreachable: case.toolbox_unreachable, ..Default::default() };
@@ -253,6 +262,7 @@ async fn check(name: &str, case: Case) {
     if let Some(seconds) = case.takes_seconds {
         assert_eq!(begun.elapsed().as_secs(), seconds, "{name}");
     }
+    assert_append_only(name, &model.requests.lock());
     let names = Names::of(&events);
     let actual = event_json(&events, &names);
     assert_eq!(Value::from(actual.clone()), Value::from(case.events), "{name}: {:#}", Value::from(actual));

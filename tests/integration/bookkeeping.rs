@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::app::{TestApp, answer, code, config, degraded};
+use crate::sent_turns::{SentTurns, append_only};
 
 const CANARY: &str = "sk-canary-5d41402abc4b2a76";
 
@@ -28,7 +29,7 @@ async fn model_server(events: Vec<Value>, status: StatusCode) -> (SocketAddr, Ar
         let body = if status.is_success() { body } else { json!({"error": {"message": key}}).to_string() };
         (status, [("content-type", "text/event-stream")], body)
     };
-    let router = Router::new().fallback(respond).with_state(Arc::clone(&asked));
+    let router = append_only(Router::new().fallback(respond).with_state(Arc::clone(&asked)), SentTurns::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -216,7 +217,8 @@ async fn a_model_with_few_tool_slots_is_offered_the_best_matches() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let model = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let router = append_only(Router::new().fallback(respond), SentTurns::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
     let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', max_tools: 2}}");
     let app = TestApp::with(&format!("agent: {{default_profile: few, profiles: {{few: {profile}}}}}")).await;
     let question = "Which calculation gives the arithmetic result?";

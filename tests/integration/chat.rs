@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
 use crate::conversations::{create, ended, get, said};
+use crate::sent_turns::{SentTurns, append_only};
 
 const TWO_MESSAGES: &str = r#"
 turns:
@@ -224,7 +225,7 @@ async fn invalid_chat_requests_are_refused_with_a_remedy() {
 }
 
 /// Answers every request with this text, as OpenAI does, and keeps what it is sent.
-pub(crate) async fn recording_model(text: &str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>) {
+pub(crate) async fn recording_model(text: &str, turns: SentTurns) -> (SocketAddr, Arc<Mutex<Vec<Value>>>) {
     let requests = Arc::<Mutex<Vec<Value>>>::default();
     let seen = Arc::clone(&requests);
     let chunks = [
@@ -238,14 +239,16 @@ pub(crate) async fn recording_model(text: &str) -> (SocketAddr, Arc<Mutex<Vec<Va
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let router = append_only(Router::new().fallback(respond), turns);
+    tokio::spawn(async move { axum::serve(listener, router).await });
     (address, requests)
 }
 
 /// The requests of Open WebUI: the models, a message, the tasks that it gives by itself, and the next message.
 #[tokio::test]
 async fn a_chat_of_open_webui_is_summed_up_by_its_messages_alone_and_has_one_system_message() {
-    let (model, requests) = recording_model("One and one are two.").await;
+    let turns = SentTurns::with_exception("a client that keeps its messages itself gets the summary in the prompt");
+    let (model, requests) = recording_model("One and one are two.", turns).await;
     let profile = format!("{{provider: openai, model: qwen3, base_url: 'http://{model}/v1'}}");
     let app = TestApp::with(&format!("agent: {{default_profile: qwen, profiles: {{qwen: {profile}}}}}")).await;
     let (_, models) = answer(app.get("/v1/models").header("x-openwebui-user-id", "u-1")).await;

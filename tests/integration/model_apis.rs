@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
+use crate::sent_turns::{SentTurns, append_only};
 
 /// Calls a tool of the gateway and one of the client.
 const BOTH: &str = r#"
@@ -352,7 +353,8 @@ async fn with_recorded_models(models: &str) -> (TestApp, Arc<Mutex<Vec<Value>>>)
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let router = append_only(Router::new().fallback(respond), SentTurns::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
     let base_url = format!("http://{address}/v1");
     (TestApp::with(&models.replace("BASE_URL", &base_url)).await, requests)
 }

@@ -9,6 +9,7 @@ use crate::app::{TestApp, answer, code};
 use crate::chat::recording_model;
 use crate::checkout::checkout;
 use crate::cli::sekisho;
+use crate::sent_turns::SentTurns;
 use crate::slack::slack;
 
 const PLAN: &str = include_str!("../../config/examples/plan.yaml");
@@ -254,7 +255,7 @@ async fn the_images_and_files_of_a_goal_reach_the_planner_and_the_steps() {
     // An answer that is a plan, and long enough for a result.
     let plan =
         r#"{"steps": [{"instruction": "Look at it.", "expected": "a word"}], "success_criteria": "It is named."}"#;
-    let (model, requests) = recording_model(plan).await;
+    let (model, requests) = recording_model(plan, SentTurns::default()).await;
     let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', planner: {{preset: steps}}}}");
     let app = TestApp::with(&format!("agent: {{default_profile: seeing, profiles: {{seeing: {profile}}}}}")).await;
     let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
@@ -278,7 +279,7 @@ async fn the_images_and_files_of_a_goal_reach_the_planner_and_the_steps() {
 async fn a_planner_has_a_temperature_of_its_own() {
     let plan =
         r#"{"steps": [{"instruction": "Look at it.", "expected": "a word"}], "success_criteria": "It is named."}"#;
-    let (model, requests) = recording_model(plan).await;
+    let (model, requests) = recording_model(plan, SentTurns::default()).await;
     let planner = "planner: {preset: steps, temperature: 0.9}";
     let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', {planner}}}");
     let app = TestApp::with(&format!("agent: {{default_profile: seeing, profiles: {{seeing: {profile}}}}}")).await;

@@ -15,6 +15,7 @@ use crate::cli::{sekisho, text};
 use crate::keys::as_holder;
 use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
+use crate::sent_turns::{SentTurns, append_only};
 
 const YAML: &str = "
 auth:
@@ -305,7 +306,8 @@ fn call_of(tool: &str, arguments: &Value) -> Value {
 #[tokio::test]
 async fn an_agent_gets_a_preview_and_reads_the_rest_by_its_handle() {
     let requests = Requests::default();
-    let url = served(Router::new().route("/v1/chat/completions", post(chat)).with_state(Arc::clone(&requests))).await;
+    let router = Router::new().route("/v1/chat/completions", post(chat)).with_state(Arc::clone(&requests));
+    let url = served(append_only(router, SentTurns::default())).await;
     let profile =
         format!("{{provider: openai, model: m, base_url: '{url}/v1', api_key: k, tools: {{include: [json_query]}}}}");
     let app = TestApp::with(&format!("agent: {{profiles: {{reader: {profile}}}}}")).await;

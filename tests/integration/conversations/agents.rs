@@ -17,6 +17,7 @@ use crate::app::{TestApp, answer};
 use crate::checkout::checkout;
 use crate::lock::until;
 use crate::openapi::document;
+use crate::sent_turns::{SentTurns, append_only};
 
 /// A gateway with agents that play these scripts, and more configuration. An agent named `main` is the default.
 pub(super) async fn with_agents(scripts: &[(&str, Value, &str)], more: &str) -> TestApp {
@@ -315,7 +316,8 @@ async fn model_for_titles(asked: Arc<Notify>, answers: Arc<Notify>) -> SocketAdd
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let router = append_only(Router::new().fallback(respond), SentTurns::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
     address
 }
 
