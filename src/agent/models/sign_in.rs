@@ -1,17 +1,18 @@
-//! Access tokens of a provider, by client credentials (RFC 6749 §4.4) or as a service account of Google (RFC 7523,
-//! <https://developers.google.com/identity/protocols/oauth2/service-account#httprest>).
+//! Access tokens of a provider, by client credentials (RFC 6749 §4.4), with a secret or the token of a workload (RFC 7523 §2.2,
+//! <https://learn.microsoft.com/en-us/entra/identity-platform/v2-oauth2-client-creds-grant-flow#third-case-access-token-request-with-a-federated-credential>),
+//! or by a file of Google's tools.
+
+mod google;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
-use jiff::Timestamp;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
@@ -31,12 +32,6 @@ const MARGIN: Duration = Duration::from_secs(120);
 
 /// The lifetime of a token whose answer has none.
 const DEFAULT_LIFETIME: u64 = 300;
-
-/// Seconds for which a service account asks: Google's maximum.
-const ASSERTION_SECONDS: i64 = 3_600;
-
-/// The scope of a service account that names none.
-const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// Maximum bytes of the service's answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -58,15 +53,6 @@ struct Token {
 /// The sign-in of a profile.
 #[derive(Clone)]
 pub(super) struct SignIn(SignInConfig);
-
-/// The key file of a service account.
-#[derive(Deserialize)]
-struct ServiceAccount {
-    client_email: String,
-    private_key: String,
-    private_key_id: Option<String>,
-    token_uri: Url,
-}
 
 #[derive(Deserialize)]
 struct Granted {
@@ -106,8 +92,10 @@ impl SignIn {
 
     fn shared(&self) -> SharedToken {
         let Self(config) = self;
+        let shown = |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
         let secret = config.client_secret.as_ref().map(|secret| hex::encode(Sha256::digest(secret.expose())));
-        let file = config.service_account_file.as_ref().map(|file| file.display().to_string());
+        let secret = secret.or_else(|| shown(&config.client_assertion_file));
+        let file = shown(&config.service_account_file);
         let place = config.token_url.as_ref().map(Url::to_string).or(file).unwrap_or_default();
         let client = config.client_id.clone().unwrap_or_default();
         let key = [place, client, secret.unwrap_or_default(), config.scopes.join(" ")];
@@ -122,78 +110,89 @@ impl SignIn {
 
     async fn fetch(&self, outbound: &Outbound) -> Result<Granted, ModelError> {
         let Self(config) = self;
-        let (url, form, secret) = match (&config.service_account_file, &config.token_url) {
-            (Some(file), _) => assertion_of(file, &config.scopes).await?,
-            (None, Some(url)) => {
-                let secret = config.client_secret.as_ref().map(|secret| secret.expose().to_owned()).unwrap_or_default();
-                let form = form_urlencoded::Serializer::new(String::new())
-                    .append_pair("grant_type", "client_credentials")
-                    .append_pair("client_id", config.client_id.as_deref().unwrap_or_default())
-                    .append_pair("client_secret", &secret)
-                    .append_pair("scope", &config.scopes.join(" "))
-                    .finish();
-                (url.clone(), form, secret)
-            }
+        let url = match (&config.service_account_file, &config.token_url) {
+            (Some(file), _) => return google::token(outbound, file, &config.scopes).await,
+            (None, Some(url)) => url,
             (None, None) => return Err(ModelError::Refused("the profile's `sign_in` has no `token_url`".into())),
         };
-        let mut request = OutboundRequest {
-            method: Method::POST,
-            body: Some(Bytes::from(form)),
-            secrets: Some(Arc::from([secret.clone()])),
-            max_response_bytes: MAX_ANSWER_BYTES,
-            trust: Trust::Operator,
-            ..OutboundRequest::get(url, Deadline::after(TIMEOUT))
+        let secret = match (&config.client_assertion_file, &config.client_secret) {
+            (Some(file), _) => token_in(file).await?,
+            (None, secret) => secret.as_ref().map(|secret| secret.expose().to_owned()).unwrap_or_default(),
         };
-        let content_type = HeaderValue::from_static("application/x-www-form-urlencoded");
-        request.headers.insert(header::CONTENT_TYPE, content_type);
-        let answer = outbound
-            .send(request)
-            .await
-            .map_err(|error| ModelError::Unavailable(format!("the access token cannot be had: {}", error.message())))?;
-        if answer.status.is_success() {
-            let granted = serde_json::from_slice(&answer.body);
-            return granted.map_err(|_| ModelError::Garbled("the answer of the token service has no token".into()));
-        }
-        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
-        let said = format!(
-            "the access token: HTTP {}: {} {}",
-            answer.status.as_u16(),
-            text("error"),
-            text("error_description")
-        );
-        let mut secrets = SentSecrets::default();
-        secrets.add(&secret);
-        let said: String = secrets.strike(&said).chars().take(500).collect();
-        Err(if answer.status.is_server_error() { ModelError::Unavailable(said) } else { ModelError::Refused(said) })
+        granted(outbound, url.clone(), form_of(config, &secret), &secret).await
     }
 }
 
-/// The address, the form, and the signed assertion in it.
+/// The form of client credentials, with a secret or the token of a workload.
+fn form_of(config: &SignInConfig, secret: &str) -> String {
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    form.append_pair("grant_type", "client_credentials");
+    form.append_pair("client_id", config.client_id.as_deref().unwrap_or_default());
+    form.append_pair("scope", &config.scopes.join(" "));
+    if config.client_assertion_file.is_some() {
+        form.append_pair("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+        form.append_pair("client_assertion", secret);
+    } else {
+        form.append_pair("client_secret", secret);
+    }
+    form.finish()
+}
+
+/// A token that a platform keeps in a file, and renews there.
 ///
 /// # Errors
-/// The file cannot be read, or has no key of RSA.
-async fn assertion_of(file: &Path, scopes: &[String]) -> Result<(Url, String, String), ModelError> {
-    let refused = |problem: &str| ModelError::Refused(format!("the service account {}: {problem}", file.display()));
-    let text = tokio::fs::read(file).await.map_err(|error| refused(&error.to_string()))?;
-    let account: ServiceAccount = serde_json::from_slice(&text).map_err(|_| refused("it is no key file in JSON"))?;
-    let key = EncodingKey::from_rsa_pem(account.private_key.as_bytes()).map_err(|_| refused("it has no key of RSA"))?;
-    let scope = if scopes.is_empty() { CLOUD_PLATFORM.to_owned() } else { scopes.join(" ") };
-    let issued = Timestamp::now().as_second();
-    let claims = json!({
-        "iss": account.client_email,
-        "scope": scope,
-        "aud": account.token_uri,
-        "iat": issued,
-        "exp": issued.saturating_add(ASSERTION_SECONDS),
-    });
-    let header = Header { kid: account.private_key_id, ..Header::new(Algorithm::RS256) };
-    let assertion = jsonwebtoken::encode(&header, &claims, &key).map_err(|_| refused("its key cannot sign"))?;
-    let form = form_urlencoded::Serializer::new(String::new())
-        .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer")
-        .append_pair("assertion", &assertion)
-        .finish();
-    Ok((account.token_uri, form, assertion))
+/// The file cannot be read.
+async fn token_in(file: &Path) -> Result<String, ModelError> {
+    let text = tokio::fs::read_to_string(file).await;
+    let text = text.map_err(|error| ModelError::Refused(format!("the token in {}: {error}", file.display())))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The token for a form with a secret.
+///
+/// # Errors
+/// The service gives none.
+async fn granted(outbound: &Outbound, url: Url, form: String, secret: &str) -> Result<Granted, ModelError> {
+    let answer = posted(outbound, url, ("application/x-www-form-urlencoded", form, None), secret).await?;
+    serde_json::from_slice(&answer)
+        .map_err(|_| ModelError::Garbled("the answer of the token service has no token".into()))
+}
+
+/// The answer of a token service to a body of this type, with a header `Authorization` or without.
+///
+/// # Errors
+/// The service cannot be reached, or refuses.
+async fn posted(
+    outbound: &Outbound,
+    url: Url,
+    (content_type, body, authorization): (&'static str, String, Option<HeaderValue>),
+    secret: &str,
+) -> Result<Bytes, ModelError> {
+    let mut request = OutboundRequest {
+        method: Method::POST,
+        body: Some(Bytes::from(body)),
+        secrets: Some(Arc::from([secret.to_owned()])),
+        max_response_bytes: MAX_ANSWER_BYTES,
+        trust: Trust::Operator,
+        ..OutboundRequest::get(url, Deadline::after(TIMEOUT))
+    };
+    request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    request.headers.extend(authorization.map(|value| (header::AUTHORIZATION, value)));
+    let answer = outbound
+        .send(request)
+        .await
+        .map_err(|error| ModelError::Unavailable(format!("the access token cannot be had: {}", error.message())))?;
+    if answer.status.is_success() {
+        return Ok(answer.body);
+    }
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let said =
+        format!("the access token: HTTP {}: {} {}", answer.status.as_u16(), text("error"), text("error_description"));
+    let mut secrets = SentSecrets::default();
+    secrets.add(secret);
+    let said: String = secrets.strike(&said).chars().take(500).collect();
+    Err(if answer.status.is_server_error() { ModelError::Unavailable(said) } else { ModelError::Refused(said) })
 }
 
 impl fmt::Debug for SignIn {
@@ -208,9 +207,11 @@ mod tests {
 
     use axum::Router;
     use axum::response::{IntoResponse, Response};
+    use jsonwebtoken::Algorithm;
     use sekisho_config::{OutboundConfig, Secret};
     use sekisho_core::checkout::checkout;
     use sekisho_outbound::test_server;
+    use serde_json::json;
 
     use super::*;
 
@@ -249,7 +250,7 @@ mod tests {
             client_id: Some("gateway".into()),
             client_secret: Some(Secret::new(secret)),
             scopes: vec!["a".into(), "b".into()],
-            service_account_file: None,
+            ..SignInConfig::default()
         })
     }
 
@@ -298,5 +299,96 @@ mod tests {
         assert_eq!(form["grant_type"], "urn:ietf:params:oauth:grant-type:jwt-bearer");
         let header = jsonwebtoken::decode_header(&form["assertion"]).unwrap();
         assert_eq!((header.alg, header.kid.as_deref()), (Algorithm::RS256, Some("k1")));
+    }
+
+    /// The platform renews the token in its file: each request to the service has the one of then.
+    #[tokio::test]
+    async fn a_workload_of_azure_shows_the_token_of_its_file_in_place_of_a_secret() {
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let (url, forms) = service(60).await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("azure-identity-token");
+        let config =
+            SignInConfig { client_secret: None, client_assertion_file: Some(file.clone()), ..client(&url, "").0 };
+        let sign_in = SignIn(config);
+        let refused = sign_in.token(&outbound).await.unwrap_err();
+        assert!(matches!(&refused, ModelError::Refused(said) if said.contains("azure-identity-token")), "{refused}");
+        for (number, token) in ["eyJ.one.s", "eyJ.two.s"].into_iter().enumerate() {
+            std::fs::write(&file, format!("{token}\n")).unwrap();
+            assert_eq!(sign_in.token(&outbound).await.unwrap(), format!("token-{}", number + 1));
+            let form = forms.lock()[number].clone();
+            let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+            assert_eq!((&*form["client_assertion"], &*form["client_assertion_type"]), (token, kind));
+            assert!(form["grant_type"] == "client_credentials" && !form.contains_key("client_secret"), "{form:?}");
+        }
+    }
+
+    /// As Google's tools write the file: for the pool alone, and for a service account.
+    #[tokio::test]
+    async fn a_workload_of_another_platform_exchanges_its_token_at_google() {
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let (url, forms) = service(3_600).await;
+        let impersonated = Arc::<parking_lot::Mutex<Vec<(String, Value)>>>::default();
+        let seen = Arc::clone(&impersonated);
+        let generate = move |headers: http::HeaderMap, body: Bytes| async move {
+            let bearer = headers["authorization"].to_str().unwrap().to_owned();
+            seen.lock().push((bearer, serde_json::from_slice(&body).unwrap()));
+            json!({"accessToken": "of-the-account", "expireTime": "2999-01-01T00:00:00Z"}).to_string()
+        };
+        let account = test_server::serve(Router::new().fallback(generate)).await;
+        let folder = tempfile::tempdir().unwrap();
+        let (file, token) = (folder.path().join("google.json"), folder.path().join("token"));
+        let audience = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k";
+        for (number, (text, source, impersonates, expected)) in [
+            ("eyJ.sub.s\n", json!({"file": token}), false, Ok("token-1")),
+            (
+                r#"{"t": "eyJ.sub.s"}"#,
+                json!({"file": token, "format": {"type": "json", "subject_token_field_name": "t"}}),
+                true,
+                Ok("of-the-account"),
+            ),
+            (
+                "{}",
+                json!({"file": token, "format": {"type": "json", "subject_token_field_name": "t"}}),
+                false,
+                Err("no member"),
+            ),
+            ("", json!({"url": "http://169.254.169.254/token"}), false, Err("only tokens in files")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            std::fs::write(&token, text).unwrap();
+            let mut credentials = json!({"type": "external_account", "audience": audience, "token_url": url,
+                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": source});
+            if impersonates {
+                credentials["service_account_impersonation_url"] =
+                    format!("http://{account}/a:generateAccessToken").into();
+            }
+            std::fs::write(&file, credentials.to_string()).unwrap();
+            // Another key of the kept tokens for each.
+            let scopes = vec![format!("scope-{number}")];
+            let config = SignInConfig {
+                service_account_file: Some(file.clone()),
+                scopes: scopes.clone(),
+                ..SignInConfig::default()
+            };
+            match (SignIn(config).token(&outbound).await, expected) {
+                (Ok(token), Ok(expected)) => assert_eq!(token, expected),
+                (Err(ModelError::Refused(said)), Err(part)) => assert!(said.contains(part), "{said}"),
+                (found, _) => panic!("{number}: {found:?}"),
+            }
+            let Some(form) = forms.lock().get(number).cloned() else { continue };
+            assert_eq!(
+                (&*form["grant_type"], &*form["subject_token"]),
+                ("urn:ietf:params:oauth:grant-type:token-exchange", "eyJ.sub.s")
+            );
+            assert_eq!(form["audience"], audience);
+            let scope =
+                if impersonates { "https://www.googleapis.com/auth/cloud-platform" } else { scopes[0].as_str() };
+            assert_eq!(form["scope"], scope);
+        }
+        let expected = ("Bearer token-2".to_owned(), json!({"scope": ["scope-1"], "lifetime": "3600s"}));
+        assert_eq!(*impersonated.lock(), [expected]);
     }
 }

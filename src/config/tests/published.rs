@@ -35,8 +35,10 @@ fn the_settings_that_are_off_are_valid_too() {
         text.replace(&format!("branches: {branches}"), &format!("branches: {}", checkout().join(branches).display()));
     let table = checkout().join("src/config/model_table.yaml");
     let text = text.replace("/etc/sekisho/models.yaml", &table.display().to_string());
-    // As well one of these two.
+    // As well one of these.
     let text = text.replace("        service_account_file: /etc/sekisho/service-account.json", "");
+    let token = "client_assertion_file: /var/run/secrets/azure/tokens/azure-identity-token";
+    let text = text.replace(&format!("        {token}"), "");
     // Object storage is for replicas.
     let text = text.replace("at each.\n  enabled: false", "at each.\n  enabled: true");
     let of_cluster = "0123456789abcdef0123456789abcdef";

@@ -66,6 +66,10 @@ fn settings_of_the_way_to_a_provider_are_checked() {
         ("{provider: openai, fallback_seconds: -1}", "agent.profiles.a.fallback_seconds"),
         ("{provider: openai, sign_in: {}}", "agent.profiles.a.sign_in"),
         ("{provider: openai, sign_in: {client_id: c, service_account_file: f}}", "agent.profiles.a.sign_in"),
+        (
+            "{provider: openai, sign_in: {token_url: 'https://a.example', client_id: c, client_secret: s, client_assertion_file: f}}",
+            "agent.profiles.a.sign_in",
+        ),
         ("{provider: openai, sign_in: {client_id: c, client_secret: s}}", "agent.profiles.a.sign_in"),
     ] {
         let errors = load(&format!("agent: {{profiles: {{a: {profile}}}}}")).unwrap_err();
