@@ -104,8 +104,8 @@ pub(super) struct Listed {
     all: Option<Vec<ToolDescription>>,
 }
 
-/// The toolbox and its tools, as many as the model accepts beside `others`, or its provider searches. If the tools cannot be listed, the run logs it and
-/// continues without them (A68).
+/// The toolbox and its tools, as many as the model accepts beside `others`, or its provider searches. If the tools cannot be
+/// listed, the run logs it and continues without them (A68).
 pub(super) async fn offer(gateway: &Gateway, request: &AgentRequest, history: &[Message], others: usize) -> Listed {
     let Ok(listed) = request.toolbox.list().await else {
         return Listed { toolbox: Arc::clone(&request.toolbox), tools: Vec::new(), all: None };
