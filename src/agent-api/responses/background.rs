@@ -123,7 +123,8 @@ pub(super) async fn body(
     if run.state != BackgroundState::Ended {
         return Ok(begun);
     }
-    ended(gateway, &begun, run, &texts_of(gateway, &run.runs).await?).await
+    let texts = texts_of(gateway, &run.runs, has_form(background, run)?).await?;
+    ended(gateway, &begun, run, &texts).await
 }
 
 /// The response with its status.
@@ -141,9 +142,15 @@ fn without_output(background: &BackgroundRuns, run: &BackgroundRun) -> Result<Re
     Ok(ResponseBody::in_background(&model, asked, (&run.id, run.created.as_second()), status))
 }
 
+/// Whether the answer is to have a form, and is shown once it has it.
+fn has_form(background: &BackgroundRuns, run: &BackgroundRun) -> Result<bool, CallError> {
+    let asked = background.opened(run)?.asked.unwrap_or_default();
+    Ok(asked.options()?.output.is_some())
+}
+
 /// The texts that runs of a conversation have stored.
-async fn texts_of(gateway: &Gateway, runs: &[String]) -> Result<Texts, CallError> {
-    let mut texts = Texts::default();
+async fn texts_of(gateway: &Gateway, runs: &[String], is_one: bool) -> Result<Texts, CallError> {
+    let mut texts = Texts::new(is_one);
     for run in runs {
         for message in gateway.store().conversation_logs().messages_of_run(run).await? {
             texts.add_message(&stored::read(&message).map_err(CallError::internal)?);
@@ -206,6 +213,7 @@ fn events(
 ) -> impl Stream<Item = Result<NamedEvent, CallError>> + Send + 'static {
     try_stream! {
         let mut encoder = BackgroundEncoder::new(without_output(&background, &run)?, after);
+        let is_one = has_form(&background, &run)?;
         let mut followed: Option<String> = None;
         loop {
             let begun = without_output(&background, &run)?;
@@ -213,7 +221,7 @@ fn events(
                 yield event;
             }
             if run.state == BackgroundState::Ended {
-                let texts = texts_of(&gateway, &run.runs).await?;
+                let texts = texts_of(&gateway, &run.runs, is_one).await?;
                 let body = ended(&gateway, &begun, &run, &texts).await?;
                 for event in encoder.closing(&texts, &body) {
                     yield event;
@@ -224,7 +232,7 @@ fn events(
             match last.and_then(|last| Some((background.log(&caller.key, &last)?, last))) {
                 Some((log, last)) => {
                     let earlier = run.runs.split_last().map_or(&[][..], |(_, earlier)| earlier);
-                    let mut texts = texts_of(&gateway, earlier).await?;
+                    let mut texts = texts_of(&gateway, if is_one { &[] } else { earlier }, is_one).await?;
                     let mut logged = pin!(log.follow(None));
                     while let Some(event) = logged.next().await {
                         if !texts.add_event(&event) {

@@ -17,12 +17,22 @@ pub(super) struct Texts {
     texts: Vec<String>,
     /// Whether there were calls since the last text.
     is_next: bool,
+    /// Whether the last one alone counts: an answer in a form that was asked for is shown once it has it.
+    is_one: bool,
 }
 
 impl Texts {
+    /// `is_one`: whether the last text alone counts.
+    pub(super) fn new(is_one: bool) -> Self {
+        Self { is_one, ..Self::default() }
+    }
+
     pub(super) fn add_message(&mut self, message: &Message) {
         match message {
             Message::Assistant(turn) => {
+                if self.is_one {
+                    self.texts.clear();
+                }
                 self.add(&turn.text());
                 self.is_next |= turn.calls().next().is_some();
             }
@@ -168,7 +178,7 @@ mod tests {
     }
 
     fn texts(all: &[&str]) -> Texts {
-        Texts { texts: all.iter().map(|text| (*text).to_owned()).collect(), is_next: false }
+        Texts { texts: all.iter().map(|text| (*text).to_owned()).collect(), ..Texts::default() }
     }
 
     fn bodies(events: Vec<NamedEvent>) -> Vec<Value> {
@@ -247,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_texts_of_messages_and_of_events_are_the_same() {
-        let mut stored = Texts::default();
+        let (mut stored, mut formed) = (Texts::default(), Texts::new(true));
         let call = RequestedCall::new("a".into(), "add".into(), "{}".into());
         let result = ToolMessage { call_id: "a".into(), tool: "add".into(), ..ToolMessage::default() };
         for message in [
@@ -257,6 +267,7 @@ mod tests {
             Message::Assistant(AssistantTurn::new("Two.", [])),
         ] {
             stored.add_message(&message);
+            formed.add_message(&message);
         }
         let mut live = Texts::default();
         for (name, data) in [
@@ -271,6 +282,7 @@ mod tests {
             assert!(live.add_event(&LoggedEvent { id: 1, name, data: data.to_string() }));
         }
         assert_eq!((&stored.texts, &live.texts), (&vec!["One.".to_owned(), "Two.".to_owned()], &stored.texts));
+        assert_eq!(formed.texts, ["Two."]);
         assert!(!live.add_event(&LoggedEvent { id: 9, name: GAP, data: "{}".into() }));
     }
 }
