@@ -232,7 +232,7 @@ fn events(
             match last.and_then(|last| Some((background.log(&caller.key, &last)?, last))) {
                 Some((log, last)) => {
                     let earlier = run.runs.split_last().map_or(&[][..], |(_, earlier)| earlier);
-                    let mut texts = texts_of(&gateway, if is_one { &[] } else { earlier }, is_one).await?;
+                    let mut texts = texts_of(&gateway, if is_one { &[][..] } else { earlier }, is_one).await?;
                     let mut logged = pin!(log.follow(None));
                     while let Some(event) = logged.next().await {
                         if !texts.add_event(&event) {
