@@ -164,6 +164,7 @@ fn bare_name(model: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AgentProfile, Provider};
 
     #[test]
     fn the_shipped_table_can_be_read_and_knows_the_newest_models() {
@@ -190,6 +191,26 @@ mod tests {
             ("qwen3", (None, None, false)),
         ] {
             assert_eq!(found(model), expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn tools_are_searched_by_the_apis_that_can_for_the_models_that_have_it() {
+        for (provider, model, expected) in [
+            (Provider::Anthropic, "claude-sonnet-4-5-20250929", 1_000),
+            (Provider::Anthropic, "claude-fable-5-1", 1_000),
+            (Provider::Anthropic, "claude-sonnet-4-20250514", 0),
+            (Provider::Anthropic, "claude-opus-4-1", 0),
+            (Provider::Anthropic, "qwen3", 0),
+            (Provider::Bedrock, "anthropic.claude-sonnet-4-5-20250929-v1:0", 0),
+            (Provider::Openai, "gpt-5.6-sol", 500),
+            // A router has Chat Completions.
+            (Provider::Openai, "openai/gpt-5.6-sol", 0),
+            (Provider::Openai, "gpt-5.1", 0),
+        ] {
+            let profile =
+                AgentProfile { provider: Some(provider), model: Some(model.to_owned()), ..AgentProfile::default() };
+            assert_eq!(profile.deferred_tools(), expected, "{provider:?} {model}");
         }
     }
 
