@@ -1,3 +1,4 @@
+mod broker;
 mod jwt;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use super::check::Findings;
 use super::{OneOrMany, Secret};
 use sekisho_core::caller::DEFAULT_TENANT;
 
+pub use self::broker::{BrokerConfig, BrokerProvider, BrokerTokens, Lifetime};
 pub use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
 
@@ -32,12 +34,19 @@ pub struct AuthConfig {
     pub scopes: BTreeMap<String, Vec<String>>,
     /// Sign-in to the console at the issuer of `auth.jwt`, the first if there are several.
     pub oidc: Option<OidcConfig>,
+    /// An authorization server of the gateway in front of an identity provider, for clients that cannot register there.
+    pub broker: Option<BrokerConfig>,
 }
 
 impl AuthConfig {
     /// Whether any credentials are configured. Managed keys are in the store.
     pub fn has_credentials(&self) -> bool {
-        !self.api_keys.is_empty() || !self.jwt.is_empty()
+        !self.api_keys.is_empty() || self.has_tokens()
+    }
+
+    /// Whether tokens of issuers are accepted, one of which may be the gateway.
+    pub fn has_tokens(&self) -> bool {
+        !self.jwt.is_empty() || self.broker.is_some()
     }
 
     /// The key of an issuer's settings.
@@ -51,14 +60,15 @@ impl AuthConfig {
     /// Warnings about keys that can be guessed.
     pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
         let weak = self.api_keys.iter().enumerate().filter(|(_, key)| key.is_weak());
-        weak.map(|(index, key)| {
+        let weak = weak.map(|(index, key)| {
             let note = format!(
                 "the key of {:?} can be guessed: it has less than {MIN_KEY} characters, or few different ones; take a random \
                  one, as of `openssl rand -hex 24`",
                 key.id
             );
             (format!("auth.api_keys[{index}].key"), note)
-        })
+        });
+        weak.chain(self.broker.as_ref().and_then(BrokerConfig::warning))
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
@@ -70,6 +80,9 @@ impl AuthConfig {
         self.check_scopes(findings);
         if let Some(oidc) = &self.oidc {
             oidc.check(self.jwt.first(), &self.setting_of_issuer(0), findings);
+        }
+        if let Some(broker) = &self.broker {
+            broker.check(findings);
         }
     }
 
@@ -93,7 +106,7 @@ impl AuthConfig {
     }
 
     fn check_scopes(&self, findings: &mut Findings) {
-        if !self.scopes.is_empty() && self.jwt.is_empty() {
+        if !self.scopes.is_empty() && !self.has_tokens() {
             findings.add("auth.scopes", "has no issuer whose tokens could have scopes", "set `auth.jwt`");
         }
         for (scope, tools) in &self.scopes {

@@ -80,6 +80,7 @@ pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::is_secure;
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, IntrospectionConfig, JwtConfig, OidcConfig};
+pub use self::auth::{BrokerConfig, BrokerProvider, BrokerTokens, Lifetime};
 pub use self::aws::AwsConfig;
 pub use self::blobs::BlobsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
@@ -321,6 +322,9 @@ impl Config {
         self.check_exposure(&mut findings);
         self.server.check(&mut findings);
         self.auth.check(&mut findings);
+        if self.auth.broker.is_some() {
+            BrokerConfig::check_public_url(self.server.mcp.public_url.as_ref(), &mut findings);
+        }
         self.console.check(&mut findings);
         self.tools.check(&mut findings);
         self.sandbox.check(&mut findings);

@@ -33,6 +33,10 @@ pub struct JwtConfig {
     /// Maximum difference between the issuer's clock and ours, in seconds.
     #[serde(default = "default_leeway_seconds")]
     pub leeway_seconds: u64,
+    /// The issuer whose subjects its tokens name, where that is another one: of the gateway's own tokens, the provider where their users
+    /// signed in. A person is one caller by both.
+    #[serde(skip)]
+    pub subjects_of: Option<String>,
 }
 
 /// The gateway as a client of the issuer that may ask about tokens. It names itself by HTTP Basic authentication.
@@ -50,6 +54,11 @@ pub struct IntrospectionConfig {
 impl JwtConfig {
     /// Maximum for `leeway_seconds`; more would keep expired tokens valid.
     const MAX_LEEWAY_SECONDS: u64 = 300;
+
+    /// The issuer of the subjects.
+    pub fn subjects(&self) -> &str {
+        self.subjects_of.as_deref().unwrap_or(&self.issuer)
+    }
 
     /// Whether the issuer is an address at which it can publish its metadata.
     pub fn is_address(&self) -> bool {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::Comparison;
 use crate::console::ConsoleRoles;
 use crate::{
-    AnonymousAccess, ApiKeyConfig, AuthConfig, BudgetConfig, ConsoleConfig, IntrospectionConfig, JwtConfig, OidcConfig,
-    ResourceStatus, TenantConfig,
+    AnonymousAccess, ApiKeyConfig, AuthConfig, BrokerConfig, BudgetConfig, ConsoleConfig, IntrospectionConfig,
+    JwtConfig, OidcConfig, ResourceStatus, TenantConfig,
 };
 
 pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
-    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc } = was;
+    let AuthConfig { anonymous, api_keys, jwt, scopes, oidc, broker } = was;
     at.rises("anonymous", anonymous, &is.anonymous, |access| match access {
         AnonymousAccess::Never => 0,
         AnonymousAccess::Loopback => 1,
@@ -42,6 +42,43 @@ pub(super) fn auth(at: &mut Comparison<'_>, was: &AuthConfig, is: &AuthConfig) {
         (None, Some(is)) => at.add("oidc", "not set", &is.client_id),
         (_, None) => {}
     }
+    match (broker, &is.broker) {
+        (Some(was), Some(is)) => self::broker(&mut at.below("broker"), was, is),
+        (None, Some(is)) => at.add("broker", "not set", &is.issuer),
+        (_, None) => {}
+    }
+}
+
+/// An issuer that tokens of the gateway are given for, and what those who sign in there may do.
+fn broker(at: &mut Comparison<'_>, was: &BrokerConfig, is: &BrokerConfig) {
+    let BrokerConfig {
+        provider: _,
+        issuer,
+        client_id,
+        client_secret: _,
+        scopes: _,
+        tenant,
+        roles_claim,
+        roles,
+        default_roles,
+        tokens,
+        redirects,
+    } = was;
+    at.changed("issuer", issuer, &is.issuer);
+    at.changed("client_id", client_id, &is.client_id);
+    at.changed("tenant", tenant, &is.tenant);
+    at.changed("roles_claim", roles_claim, &is.roles_claim);
+    if !roles.is_empty() && is.roles.is_empty() {
+        at.add("roles", "with values", "none: everybody whom the provider signs in is a caller");
+    }
+    for (value, given) in &is.roles {
+        let none = Vec::new();
+        at.below("roles").wider(value, roles.get(value).unwrap_or(&none), given);
+    }
+    at.wider("default_roles", default_roles, &is.default_roles);
+    at.higher("tokens.access", &tokens.access.duration().as_secs(), &is.tokens.access.duration().as_secs());
+    at.higher("tokens.refresh", &tokens.refresh.duration().as_secs(), &is.tokens.refresh.duration().as_secs());
+    at.wider_choice("redirects", redirects, &is.redirects);
 }
 
 /// The entry with the same key, otherwise the entry of the same caller. A further caller has none.
@@ -70,6 +107,7 @@ fn issuer(at: &mut Comparison<'_>, was: &JwtConfig, is: &JwtConfig) {
         roles_claim,
         tenant_claim,
         leeway_seconds,
+        subjects_of: _,
     } = was;
     at.wider("audience", &audience.0, &is.audience.0);
     at.changed("jwks_url", jwks_url, &is.jwks_url);

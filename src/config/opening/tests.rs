@@ -57,6 +57,19 @@ const OPENING: &[(&str, &str, &[&str])] = &[
         "auth: {jwt: {issuer: 'https://a.example', audience: x}, oidc: {client_id: c}}",
         &["auth.oidc"],
     ),
+    (
+        "auth: {api_keys: [{id: a, key: k}]}\nserver: {mcp: {public_url: 'https://g.example'}}",
+        "auth: {api_keys: [{id: a, key: k}], broker: {provider: oidc, issuer: 'https://a.example', client_id: c, client_secret: s}}\n\
+         server: {mcp: {public_url: 'https://g.example'}}",
+        &["auth.broker"],
+    ),
+    (
+        "auth: {broker: {provider: oidc, issuer: 'https://a.example', client_id: c, client_secret: s, roles: {x: [y]}}}\n\
+         server: {mcp: {public_url: 'https://g.example'}}",
+        "auth: {broker: {provider: oidc, issuer: 'https://a.example', client_id: c, client_secret: s, roles: {x: [y, admin]}}}\n\
+         server: {mcp: {public_url: 'https://g.example'}}",
+        &["auth.broker.roles.x"],
+    ),
     ("", "console: {roles: {viewer: [staff]}}", &["console.roles.viewer"]),
     ("", "console: {roles: {admin: [admin, operator]}}", &["console.roles.admin"]),
     (

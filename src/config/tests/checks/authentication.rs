@@ -42,6 +42,36 @@ fn keys_that_can_be_guessed_are_named_by_their_id() {
 }
 
 #[test]
+fn an_authorization_server_has_addresses_and_lifetimes_within_bounds() {
+    let with = |broker: &str, mcp: &str| {
+        let broker = format!("{{provider: google, client_id: c, client_secret: s, {broker}}}");
+        load(&format!("auth: {{broker: {broker}}}\nserver: {{mcp: {{{mcp}}}}}"))
+    };
+    let (issuer, own) = ("issuer: 'https://accounts.google.com'", "public_url: 'https://gateway.example'");
+    let config = with(issuer, own).unwrap();
+    assert!(config.notes().contains_key("auth.broker.roles"), "anybody has an account there");
+    let config = with(&format!("{issuer}, roles: {{a.example: [staff]}}, tokens: {{access: 5m}}"), own).unwrap();
+    assert!(!config.notes().contains_key("auth.broker.roles"));
+    let tokens = config.auth.broker.unwrap().tokens;
+    let seconds = [tokens.access, tokens.refresh].map(|lifetime| lifetime.duration().as_secs());
+    assert_eq!(seconds, [300, 30 * 24 * 3_600]);
+    for (broker, mcp) in [
+        (issuer, ""),
+        (issuer, "public_url: 'http://gateway.example'"),
+        (issuer, "public_url: 'https://gateway.example/base'"),
+        ("issuer: accounts.google.com", own),
+        ("issuer: 'http://accounts.google.com'", own),
+        ("issuer: 'https://accounts.google.com', tokens: {access: 2h}", own),
+        ("issuer: 'https://accounts.google.com', tokens: {access: 0s}", own),
+        ("issuer: 'https://accounts.google.com', tokens: {refresh: 400d}", own),
+        ("issuer: 'https://accounts.google.com', tokens: {access: ten}", own),
+        ("issuer: 'https://accounts.google.com', default_roles: ['']", own),
+    ] {
+        assert!(with(broker, mcp).is_err(), "{broker} {mcp}");
+    }
+}
+
+#[test]
 fn issuers_are_one_or_a_list() {
     let issuers = |text: &str| load(text).map(|config| config.auth.jwt);
     let one = issuers("auth: {jwt: {issuer: 'https://a.example', audience: a}}").unwrap();
