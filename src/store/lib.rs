@@ -10,6 +10,7 @@ macro_rules! bound {
 
 mod approvals;
 mod background_runs;
+mod broker;
 mod budget_leases;
 mod call_index;
 mod charges;
@@ -90,6 +91,7 @@ pub use self::background_runs::{
     BackgroundKind, BackgroundLease, BackgroundRun, BackgroundRunStore, BackgroundState, BackgroundStep,
     NewBackgroundRun,
 };
+pub use self::broker::{BrokerSession, BrokerStore, NewBrokerSession, PresentedCode, StoredBrokerKey};
 pub use self::budget_leases::{AccountLease, AskedLease, BudgetLeaseStore};
 pub use self::call_index::{
     CallCursor, CallIndexStore, CallOrder, CallSums, EventFilter, Facet, Figures, FoundCalls, IndexFilter, IndexWriter,

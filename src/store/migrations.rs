@@ -54,7 +54,7 @@ const FILES: &[(&str, &str)] = &[
     ("branches", include_str!("migrations/0041_branches.sql")),
     ("index of calls", include_str!("migrations/0042_index_of_calls.sql")),
     ("stored credentials", include_str!("migrations/0043_stored_credentials.sql")),
-    ("source requests", include_str!("migrations/0045_source_requests.sql")),
+    ("authorization server", include_str!("migrations/0044_broker.sql")),
 ];
 
 /// The version that this program knows.

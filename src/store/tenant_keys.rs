@@ -22,6 +22,10 @@ const TABLES: &[(&str, Rows)] = &[
     ("agent_runs", Rows::Tenant("caller_key")),
     ("approvals", Rows::Tenant("caller_key")),
     ("background_runs", Rows::Tenant("caller_key")),
+    ("broker_clients", Rows::AllTenants("a client registers before anybody signs in")),
+    ("broker_codes", Rows::AllTenants("a digest, and a sealed text, for ten minutes")),
+    ("broker_keys", Rows::AllTenants("the keys of the gateway as an issuer")),
+    ("broker_sessions", Rows::Tenant("tenant")),
     ("budget_leases", Rows::Tenant("scope_key")),
     ("call_sums", Rows::Tenant("tenant")),
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
@@ -70,10 +74,11 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 13] = [
+const UNIQUE_IDS: [&str; 14] = [
     "approvals.id",
     "approvals.pending_digest",
     "background_runs.id",
+    "broker_sessions.id",
     "conversations.id",
     "conversation_runs.id",
     "indexed_calls.call_id",
@@ -168,10 +173,10 @@ async fn every_table_is_divided_by_tenant_or_says_why_not() {
     }
 }
 
-/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, and the index of
-/// calls with its sums is rebuilt from the audit trails, which stay.
+/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, users sign in
+/// anew at another issuer, and the index of calls is rebuilt from the audit trails, which stay.
 const NOT_MOVED: [&str; 6] =
-    ["budget_leases", "call_sums", "indexed_calls", "interpreter_sessions", "rate_buckets", "reserved_charges"];
+    ["broker_sessions", "budget_leases", "indexed_calls", "interpreter_sessions", "rate_buckets", "reserved_charges"];
 
 #[test]
 fn the_page_about_cells_moves_the_tables_of_a_tenant() {

@@ -1,11 +1,11 @@
 //! The handles of the store, one for each topic. Each runs the statements of its tables, and shares the connections of the store.
 
 use super::{
-    ApprovalStore, BackgroundRunStore, BudgetLeaseStore, ChargeStore, ConversationLogStore, ConversationRunStore,
-    ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore, InterpreterSessionStore, KeyStore,
-    ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore, RateBucketStore, RecordedRunStore,
-    RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore, SourceRequestStore, Store,
-    ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
+    ApprovalStore, BackgroundRunStore, BrokerStore, BudgetLeaseStore, ChargeStore, ConversationLogStore,
+    ConversationRunStore, ConversationStore, FlowDestinationStore, FlowSessionStore, IdempotencyStore,
+    InterpreterSessionStore, KeyStore, ModelUsageStore, PausedRunStore, PermitStore, PlanStore, ProgramRunStore,
+    RateBucketStore, RecordedRunStore, RegistrationStore, ReplicaStore, ResourceStore, ResultStore, RuleUsageStore,
+    Store, ThreadSummaryStore, UsageStore, UserTokenStore, WorkStore, WorkspaceStore,
 };
 
 impl Store {
@@ -17,6 +17,11 @@ impl Store {
     /// Runs that go on without a client.
     pub fn background_runs(&self) -> BackgroundRunStore {
         BackgroundRunStore(self.clone())
+    }
+
+    /// The authorization server: its keys, clients, codes and sessions.
+    pub fn broker(&self) -> BrokerStore {
+        BrokerStore(self.clone())
     }
 
     /// The amounts that replicas lease of the budgets of a day.
