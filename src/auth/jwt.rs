@@ -2,7 +2,7 @@
 //! The algorithm comes from our list and from the key, never only from the token (RFC 8725). About any other token the
 //! issuer is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Tokens {
             Some(keys) if problems.is_empty() => Ok(Self {
                 config: config.clone(),
                 needed_scopes: auth.scopes.clone(),
-                is_one_of_several: auth.jwt.len() > 1,
+                is_one_of_several: auth.jwt.iter().map(JwtConfig::subjects).collect::<BTreeSet<_>>().len() > 1,
                 keys,
                 discovery,
                 introspection,
@@ -159,20 +159,31 @@ impl Tokens {
         client: &str,
         nonce: &str,
     ) -> Result<(Arc<Caller>, Lifetime), Refusal> {
+        let claims = self.id_token_claims(token, client, Some(nonce)).await?;
+        let caller = self.caller(&claims, TokenScopes::default())?;
+        Ok((caller, Lifetime { issuer: self.config.issuer.clone(), until: u64::MAX }))
+    }
+
+    /// The claims of an ID token for this client. Without a `nonce` it comes from the refresh of a sign-in (OpenID Connect Core 1.0 §12.2).
+    pub(super) async fn id_token_claims(
+        &self,
+        token: &str,
+        client: &str,
+        nonce: Option<&str>,
+    ) -> Result<Claims, Refusal> {
         let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
         check_header(&header)?;
         let (claims, _generation) = self.check_signature(token, &header, &[client.to_owned()]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
-        let is_nonce = text("nonce").is_some_and(|found| bool::from(found.as_bytes().ct_eq(nonce.as_bytes())));
-        if !is_nonce {
+        let is_equal = |found: &str, nonce: &str| bool::from(found.as_bytes().ct_eq(nonce.as_bytes()));
+        if nonce.is_some_and(|nonce| text("nonce").is_none_or(|found| !is_equal(found, nonce))) {
             return Err(Refusal("the ID token is of another sign-in; sign in again"));
         }
         let is_shared = claims.get("aud").and_then(Value::as_array).is_some_and(|audiences| audiences.len() > 1);
         if (is_shared || claims.contains_key("azp")) && text("azp") != Some(client) {
             return Err(Refusal("the ID token was issued to another client (`azp`)"));
         }
-        let caller = self.caller(&claims, TokenScopes::default())?;
-        Ok((caller, Lifetime { issuer: self.config.issuer.clone(), until: u64::MAX }))
+        Ok(claims)
     }
 
     /// How long a token that was just verified is valid.
@@ -230,7 +241,7 @@ impl Tokens {
         };
         let roles = claims::roles(claims.get(&self.config.roles_claim))
             .ok_or(Refusal("the token's roles claim must be a list of strings, or one string separated by spaces"))?;
-        let caller = Caller::of_issuer(&self.config.issuer, subject, tenant, roles).with_scopes(scopes);
+        let caller = Caller::of_issuer(self.config.subjects(), subject, tenant, roles).with_scopes(scopes);
         let caller = identity::checked(caller).map_err(Refusal)?;
         match self.is_one_of_several {
             true => identity::checked(Arc::unwrap_or_clone(caller).named_with_issuer()).map_err(Refusal),

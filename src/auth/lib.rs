@@ -15,6 +15,7 @@ mod jwt;
 mod keys;
 mod managed;
 pub mod open_id;
+mod provider;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,6 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use self::attempts::Attempts;
-use self::issuer_client::IssuerClient;
 use self::issuers::Issuers;
 use self::jwt::{Lifetime, Tokens};
 use self::keys::ApiKeys;
@@ -43,7 +43,9 @@ use sekisho_core::headers::{HeaderError, single};
 use sekisho_core::token_scopes::TokenScopes;
 
 pub use self::discovery::SignInEndpoints;
+pub use self::issuer_client::{IssuerClient, IssuerError, IssuerFailure, IssuerRequest};
 pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
+pub use self::provider::IdentityProvider;
 pub use self::work_identity::WorkIdentity;
 
 /// The configured credentials, and the managed keys.

@@ -113,6 +113,7 @@ fn jwt_config() -> JwtConfig {
         roles_claim: "roles".into(),
         tenant_claim: "tenant".into(),
         leeway_seconds: 30,
+        subjects_of: None,
     }
 }
 
