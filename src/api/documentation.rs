@@ -32,6 +32,7 @@ use sekisho_gateway::Gateway;
         (name = "approvals", description = "Calls that a person must approve: listed, shown, approved and denied."),
         (name = "catalogue", description = "Sources of tools that callers get on request."),
         (name = "sign-ins", description = "Sign-ins of callers to upstreams that are called as their callers."),
+        (name = "authorization", description = "The gateway as authorization server of clients whose users sign in at an identity provider."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")

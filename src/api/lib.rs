@@ -4,7 +4,7 @@ mod admin;
 mod approval_wait;
 mod approvals;
 mod body;
-mod catalogue;
+mod broker;
 mod client_address;
 mod client_request;
 pub mod column;
@@ -65,7 +65,7 @@ pub use self::admin::usage::{ModelUsageOfDay, UsageOfDay};
 pub use self::admin::{record_change, recorded};
 pub use self::approvals::{ApprovalBody, DecisionBody};
 pub use self::body::{DigestedBody, FromAdministrator, JsonBody};
-pub use self::catalogue::{CatalogueSourceBody, ProfileToolBody, SourceProfileBody, SourceRequestBody};
+pub use self::broker::sessions::OauthSessionBody;
 pub use self::credentials::{CredentialBody, CredentialRequest};
 pub use self::documentation::{ErrorInfoBody, ReplyBody};
 pub use self::effects::EffectBody;
@@ -154,6 +154,15 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::sign_in::start))
         .routes(routes!(admin::sign_in::finish))
         .routes(routes!(admin::sign_in::client_metadata))
+        .routes(routes!(broker::keys))
+        .routes(routes!(broker::register))
+        .routes(routes!(broker::browser::authorize))
+        .routes(routes!(broker::browser::consent))
+        .routes(routes!(broker::token))
+        .routes(routes!(broker::revoke))
+        .routes(routes!(broker::introspect))
+        .routes(routes!(broker::sessions::list))
+        .routes(routes!(broker::sessions::end))
         .routes(routes!(admin::openapi::validate))
         .routes(routes!(admin::openapi::register))
         .routes(routes!(admin::openapi::unregister))
@@ -180,6 +189,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .split_for_parts();
     router
         .merge(mcp::routes(gateway))
+        .merge(broker::routes())
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method)

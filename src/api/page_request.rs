@@ -156,7 +156,7 @@ async fn parse_multipart(
     Ok((fields, files))
 }
 
-async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) -> Result<Bytes, CallError> {
+pub(super) async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) -> Result<Bytes, CallError> {
     let limits = BodyLimits::of(&gateway.configuration().current().server);
     Connection::of(parts)?.memory().read(body, owner, limits).await
 }

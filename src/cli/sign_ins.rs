@@ -10,7 +10,7 @@ use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::present::text;
 use super::{Common, Exit, present};
-use sekisho_api::{CredentialBody, SignInBody};
+use sekisho_api::{CredentialBody, OauthSessionBody, SignInBody};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum SignInsCommand {
@@ -46,6 +46,13 @@ pub(super) enum SignInsCommand {
         #[arg(long)]
         caller: Option<String>,
     },
+    /// List the users who signed in with clients at the gateway (`auth.broker`), for administrators.
+    Sessions,
+    /// End the session of a user with a client, for administrators.
+    End {
+        /// The id of the session.
+        id: String,
+    },
 }
 
 pub(super) fn run(common: &Common, command: &SignInsCommand) -> Exit {
@@ -65,6 +72,8 @@ fn ask(remote: &Remote, command: &SignInsCommand) -> Result<Value, Unanswered> {
         }
         SignInsCommand::Start { source } => remote.send(Method::POST, &["sign-ins", source], None),
         SignInsCommand::Credentials => Ok(remote.get_all(&["me", "credentials"], &[])?.into()),
+        SignInsCommand::Sessions => Ok(remote.get_all(&["admin", "oauth", "sessions"], &[])?.into()),
+        SignInsCommand::End { id } => remote.delete(&["admin", "oauth", "sessions", id], &[]),
         SignInsCommand::Store { source, kind, username, expires_at } => {
             let body = json!({"kind": kind, "username": username, "secret": read_secret(), "expires_at": expires_at});
             remote.send(Method::POST, &["me", "credentials", source], Some(&body))
@@ -106,6 +115,8 @@ fn show(command: &SignInsCommand, answer: &Value) -> Exit {
             text(answer, "code")
         )),
         SignInsCommand::Credentials => present::list::<CredentialBody>(present::entries(answer)),
+        SignInsCommand::Sessions => present::list::<OauthSessionBody>(present::entries(answer)),
+        SignInsCommand::End { id } => present::line(&format!("the session {} has ended", present::harmless(id))),
         SignInsCommand::Store { source, .. } => {
             let (source, test) = (present::harmless(source), text(answer, "test"));
             present::line(&format!("the credential for {source} is stored; its test call: {test}"));

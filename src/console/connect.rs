@@ -43,7 +43,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     let texts = visit.texts();
     let url = &visit.guest.request.server_url;
     let config = console.gateway.configuration().current();
-    let has_sign_in = !config.auth.jwt.is_empty();
+    let has_sign_in = config.auth.has_tokens();
     let needs_key = needs_key(&config);
     let title = texts.get("nav-connect");
     let head = Head { state: Some(html! { (texts.get("connect-state")) " " code { (url) } }), ..Head::new(&title) };

@@ -11,6 +11,7 @@ use super::{
     BackgroundWork, CallApprovals, CallIndex, Cluster, ConfigurationNotes, Gateway, History, Keys, McpRegistrations,
     OpenapiCollections, PythonFunctions, RegisteredNames, SignIns, SourceCatalogue, Sources, Status, ToolOffer,
 };
+use sekisho_broker::Broker;
 use sekisho_calls::budget::WriteBehind;
 use sekisho_openapi::{Loader, OwnedRegistration};
 use sekisho_outbound::blobs::Blobs;
@@ -85,6 +86,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Gateway> {
         cluster: Arc::clone(&cluster),
     });
     Arc::new(Gateway {
+        broker: Broker::new(Arc::clone(keys.own()), tool_offer.outbound.clone()),
         approvals: Arc::new(CallApprovals::new(&configuration, &pipeline)),
         python_functions: Arc::new(PythonFunctions::new(&tool_offer, &history)),
         outbound: tool_offer.outbound.clone(),

@@ -226,7 +226,7 @@ fn add_callers(names: &mut ExistingNames, config: &Config, registered: &Register
     let RegisteredNames { keys, tenants, .. } = registered;
     let configured = &config.auth.api_keys;
     names.add(NameKind::Key, "", keys.iter().map(|key| key.id.clone()));
-    if !config.auth.jwt.is_empty() || (configured.is_empty() && keys.is_empty()) {
+    if config.auth.has_tokens() || (configured.is_empty() && keys.is_empty()) {
         return;
     }
     names.add(

@@ -16,6 +16,7 @@ use self::rights::{KeyRights, check_form};
 use super::StartError;
 use super::parts::{authenticator, component_error};
 use sekisho_auth::{Authenticator, ManagedKeys, new_token};
+use sekisho_broker::BrokerKeys;
 use sekisho_config::{Config, Secret};
 use sekisho_core::boot_clock;
 use sekisho_core::call::Caller;
@@ -68,6 +69,8 @@ pub struct Keys {
     authenticator: ArcSwap<Authenticator>,
     /// The managed keys of all authenticators.
     managed: Arc<ManagedKeys>,
+    /// The keys of the gateway as an issuer.
+    own: Arc<BrokerKeys>,
     /// Held while managed keys are changed or read from the store.
     changing: Mutex<()>,
 }
@@ -78,13 +81,20 @@ impl Keys {
     pub(super) async fn read(config: &Config, outbound: &Outbound, store: &Store) -> Result<Self, StartError> {
         let stored = store.keys().all().await.map_err(component_error("store"))?;
         let managed = Arc::new(ManagedKeys::new(&stored, config.cluster.enabled, store.clock()));
-        let authenticator = authenticator(config, outbound, &managed).await?;
+        let own = BrokerKeys::new(config, store.broker());
+        let authenticator = authenticator(config, outbound, &managed, &own).await?;
         Ok(Self {
             store: store.clone(),
             authenticator: ArcSwap::from_pointee(authenticator),
             managed,
+            own,
             changing: Mutex::default(),
         })
+    }
+
+    /// The keys of the gateway as an issuer.
+    pub(super) fn own(&self) -> &Arc<BrokerKeys> {
+        &self.own
     }
 
     /// The authenticator of current requests.
@@ -99,7 +109,7 @@ impl Keys {
         config: &Config,
         outbound: &Outbound,
     ) -> Result<Authenticator, StartError> {
-        let mut next = authenticator(config, outbound, &self.managed).await?;
+        let mut next = authenticator(config, outbound, &self.managed, &self.own).await?;
         next.keep_keys_of(&self.authenticator());
         Ok(next)
     }

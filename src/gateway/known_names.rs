@@ -40,7 +40,7 @@ pub fn known_names(
         tools: (!unprefixed).then(|| tools(config, snapshot)),
         tool_prefixes: prefixes.map(prefix).collect(),
         sources: sources(config, collections, own, registered),
-        roles: config.auth.jwt.is_empty().then(|| roles(config, snapshot)),
+        roles: (!config.auth.has_tokens()).then(|| roles(config, snapshot)),
     }
 }
 

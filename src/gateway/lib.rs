@@ -52,6 +52,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::housekeeping::Housekeeping;
+use sekisho_broker::Broker;
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::pipeline::Pipeline;
 use sekisho_mcp_client::McpServers;
@@ -102,6 +103,7 @@ pub struct Gateway {
     background: BackgroundWork,
     configuration: Arc<Configuration>,
     keys: Arc<Keys>,
+    broker: Broker,
     history: Arc<History>,
     approvals: Arc<CallApprovals>,
     outbound: Outbound,
@@ -219,6 +221,11 @@ impl Gateway {
     /// The keys by which callers are authenticated.
     pub fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// The gateway as the authorization server of its clients.
+    pub fn broker(&self) -> &Broker {
+        &self.broker
     }
 
     /// The calls that ended, and the decisions about them.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{StartError, mcp};
 use sekisho_audit::Audit;
 use sekisho_auth::{Authenticator, ManagedKeys};
+use sekisho_broker::{BrokerKeys, accepted_issuers};
 use sekisho_calls::approval::Approvals;
 use sekisho_calls::breaker::Breakers;
 use sekisho_calls::budget::Budgets;
@@ -198,6 +199,11 @@ pub(super) fn require_key_for_tokens(config: &Config, can_seal: bool) -> Result<
                        `openssl rand -hex 32`, the same at all replicas";
         return Err(component_error("secrets.key")(problem));
     }
+    if config.auth.broker.is_some() && !can_seal {
+        let problem = "with `auth.broker` the key that signs tokens, and the sessions of users, are kept sealed: set the key to the \
+                       output of `openssl rand -hex 32`, the same at all replicas";
+        return Err(component_error("secrets.key")(problem));
+    }
     let servers = config.mcp.servers.iter().map(|(name, settings)| ("mcp.servers", name, settings.identity));
     let collections =
         config.openapi.collections.iter().map(|(name, settings)| ("openapi.collections", name, settings.identity));
@@ -219,8 +225,10 @@ pub(super) async fn authenticator(
     config: &Config,
     outbound: &Outbound,
     managed: &Arc<ManagedKeys>,
+    own: &Arc<BrokerKeys>,
 ) -> Result<Authenticator, StartError> {
-    let authenticator = Authenticator::new(&config.auth, Some(Arc::new(outbound.clone()))).await;
+    let (auth, client) = accepted_issuers(config, own, outbound);
+    let authenticator = Authenticator::new(&auth, Some(client)).await;
     let mut authenticator = authenticator.map_err(|errors| component_error("auth")(lines(&errors)))?;
     authenticator.use_managed_keys(managed);
     Ok(authenticator)

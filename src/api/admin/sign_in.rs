@@ -14,6 +14,7 @@ use url::Url;
 use utoipa::{IntoParams, ToSchema};
 
 use super::recorded;
+use crate::broker;
 use crate::documentation::ReplyBody;
 use crate::mcp::base;
 use crate::parameters::{Name, Parameters};
@@ -22,6 +23,8 @@ use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use crate::request_guard::Connection;
 use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_broker::{ProviderReply, id_of_state};
+use sekisho_config::Secret;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, SourceKind};
@@ -98,7 +101,7 @@ pub fn begin(
     })
 }
 
-/// Completes the sign-in with this `state`. The browser that is redirected here has no key.
+/// Completes the sign-in with this `state`: to an MCP server, or of a user of the authorization server. The browser that is redirected here has no key.
 #[utoipa::path(get, path = CALLBACK, operation_id = "finishSignIn", tag = "mcp", params(CallbackParameters),
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn finish(
@@ -106,6 +109,9 @@ pub(crate) async fn finish(
     parts: Parts,
     Parameters(parameters): Parameters<CallbackParameters>,
 ) -> Response {
+    if parameters.state.as_deref().is_some_and(|state| id_of_state(state).is_some()) {
+        return broker::callback(&gateway, &parts, parameters.into_reply()).await;
+    }
     let callback = match parameters.read() {
         Ok(callback) => callback,
         Err(problem) => return not_stored(ErrorReply::from(problem).into_response()),
@@ -149,6 +155,11 @@ pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: 
 }
 
 impl CallbackParameters {
+    fn into_reply(self) -> ProviderReply {
+        let Self { state, code, iss, error, error_description: _ } = self;
+        ProviderReply { state: state.unwrap_or_default(), code: code.map(Secret::new), iss, error }
+    }
+
     fn read(self) -> Result<Callback, CallError> {
         let state = self
             .state

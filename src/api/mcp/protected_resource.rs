@@ -36,8 +36,8 @@ pub(super) fn routes() -> Router<Arc<Gateway>> {
 /// This document needs no authentication. It is the same for existing and for unknown endpoints.
 async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
     let config = gateway.configuration().current();
-    if config.auth.jwt.is_empty() {
-        let message = "tokens are not configured (`auth.jwt`); sign in with an API key";
+    if !config.auth.has_tokens() {
+        let message = "tokens are not configured (`auth.jwt`, `auth.broker`); sign in with an API key";
         let error = CallError::new(ErrorCode::InvalidRequest, message);
         let mut response = reply::ErrorReply::from(error).into_response();
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -45,7 +45,9 @@ async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response
     }
     let path = parts.uri.path();
     let resource = format!("{}{}", base(&parts, &gateway), resource_path(path.strip_prefix(PATH).unwrap_or(path)));
-    let issuers: Vec<_> = config.auth.jwt.iter().map(|jwt| &jwt.issuer).collect();
+    // Clients take the first one.
+    let own = config.auth.broker.as_ref().map(|_| config.server.public_address());
+    let issuers: Vec<_> = own.into_iter().chain(config.auth.jwt.iter().map(|jwt| jwt.issuer.clone())).collect();
     let mut document = json!({
         "resource": resource,
         "resource_name": "sekisho",
@@ -61,7 +63,7 @@ async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response
 /// `WWW-Authenticate` (RFC 6750 §3, RFC 9728 §5.1) of a 401.
 pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     let plain = HeaderValue::from_static("Bearer");
-    if gateway.configuration().current().auth.jwt.is_empty() {
+    if !gateway.configuration().current().auth.has_tokens() {
         return plain;
     }
     let sent_one = parts.headers.contains_key(AUTHORIZATION);
