@@ -142,7 +142,7 @@ impl BrokerTokens {
 
 impl Default for BrokerTokens {
     fn default() -> Self {
-        let days = |days| Lifetime(Duration::from_secs(days * 24 * 3_600));
+        let days = |days: u64| Lifetime(Duration::from_secs(days * 24 * 3_600));
         Self { access: Lifetime(Duration::from_secs(600)), refresh: days(30) }
     }
 }
