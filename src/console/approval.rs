@@ -189,7 +189,7 @@ fn questions(texts: &Texts, approval: &ApprovalBody) -> Markup {
     }
 }
 
-fn question_texts(approval: &ApprovalBody) -> Markup {
+pub(super) fn question_texts(approval: &ApprovalBody) -> Markup {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     html! {
         @for question in &approval.questions {

@@ -122,6 +122,10 @@ async fn decide_all(console: &Console, form: &Submitted) -> Result<(usize, Vec<F
         let message = "the form says nothing to decide; open the page again";
         return Err(CallError::new(ErrorCode::InvalidRequest, message));
     }
+    if form.all(CHOSEN_FIELD).next().is_none() {
+        let message = "no call is chosen; go back and choose those that you decide about";
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
     let (mut decided, mut failed) = (0, Vec::new());
     for chosen in form.all(CHOSEN_FIELD).take(approvals::MAX) {
         let (id, seen) = chosen.split_once(' ').unwrap_or((chosen, ""));

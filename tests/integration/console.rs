@@ -451,7 +451,7 @@ pub(crate) fn check_markup(page: &str) {
         autocomplete spellcheck data-search data-new data-live data-lost data-label data-done role for selected scope open rows \
         placeholder inputmode datetime preserveAspectRatio x y points alt html enctype formaction checked max maxlength \
         lang hreflang download data-page data-follows aria-live data-key data-rows min \
-        data-go data-palette data-ended data-sign-in data-title data-name data-save data-remove aria-sort";
+        data-go data-palette data-ended data-sign-in data-title data-name data-save data-remove aria-sort disabled";
     const EDITORS: [&str; 2] =
         ["cursor://anysphere.cursor-deeplink/mcp/install?name=sekisho&amp;config=", "vscode:mcp/install?%7B"];
     let (mut rest, mut scripts) = (page, 0);

@@ -48,6 +48,10 @@ async fn several_calls_are_decided_at_once_by_what_the_page_shows() {
     let page = boss.page(PATH).await;
     check_markup(&page);
     assert!(page.contains("echo always needs approval") && page.contains("&quot;n&quot;: 1"), "{page}");
+    // The Enter key in the field of the reason decides nothing: the first button of the form is its button.
+    let (_, form) = page.split_once("action=\"/console/inbox\"").unwrap();
+    let (_, first) = form.split_once("<button ").unwrap();
+    assert!(first.starts_with("class=\"unseen\" disabled"), "{page}");
     let boxes: Vec<_> = ids.iter().map(|id| chosen(&page, id)).collect();
 
     let two = [("act", "approve"), ("reason", "fine"), ("chosen", &*boxes[0]), ("chosen", &*boxes[1])];
@@ -66,7 +70,7 @@ async fn several_calls_are_decided_at_once_by_what_the_page_shows() {
     let seen = format!("{} {}", ids[3], "0".repeat(64));
     let refused = submit(&boss, PATH, &[("act", "approve"), ("chosen", &*seen)]).await;
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
-    for fields in [&[("chosen", &*boxes[3])][..], &[("act", "all"), ("chosen", &*boxes[3])]] {
+    for fields in [&[("chosen", &*boxes[3])][..], &[("act", "all"), ("chosen", &*boxes[3])], &[("act", "approve")]] {
         assert_eq!(submit(&boss, PATH, fields).await.status(), StatusCode::BAD_REQUEST, "{fields:?}");
     }
     assert_eq!(status_of(&app, &ids[3]).await, "pending");

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::{CHOSEN_FIELD, PATH};
 use crate::acts::Act;
-use crate::approval::{argument_texts, decides, reason_field};
+use crate::approval::{argument_texts, decides, question_texts, reason_field};
 use crate::approvals::path_of;
 use crate::effects;
 use crate::list;
@@ -54,6 +54,8 @@ fn form(texts: &Texts, token: &str, cards: &Markup) -> Markup {
     html! {
         form method="post" action=(PATH) {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
+            // The first button is the button of the Enter key: in the field of the reason it decides nothing.
+            button.unseen disabled tabindex="-1" aria-hidden="true" {}
             (cards)
             div.inline.decide {
                 (reason_field(texts, "reason", "r", Some("approval-deny-help")))
@@ -78,7 +80,7 @@ fn card(console: &Console, visit: &Visit, approval: &ApprovalBody, may_decide: b
     let chosen = format!("{} {}", approval.id, approval.arguments_sha256.as_deref().unwrap_or_default());
     html! {
         div.choose {
-            @if can_choose { input type="checkbox" name=(CHOSEN_FIELD) value=(chosen) aria-labelledby=(id); }
+            @if can_choose { input type="checkbox" name=(CHOSEN_FIELD) value=(chosen) aria-labelledby=(id) autocomplete="off"; }
             div {
                 p {
                     a #(id) href=(path_of(&approval.id)) { (format::name(&approval.tool)) } " "
@@ -90,7 +92,12 @@ fn card(console: &Console, visit: &Visit, approval: &ApprovalBody, may_decide: b
                     blockquote.prose { (format::text(request)) }
                 }
                 (tool(console, visit, &approval.tool))
+                @if let Some(target) = &approval.target { p { (texts.get("approval-target")) " " code { (format::text(target)) } } }
                 ul.plain.notes { @for reason in &approval.reasons { li { (format::text(reason)) } } }
+                @if !approval.questions.is_empty() {
+                    p.who-says { (texts.get("approval-questions")) }
+                    (question_texts(approval))
+                }
                 @if may_decide && !can_choose {
                     p { a.button href=(path_of(&approval.id)) { (texts.with("inbox-open", [("calls", approval.calls.into())])) } }
                 } @else if may_decide { (argument_texts(visit, approval)) }
