@@ -144,10 +144,13 @@ document.addEventListener("keydown", (event) => {
   else rows[Math.min(Math.max(rows.indexOf(document.activeElement) + step, 0), rows.length - 1)].focus();
 });
 
-// Views: addresses of this page with their filters, by name, kept by the browser.
+/** The caller, with its tenant. */
+const who = () => document.querySelector(".who")?.textContent;
+
+// Views: addresses of this page with their filters, by name, kept by the browser for who saved them.
 class SavedViews extends HTMLElement {
   connectedCallback() {
-    this.key = `views ${location.pathname}`;
+    this.key = `views ${who()} ${location.pathname}`;
     this.show();
   }
 
@@ -186,7 +189,6 @@ customElements.define("saved-views", SavedViews);
 
 // What was written into forms is kept over the end of the session, for who wrote it, until the page is open again.
 const KEPT = "forms";
-const who = () => document.querySelector(".who")?.title;
 const written = (form) => [...form.elements].filter((field) => field.name && field.type !== "hidden" && field.type !== "password" && field.type !== "file" && !field.matches("button"));
 const isSignIn = document.querySelector("form[action='/console/sign-in']") !== null;
 const forms = () => [...document.querySelectorAll("main form[method=post]")];
@@ -205,9 +207,12 @@ function restoreForms() {
   sessionStorage.removeItem(KEPT);
   if (!ended || writer !== who() || page !== location.pathname) return;
   forms().forEach((form, at) => written(form).forEach((field, place) => {
-    const [name, value, checked] = kept[at]?.[place] ?? [];
+    const isBox = field.type === "checkbox" || field.type === "radio";
+    // A box is found by its value: meanwhile another one may be at its place, such as another call to approve.
+    const same = isBox && kept[at]?.find(([name, value]) => name === field.name && value === field.value);
+    const [name, value, checked] = same || (isBox ? [] : kept[at]?.[place] ?? []);
     if (field.name !== name) return;
-    if (field.type === "checkbox" || field.type === "radio") field.checked = checked;
+    if (isBox) field.checked = checked;
     else field.value = value;
     const details = field.closest("details");
     if (value && details) details.open = true;

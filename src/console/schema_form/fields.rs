@@ -147,7 +147,8 @@ impl Form<'_> {
                     }
                     input #(id) type="file" name=(field_name(FILE_PREFIX, &part.path)) aria-describedby=(described) aria-invalid=[invalid];
                 },
-                _ => input #(id) name=(name) value=(value) placeholder=(default)
+                // The browser keeps no password over the end of a session.
+                _ => input #(id) type=[(part.schema["format"] == "password").then_some("password")] name=(name) value=(value) placeholder=(default)
                     inputmode=[(part.control == Control::Number).then_some("decimal")] autocomplete="off" spellcheck="false"
                     aria-describedby=(described) aria-invalid=[invalid];
             }
