@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::header::{CONTENT_TYPE, COOKIE, REFERER};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use maud::Markup;
@@ -58,6 +58,9 @@ pub(super) struct Visit {
     /// None: the anonymous caller of this machine.
     pub roles: Vec<ConsoleRole>,
 }
+
+/// The header in which browsers say for what they ask.
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Whether a request counts as a use of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,9 +112,11 @@ impl Guest {
         self.request.request.as_ref().map_or("", |request| &request.id)
     }
 
-    /// The caller of the browser's session, or the anonymous one of this machine.
+    /// The caller of the browser's session, or the anonymous one of this machine. A script that reads a page again, as the inbox
+    /// does by itself, does not use the session.
     pub(super) async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
-        self.caller_of(console, Uses::Session).await
+        let is_of_script = self.headers.get(FETCH_DEST).is_some_and(|dest| dest == "empty");
+        self.caller_of(console, if is_of_script { Uses::Nothing } else { Uses::Session }).await
     }
 
     async fn caller_of(&self, console: &Console, uses: Uses) -> Option<Arc<Caller>> {
