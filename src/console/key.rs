@@ -28,8 +28,10 @@ pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path
         Ok(()) => visit.fetch::<KeyBody>(&console, &route_of(&id)).await,
         Err(error) => Err(error),
     };
-    let token = visit.guest.secret.as_ref().and_then(|session| console.new_tokens.take(session, &id));
-    visit.answer(key.map(|key| show(&visit, &key, token.as_ref().map(Secret::expose))))
+    visit.answer(key.map(|key| {
+        let token = visit.guest.secret.as_ref().and_then(|session| console.new_tokens.take(session, &key.id));
+        show(&visit, &key, token.as_ref().map(Secret::expose))
+    }))
 }
 
 /// `POST /console/keys/{id}`: rotates or revokes it, as the button's value says.

@@ -12,8 +12,9 @@ use super::acts::Act;
 use super::address::{encoded, with_query};
 use super::frame::{self, Head};
 use super::visit::{Address, Visit};
-use super::{Console, calls, format, navigation, redirect, servers, tools};
+use super::{Console, calls, format, interpreter_sessions, list, navigation, redirect, servers, tools};
 use sekisho_core::call::CallId;
+use sekisho_sandbox::SessionInfo;
 
 pub(super) const PATH: &str = "/console/search";
 
@@ -24,12 +25,11 @@ const MAX_NAMES: usize = 20;
 const MAX_ID: usize = 200;
 
 /// Things with an id: the id of the text that names the kind, the route that knows one, its page, and who sees it.
-const KINDS: [(&str, &str, &str, Act); 6] = [
+const KINDS: [(&str, &str, &str, Act); 5] = [
     ("search-approval", "/approvals/", "/console/approvals/", Act::SeeApprovals),
     ("search-conversation", "/api/conversations/", "/console/conversations/", Act::SeeConversations),
     ("search-plan", "/api/plans/", "/console/plans/", Act::SeePlans),
     ("search-program-run", "/runs/", "/console/program-runs/", Act::SeeRuns),
-    ("search-session", "/sessions/", "/console/sessions/", Act::SeeSessions),
     ("search-key", "/admin/keys/", "/console/keys/", Act::ManageKeys),
 ];
 
@@ -96,6 +96,11 @@ async fn by_id(console: &Console, visit: &Visit, id: &str) -> Vec<Hit> {
         if visit.may(act) && visit.fetch::<Value>(console, &route).await.is_ok() {
             found.push(hit(kind, format!("{page}{}", encoded(id))));
         }
+    }
+    // By the list: the route of one session runs our code in it.
+    let sessions = list::fetch_all::<SessionInfo>(console, visit, Act::SeeSessions, &[]).await.unwrap_or_default();
+    if sessions.iter().any(|session| session.session == *id) {
+        found.push(hit("search-session", interpreter_sessions::path_of(id)));
     }
     // A run is shown by its conversation.
     if visit.may(Act::SeeConversations)
