@@ -74,11 +74,10 @@ impl CallIndex {
     /// Writes new entries and removes old ones, until the gateway closes. Entries are written while millions are removed: the queue
     /// would be full within seconds.
     pub(super) async fn run(self: Arc<Self>, closing: CancellationToken) {
-        let (sums, removal) = (self.write_sums_at_times(), self.remove_old());
         tokio::join!(
             self.write_as_they_come(&closing),
-            closing.run_until_cancelled(sums),
-            closing.run_until_cancelled(removal)
+            self.write_sums_at_times(&closing),
+            closing.run_until_cancelled(self.remove_old())
         );
     }
 
@@ -89,9 +88,9 @@ impl CallIndex {
         }
     }
 
-    async fn write_sums_at_times(&self) {
-        loop {
-            tokio::time::sleep(WRITE_SUMS).await;
+    async fn write_sums_at_times(&self, closing: &CancellationToken) {
+        // Not cancelled while it writes: sums that the database takes at this moment would be written again at the end.
+        while closing.run_until_cancelled(tokio::time::sleep(WRITE_SUMS)).await.is_some() {
             self.write_sums(&mut self.writing.lock().await).await;
         }
     }
@@ -218,7 +217,8 @@ pub async fn rebuild_index(config: &Config, trails: Vec<PathBuf>, filter: LineFi
             record_of_line(text).is_none_or(|record| lines.blocking_send(record).is_ok())
         })
     });
-    let (mut read, mut batch, mut writer) = (0, Vec::with_capacity(REBUILT_AT_ONCE), IndexWriter::default());
+    let mut writer = store.writer_of_old_calls().await.map_err(component_error("store"))?;
+    let (mut read, mut batch) = (0, Vec::with_capacity(REBUILT_AT_ONCE));
     while records.recv_many(&mut batch, REBUILT_AT_ONCE).await > 0 {
         read += batch.len() as u64;
         let (mut calls, mut events) = (Vec::new(), Vec::new());
