@@ -65,6 +65,8 @@ pub struct NewIndexedCall {
 pub struct IndexWriter {
     chunk: OpenChunk,
     sums: WaitingSums,
+    /// Sums have the calls until this moment (microseconds since 1970): they left the index.
+    removed: i64,
 }
 
 impl CallIndexStore {
@@ -99,7 +101,8 @@ impl CallIndexStore {
                 // Statements of one row say which calls were there.
                 None => self.add_transaction(&writer.chunk, calls, 1).await?.unwrap_or_default(),
             };
-            added.into_iter().for_each(|call| writer.sums.add(call));
+            let removed = writer.removed;
+            added.into_iter().filter(|new| micros_of(new.call.time) > removed).for_each(|new| writer.sums.add(new));
             if writer.sums.are_many() {
                 let written = self.write_sums(writer).await;
                 writer.sums.clear();
@@ -125,7 +128,7 @@ impl CallIndexStore {
             let new = self.add_rows(&mut transaction, rows).await?;
             if new == rows.len() as u64 {
                 added.extend(rows);
-            } else if at_once > 1 {
+            } else if new > 0 {
                 transaction.rollback().await.map_err(failed)?;
                 return Ok(None);
             }

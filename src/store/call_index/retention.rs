@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::series::Period;
-use super::{CallIndexStore, StoreError};
+use super::{CallIndexStore, IndexWriter, StoreError};
 
 /// Entries that one statement removes: it holds up writers for some ten milliseconds.
 const REMOVED_AT_ONCE: usize = 2_000;
@@ -30,6 +30,7 @@ impl CallIndexStore {
         self.remove_before("DELETE FROM indexed_events WHERE time < $1", first).await?;
         let calls = self.calls_within(max_bytes).await?;
         let since = self.first_of_latest("indexed_calls", calls).await?.max(since);
+        self.note_removal(since).await?;
         self.remove_before("DELETE FROM indexed_chunks WHERE last_time < $1", since).await?;
         let mut removed = 0;
         loop {
@@ -68,6 +69,38 @@ impl CallIndexStore {
             removed.bind(period.seconds()).bind(first).execute(&self.0.pool).await.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// A writer of calls that the index may have removed: sums have these calls already.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn writer_of_old_calls(&self) -> Result<IndexWriter, StoreError> {
+        let removed: Option<(i64,)> = sqlx::query_as(
+            "SELECT time FROM call_sums WHERE kind = 'removed' AND tenant = '' AND period = 0 ORDER BY time DESC LIMIT 1",
+        )
+        .fetch_optional(&self.0.pool)
+        .await
+        .map_err(|error| self.0.failed(error))?;
+        Ok(IndexWriter { removed: removed.map_or(0, |(time,)| time), ..IndexWriter::default() })
+    }
+
+    /// Notes which calls leave, before they do: a row of no period.
+    async fn note_removal(&self, since: i64) -> Result<(), StoreError> {
+        let failed = |error| self.0.failed(error);
+        let last: Option<(i64,)> =
+            sqlx::query_as("SELECT time FROM indexed_calls WHERE time < $1 ORDER BY time DESC LIMIT 1")
+                .bind(since)
+                .fetch_optional(&self.0.pool)
+                .await
+                .map_err(failed)?;
+        let Some((last,)) = last else { return Ok(()) };
+        let noted = sqlx::query(
+            "INSERT INTO call_sums (kind, tenant, value, period, time, sums) VALUES ('removed', '', '', 0, $1, '{}')
+             ON CONFLICT (kind, tenant, value, period, time) DO NOTHING",
+        );
+        noted.bind(last).execute(&self.0.pool).await.map_err(failed)?;
+        self.remove_before("DELETE FROM call_sums WHERE period = 0 AND time < $1", last).await.map(drop)
     }
 
     async fn remove_before(&self, statement: &'static str, moment: i64) -> Result<u64, StoreError> {

@@ -278,6 +278,26 @@ async fn figures_are_exact_each_call_counts_once_and_they_are_by_time_and_subjec
 }
 
 #[tokio::test]
+async fn a_rebuild_adds_calls_that_left_to_the_index_and_not_to_the_sums() {
+    let (index, mut writer) = (index().await, IndexWriter::default());
+    let now = Timestamp::now();
+    let second = u64::try_from(now.as_second()).unwrap();
+    let calls = [120, 60].map(|ago| call("t", "acme", second - ago, None));
+    index.add_calls(&mut writer, &calls).await.unwrap();
+    index.write_sums(&mut writer).await.unwrap();
+    let since = now.checked_sub(jiff::SignedDuration::from_secs(90)).unwrap();
+    assert_eq!(index.retain(since, u64::MAX >> 20).await.unwrap(), 1);
+    let mut rebuilding = index.writer_of_old_calls().await.unwrap();
+    index.add_calls(&mut rebuilding, &calls).await.unwrap();
+    index.add_calls(&mut rebuilding, &[call("t", "acme", second - 30, None)]).await.unwrap();
+    index.write_sums(&mut rebuilding).await.unwrap();
+    assert_eq!(tools(&index, &IndexFilter::default()).await.len(), 3);
+    let series = Series { subject: Subject::All, tenant: None, value: String::new() };
+    let figures = index.figures(&series, TimeRange::ALL[3], now).await.unwrap();
+    assert_eq!(figures.total().calls(), 3);
+}
+
+#[tokio::test]
 async fn uses_of_tools_follow_each_other_page_by_page_and_leave_with_their_time() {
     let (index, mut writer) = (index().await, IndexWriter::default());
     let second = u64::try_from(Timestamp::now().as_second()).unwrap();
