@@ -16,6 +16,10 @@ use super::checks::Checks;
 use super::reads::Reads;
 use super::reasons::Reasons;
 use super::time_limit::{MachineClocks, limited};
+use sekisho_core::record::MAX_REASON;
+
+/// Reasons of a decision whose rules are looked for: a rule may give one for each part of the arguments.
+const MAX_REASONS: usize = 16;
 
 pub(super) struct PolicySet {
     /// Prepared; cloned for each evaluation, which shares everything compiled.
@@ -101,13 +105,17 @@ impl PolicySet {
     /// The rules that give these reasons, as far as their texts say so: each with its name, file and line.
     pub(super) fn rules_of(&self, reasons: &[&str]) -> Vec<String> {
         let mut found = Vec::new();
-        for reason in reasons {
+        for reason in reasons.iter().filter(|reason| reason.len() <= MAX_REASON).take(MAX_REASONS) {
             let fits: Vec<_> = self.reasons.iter().map(|texts| texts.fit(reason)).collect();
             let best = fits.iter().copied().max().unwrap_or_default();
             let rules = self.rules.iter().zip(fits).filter(|(_, fit)| *fit > 0 && *fit == best);
-            found.extend(rules.map(|(PolicyRule { name, file, line }, _)| format!("{name} {file}:{line}")));
+            for (PolicyRule { name, file, line }, _) in rules {
+                let rule = format!("{name} {file}:{line}");
+                if !found.contains(&rule) {
+                    found.push(rule);
+                }
+            }
         }
-        found.dedup();
         found
     }
 
