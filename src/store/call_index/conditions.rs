@@ -220,6 +220,20 @@ impl Conditions {
         self.all.push(format!("({}, call_id) < ({value}, {id})", order.column()));
     }
 
+    /// What the failures `w` of a statement must have: successes are counted beside them.
+    pub(super) fn of_failures(&mut self, filter: &IndexFilter) -> String {
+        let mut conditions = String::new();
+        for (column, value) in [("status", &filter.status), ("code", &filter.code), ("stage", &filter.stage)] {
+            if let Some(value) = value {
+                conditions += &format!(" AND w.{column} = {}", self.text(value));
+            }
+        }
+        if let Some(status) = filter.http_status {
+            conditions += &format!(" AND w.http_status = {}", self.number(status.into()));
+        }
+        conditions
+    }
+
     /// All of them, for these times.
     pub(super) fn within(&self, ranges: &[Range]) -> String {
         let times = ranges.iter().map(|Range { first, last }| format!("time BETWEEN {first} AND {last}"));

@@ -81,15 +81,16 @@ impl CallIndexStore {
     /// # Errors
     /// [`StoreError`].
     pub async fn failures(&self, filter: &IndexFilter, by: FailuresBy) -> Result<Failures, StoreError> {
-        let conditions = Conditions::new(filter, TextAs::Message);
+        let all = IndexFilter { status: None, code: None, stage: None, http_status: None, ..filter.clone() };
+        let mut conditions = Conditions::new(&all, TextAs::Message);
         let (ranges, searched_since) = self.latest_of(&conditions).await?;
         if ranges.is_empty() {
             return Ok(Failures::default());
         }
-        let (field, wanted) = (by.as_str(), conditions.within(&ranges));
+        let (field, wanted, of_failures) = (by.as_str(), conditions.within(&ranges), conditions.of_failures(filter));
         let sql = format!(
             "WITH wanted AS MATERIALIZED (
-                 SELECT time, call_id, calls, status, code, {field} AS value FROM indexed_calls
+                 SELECT time, call_id, calls, status, code, stage, http_status, {field} AS value FROM indexed_calls
                  WHERE {wanted} AND dry_run = 0 AND {field} IS NOT NULL),
              totals AS (
                  SELECT value, SUM(calls) AS calls, MAX(CASE WHEN status = 'success' THEN time END) AS success
@@ -98,7 +99,7 @@ impl CallIndexStore {
                  MIN(w.call_id), MAX(w.call_id), t.success,
                  MIN(CASE WHEN w.time > t.success THEN w.time END), MIN(CASE WHEN w.time > t.success THEN w.call_id END)
              FROM wanted w JOIN totals t ON t.value = w.value
-             WHERE w.status IN ('error', 'refused')
+             WHERE w.status IN ('error', 'refused'){of_failures}
              GROUP BY w.value, w.code, t.calls, t.success
              ORDER BY 3 DESC, 1, 2 LIMIT {MAX_GROUPS}"
         );

@@ -122,6 +122,10 @@ async fn failures_are_counted_with_the_first_call_since_the_last_success() {
     assert_eq!(found.groups.iter().map(|group| group.first_call.clone()).collect::<Vec<_>>(), ids);
     assert_eq!(found.groups[0].code.as_deref(), Some("upstream_error"));
     assert_eq!(found.searched_since, None);
+    let code = Some("denied".to_owned());
+    let refused =
+        index.failures(&IndexFilter { code, ..IndexFilter::default() }, FailuresBy::Tool).await.unwrap().groups;
+    assert_eq!(refused.iter().map(|group| (group.calls, group.is_constant)).collect::<Vec<_>>(), [(2, false)]);
     let since = Some(Timestamp::from_second(5).unwrap());
     let later = index.failures(&IndexFilter { since, ..IndexFilter::default() }, FailuresBy::Server).await.unwrap();
     assert_eq!(later.groups, []);
