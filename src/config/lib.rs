@@ -116,7 +116,7 @@ pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
 pub use self::python_tools::{PythonToolsConfig, TOOL_FILE_RULE, is_tool_file};
-pub use self::recording::RecordingConfig;
+pub use self::recording::{ContentConfig, RecordingConfig};
 pub use self::reload::{ReloadConfig, ReloadMode};
 pub use self::results::ResultsConfig;
 pub use self::sandbox::{InterpreterSessionsConfig, SandboxConfig};

@@ -1,5 +1,6 @@
 //! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write it.
 
+mod content;
 mod event;
 mod failure;
 mod forms;
@@ -17,6 +18,7 @@ use crate::call::{CallContext, CallId, InterpreterSession, RateState, Stage, Sta
 use crate::caller::Owner;
 use crate::error::{CallError, ErrorCode};
 
+pub use self::content::{CallContent, KeptValue};
 pub use self::event::EventRecord;
 pub use self::failure::{AttemptNote, CountedCalls, FailureNotes, LimitNote, MAX_ATTEMPTS, MAX_RULES};
 

@@ -155,7 +155,7 @@ pub(super) async fn pipeline(
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
         results,
         journals: Arc::new(Journals::new(config, store.program_runs())),
-        settlement: Settlement::new(metrics, audit),
+        settlement: Settlement::new(metrics, audit, &config.recording.content),
     });
     pipeline.results.set_access(Arc::downgrade(&pipeline));
     Ok(pipeline)

@@ -3,6 +3,7 @@
 
 mod chunks;
 mod conditions;
+mod contents;
 mod events;
 mod figures;
 mod query;
@@ -23,6 +24,7 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
 use self::chunks::OpenChunk;
 pub use self::conditions::{CallCursor, CallOrder, IndexFilter};
+pub use self::contents::NewCallContent;
 pub use self::events::EventFilter;
 pub use self::figures::{Figures, ToolUse, UseCursor};
 pub use self::query::{Facet, FoundCalls, IndexedCall};

@@ -54,7 +54,8 @@ const FILES: &[(&str, &str)] = &[
     ("branches", include_str!("migrations/0041_branches.sql")),
     ("index of calls", include_str!("migrations/0042_index_of_calls.sql")),
     ("stored credentials", include_str!("migrations/0043_stored_credentials.sql")),
-    ("authorization server", include_str!("migrations/0044_broker.sql")),
+    ("runs of indexed calls", include_str!("migrations/0049_runs_of_indexed_calls.sql")),
+    ("contents of calls", include_str!("migrations/0050_contents_of_calls.sql")),
 ];
 
 /// The version that this program knows.

@@ -27,7 +27,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("broker_keys", Rows::AllTenants("the keys of the gateway as an issuer")),
     ("broker_sessions", Rows::Tenant("tenant")),
     ("budget_leases", Rows::Tenant("scope_key")),
-    ("call_sums", Rows::Tenant("tenant")),
+    ("call_contents", Rows::Tenant("tenant")),
     ("conversation_runs", Rows::Of { table: "conversations", by: "conversation" }),
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),
@@ -78,7 +78,7 @@ const UNIQUE_IDS: [&str; 14] = [
     "approvals.id",
     "approvals.pending_digest",
     "background_runs.id",
-    "broker_sessions.id",
+    "call_contents.call_id",
     "conversations.id",
     "conversation_runs.id",
     "indexed_calls.call_id",
@@ -173,10 +173,10 @@ async fn every_table_is_divided_by_tenant_or_says_why_not() {
     }
 }
 
-/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, users sign in
-/// anew at another issuer, and the index of calls is rebuilt from the audit trails, which stay.
+/// Rates are new in a minute, leases are given back before a tenant moves, sessions of interpreters begin anew, and the index of
+/// calls is rebuilt from the audit trails, which stay. The contents of calls are kept for some days, in the cell that made them.
 const NOT_MOVED: [&str; 6] =
-    ["broker_sessions", "budget_leases", "indexed_calls", "interpreter_sessions", "rate_buckets", "reserved_charges"];
+    ["budget_leases", "call_contents", "indexed_calls", "interpreter_sessions", "rate_buckets", "reserved_charges"];
 
 #[test]
 fn the_page_about_cells_moves_the_tables_of_a_tenant() {

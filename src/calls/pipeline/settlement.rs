@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::accept::{Accepted, Checked, accept, change, check};
+use super::contents::Contents;
 use super::execute::Executed;
 use super::receipt::{Annotate, Receipt, Reply};
 use super::recorded::Recorded;
@@ -20,12 +21,12 @@ use crate::budget::Hold;
 use crate::registry::Registry;
 use crate::tool::{JudgedCall, Tool, ValidArguments};
 use sekisho_audit::{Audit, AuditSlot, Durable};
-use sekisho_config::AuditArguments;
+use sekisho_config::{AuditArguments, ContentConfig};
 use sekisho_core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
 use sekisho_core::guard_finding::GuardFinding;
 use sekisho_core::json;
-use sekisho_core::record::{CallSummary, KeptArguments};
+use sekisho_core::record::{CallContent, CallSummary, KeptArguments};
 use sekisho_observe::call_records::CallRecords;
 use sekisho_observe::metrics::{InFlight, Metrics};
 use sekisho_observe::telemetry;
@@ -37,16 +38,22 @@ pub struct Settlement {
     pub audit: Audit,
     /// The records of the calls that ended last.
     pub records: CallRecords,
+    /// The figures of the last hour.
+    pub figures: Figures,
+    /// The arguments and results of the calls whose content is kept; `None` where that is none.
+    pub contents: Option<Arc<Contents>>,
     refusals: Refusals,
     rejections: Rejections,
 }
 
 impl Settlement {
-    pub fn new(metrics: Arc<Metrics>, audit: Audit) -> Self {
+    pub fn new(metrics: Arc<Metrics>, audit: Audit, content: &ContentConfig) -> Self {
         Self {
             metrics,
             audit,
             records: CallRecords::default(),
+            figures: Figures::default(),
+            contents: Contents::of(content).map(Arc::new),
             refusals: Refusals::default(),
             rejections: Rejections::default(),
         }
@@ -85,10 +92,13 @@ impl Settlement {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
             records: &self.records,
+            figures: &self.figures,
+            contents: self.contents.as_deref(),
             refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
             arguments: None,
+            content: None,
             receipt: Receipt::new(call),
             hold: None,
             hidden: None,
@@ -106,11 +116,15 @@ pub struct CallScope<'a> {
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     records: &'a CallRecords,
+    figures: &'a Figures,
+    contents: Option<&'a Contents>,
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
     /// The arguments of a call to a tool whose arguments the audit trail has.
     arguments: Option<KeptArguments>,
+    /// The arguments and the result of a call whose content is kept.
+    content: Option<Box<CallContent>>,
     receipt: Receipt,
     /// The amount reserved while the call is executed. Its outcome decides how much of it is charged.
     hold: Option<Hold>,
@@ -134,6 +148,9 @@ impl CallScope<'_> {
         // Arguments that rules may change are kept after the change.
         if found.as_ref().is_ok_and(|tool| keeps_arguments(tool) && !tool.changes_arguments()) {
             self.arguments = kept(arguments);
+        }
+        if let (Some(contents), Ok(tool)) = (self.contents, &found) {
+            self.content = contents.begun(self.call, tool, arguments);
         }
         if found.is_err() && self.call.target.is_none() {
             self.hidden = registry.snapshot().get(&self.call.tool).cloned();
@@ -173,6 +190,9 @@ impl CallScope<'_> {
             }
             if keeps_arguments(tool) && (is_sent_otherwise || tool.changes_arguments()) {
                 self.arguments = kept(valid.sent());
+            }
+            if let (Some(contents), Some(content)) = (self.contents, &mut self.content) {
+                content.arguments = contents.arguments(valid.as_map());
             }
         }
         self.record(Stage::Validate, result)
@@ -270,6 +290,9 @@ impl CallScope<'_> {
             Ok(accepted) => (accepted.charge.cost_usd, accepted.charge.tokens),
             Err(error) => (self.charge_failed(error), 0),
         };
+        if let (Some(contents), Some(content)) = (self.contents, &mut self.content) {
+            content.result = contents.result(outcome.as_ref().map(|accepted| &accepted.answer));
+        }
         let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
         let mut outcome = outcome.map(|accepted| accepted.answer);
         if let Some(durable) = durable
@@ -343,6 +366,9 @@ impl CallScope<'_> {
             slot.set_policy_input(input);
         }
         telemetry::log_call(&summary, error.and_then(CallError::cause));
+        if let (Some(contents), Some(content)) = (self.contents, self.content.take()) {
+            contents.put(&summary, *content);
+        }
         Some(slot.write(summary, self.arguments.take()))
     }
 }

@@ -159,7 +159,7 @@ impl Checkpoint {
             replies: Arc::new(replies),
             results: Arc::new(results),
             journals: Arc::new(journals),
-            settlement: Settlement::new(metrics, audit),
+            settlement: Settlement::new(metrics, audit, &config.recording.content),
         });
         Self { pipeline, runs, state }
     }

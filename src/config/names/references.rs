@@ -30,6 +30,8 @@ impl Config {
             found.list(&format!("tools.guards.rules[{index}].tools"), Tool, "", &rule.tools);
             found.list(&format!("tools.guards.rules[{index}].tenants"), NameKind::Tenant, "", &rule.tenants);
         }
+        found.list("recording.content.tools", Tool, "", &self.recording.content.tools);
+        found.list("recording.content.tenants", NameKind::Tenant, "", &self.recording.content.tenants);
         found.of_limits(&self.limits);
         found.of_documents(&self.openapi);
         found.of_mcp(&self.mcp);

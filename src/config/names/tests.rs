@@ -114,6 +114,8 @@ const MAPS_AND_LISTS: &[(&str, Option<&str>)] = &[
     ("policy.dangerous_roles", None),
     ("python_tools.settings", None),
     ("python_tools.settings.*", GIVEN),
+    ("recording.content.tenants", None),
+    ("recording.content.tools", None),
     ("sandbox.data_files", FILES),
     ("server.allowed_hosts", ADDRESSES),
     ("server.mcp.allowed_hosts", ADDRESSES),
@@ -190,6 +192,7 @@ openapi:
       credentials: {nobody: {token: k}}
 policy: {dangerous_roles: [nobody]}
 python_tools: {directory: /k, settings: {nobody: {}}}
+recording: {content: {tools: [nobody], tenants: [nobody]}}
 tenants: {nobody: {models: [nobody], skills: [nobody], mcp_servers: [nobody], collections: [nobody]}}
 tools:
   overrides: {nobody: {roles: [nobody]}}

@@ -365,3 +365,28 @@ async fn events_are_kept_once_and_found_by_tenant() {
     let (last, next) = index.events(&acme, next.as_ref(), 1).await.unwrap();
     assert_eq!((last, next), (vec![events[0].clone()], None));
 }
+
+#[tokio::test]
+async fn contents_are_kept_by_age_and_bytes() {
+    let index = index().await;
+    let content = |second| NewCallContent { call: call("echo", "acme", second, None).call, sealed: "x".repeat(100) };
+    let contents: Vec<_> = (1..=5).map(content).collect();
+    index.add_contents(&contents).await.unwrap();
+    index.add_contents(&contents).await.unwrap();
+    let kept = async || {
+        let mut kept = Vec::new();
+        for NewCallContent { call, .. } in &contents {
+            let content = index.content_of(call).await.unwrap();
+            assert_eq!(content.is_some(), index.has_content(call).await.unwrap());
+            kept.push(content.is_some());
+        }
+        kept
+    };
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    assert_eq!(index.retain_contents(second(2), 400).await.unwrap(), 1);
+    assert_eq!(kept().await, [false, true, true, true, true]);
+    assert_eq!(index.retain_contents(second(0), 250).await.unwrap(), 2);
+    assert_eq!(kept().await, [false, false, false, true, true]);
+    assert_eq!(index.retain_contents(second(0), 99).await.unwrap(), 2);
+    assert_eq!(kept().await, [false; 5]);
+}

@@ -63,7 +63,7 @@ async fn under_strict_durability_a_full_disk_fails_the_call_that_ran() {
         (Ok(accepted(&checkpoint)), true),
         (Err(CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy)), false),
     ] {
-        let settlement = Settlement::new(Arc::clone(&metrics), strict_on_a_full_disk());
+        let settlement = Settlement::new(Arc::clone(&metrics), strict_on_a_full_disk(), &ContentConfig::default());
         let reply = settlement.open(&call, &Arguments::new()).unwrap().settle(outcome).await;
         assert_eq!(reply.outcome.as_ref().unwrap_err().code(), ErrorCode::Internal);
         assert_eq!(reply.outcome.unwrap_err().stage() == Some(Stage::Accept), ran);
