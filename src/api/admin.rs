@@ -1,6 +1,7 @@
 //! Routes for operators and administrators. Changes of resources that all tenants share need the proof of
 //! `SharedAdministrator`. Each change has a line in the audit trail.
 
+pub(super) mod call_content;
 pub(super) mod call_export;
 pub(super) mod call_query;
 pub(super) mod calls;

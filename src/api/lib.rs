@@ -122,6 +122,7 @@ pub fn router(gateway: &Arc<Gateway>, further: Routes) -> Router {
         .routes(routes!(admin::calls::facets))
         .routes(routes!(admin::calls::history))
         .routes(routes!(admin::calls::show))
+        .routes(routes!(admin::call_content::show))
         .routes(routes!(rest::receipts::show))
         .routes(routes!(admin::cluster::show))
         .routes(routes!(admin::cluster::release))

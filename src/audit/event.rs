@@ -74,6 +74,8 @@ pub enum EventKind {
     ProgramRunSettled,
     /// A caller, or an administrator, said what became of a call whose outcome was not known.
     EffectResolved,
+    /// An administrator opened the arguments and the result of a call.
+    CallContentOpened,
 }
 
 /// A line of the trail that is not about a call.

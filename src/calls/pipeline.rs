@@ -50,7 +50,7 @@ use self::accept::Accepted;
 use self::charging::Charging;
 use self::recorded::{Entered, Recorded};
 
-pub use self::contents::Contents;
+pub use self::contents::{Contents, WaitingContents};
 pub use self::execute::Retries;
 pub use self::explain::StageVerdict;
 pub use self::idempotency::{Effect, EffectState, EnteredTurn, KeyedTurn, Replies, Resolution, TurnGuard};

@@ -1,5 +1,7 @@
 //! The calls of the index: list with filters, counts and files, live tail, and one call with its path.
 
+pub(super) mod compare;
+pub(super) mod content;
 pub(super) mod history;
 mod one;
 mod order;

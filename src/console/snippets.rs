@@ -1,4 +1,4 @@
-//! The same call for a shell, for Python and over MCP. Without the key: each reads it from the environment.
+//! The same call for a shell, for Python, for `sekisho` and over MCP. Without the key: each reads it from the environment.
 
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use super::text::Texts;
 use sekisho_core::call::Arguments;
 
-/// The three texts, each with a button that copies it.
-pub(super) fn show(texts: &Texts, url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> Markup {
+/// The texts, each with a button that copies it.
+pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) -> Markup {
     let snippets = [
-        ("curl", curl(url, needs_key, tool, arguments)),
-        ("Python", python(url, needs_key, tool, arguments)),
+        ("curl", curl(url, tool, arguments)),
+        ("Python", python(url, tool, arguments)),
+        ("sekisho", sekisho(url, tool, arguments)),
         ("MCP", mcp(tool, arguments)),
     ];
     html! {
@@ -72,6 +73,11 @@ fn python(url: &str, needs_key: bool, tool: &str, arguments: &Arguments) -> Stri
         text(&address(url, tool)),
         text(&body(arguments)),
     )
+}
+
+fn sekisho(url: &str, tool: &str, arguments: &Arguments) -> String {
+    let arguments = Value::from(arguments.clone()).to_string();
+    format!("sekisho --server {} call {} {}", quoted(url), quoted(tool), quoted(&arguments))
 }
 
 fn mcp(tool: &str, arguments: &Arguments) -> String {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::acts::Act;
 use super::calls;
@@ -13,8 +15,8 @@ use super::figures::{self, Ranged};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::try_it::{self, Attempt};
-use super::visit::Visit;
-use super::{Console, connect, format, python_tools, schema_table, snippets, tools};
+use super::visit::{Address, Visit};
+use super::{Console, format, python_tools, schema_table, snippets, tools};
 use sekisho_api::CallBody;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
@@ -27,18 +29,39 @@ use sekisho_store::IndexFilter;
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;
 
+/// The field of the address.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    /// The id of a call whose arguments fill the form in.
+    call: String,
+}
+
 /// `GET /console/tools/{name}`.
 pub(super) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
     Path(name): Path<String>,
-    Address(ranged): Address<Ranged>,
+    Address(wanted): Address<Wanted>,
 ) -> Response {
     let page = match find(&console, &visit, &name) {
-        Ok(tool) => show(&console, &visit, &tool, &Attempt::default(), &ranged).await,
+        Ok(tool) => shown_again(&console, &visit, &tool, &wanted.call).await,
         Err(error) => Err(error),
     };
     visit.answer(page)
+}
+
+/// The page, with the arguments of a call in its form.
+async fn shown_again(console: &Console, visit: &Visit, tool: &Tool, call: &str) -> Result<Markup, CallError> {
+    if call.is_empty() {
+        return show(console, visit, tool, &Attempt::default()).await;
+    }
+    visit.require(Act::TryTool)?;
+    let attempt = match calls::content::open(console, visit, call).await?.content.arguments.value() {
+        Some(Value::Object(arguments)) => Attempt::filled_in(tool, arguments),
+        _ => Attempt::default(),
+    };
+    show(console, visit, tool, &attempt).await
 }
 
 /// The tool, if the caller may see it.

@@ -47,6 +47,14 @@ pub(super) struct Attempt {
     tree: CallTree,
 }
 
+impl Attempt {
+    /// None yet, with these arguments in the form.
+    pub(super) fn filled_in(tool: &Tool, arguments: Arguments) -> Self {
+        let filled = schema_form::filled_with(tool.input.document(), &arguments);
+        Self { filled, arguments: Some(arguments), ..Self::default() }
+    }
+}
+
 /// `POST /console/tools/{name}`.
 pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
     let Submitted { visit, mut fields, files, .. } = match Submitted::read(&console, request, Act::TryTool).await {

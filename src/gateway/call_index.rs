@@ -14,8 +14,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;
+use super::call_contents::KeptContents;
 use super::parts::component_error;
 use sekisho_audit::{IndexQueue, Indexed, LineFilter, LineRecord, record_of_line};
+use sekisho_calls::pipeline::Settlement;
 use sekisho_config::{AuditConfig, Config};
 use sekisho_core::caller::Owner;
 use sekisho_core::record::CallSummary;
@@ -43,8 +45,10 @@ const REBUILT_AT_ONCE: usize = 1_024;
 pub struct CallIndex {
     pub(super) store: CallIndexStore,
     queue: Arc<IndexQueue>,
-    sealer: Sealer,
+    pub(super) sealer: Sealer,
     settings: AuditConfig,
+    /// The arguments and results of calls; `None` where they are not kept.
+    contents: Option<KeptContents>,
     readiness: Arc<Readiness>,
     /// One at a time writes; a reader waits until it has.
     writing: Mutex<IndexWriter>,
@@ -55,16 +59,20 @@ impl CallIndex {
     pub(super) async fn open(
         config: &Config,
         store: &Store,
-        queue: &Arc<IndexQueue>,
+        settlement: &Settlement,
         readiness: &Arc<Readiness>,
     ) -> Result<Self, StartError> {
         let store = CallIndexStore::open(&StoreLocation::of(config), store).await.map_err(component_error("store"))?;
+        let sealer = Sealer::new(config);
+        let contents = settlement.contents.as_ref().map(|contents| KeptContents::new(contents, &sealer)).transpose()?;
+        let queue = settlement.audit.index_queue();
         queue.open();
         Ok(Self {
             store,
             queue: Arc::clone(queue),
-            sealer: Sealer::new(config),
+            sealer,
             settings: config.audit.clone(),
+            contents,
             readiness: Arc::clone(readiness),
             writing: Mutex::default(),
             dropped: AtomicU64::default(),
@@ -143,6 +151,9 @@ impl CallIndex {
             failed => failed,
         };
         let problem = written.err().map(|error| error.to_string());
+        if let Some(contents) = &self.contents {
+            contents.write(&self.store, &self.sealer).await;
+        }
         let dropped = missed + if problem.is_some() { taken } else { 0 };
         if dropped > 0 {
             self.report(dropped, problem.as_deref().unwrap_or("more calls end than the index can take"));
@@ -182,6 +193,9 @@ impl CallIndex {
                 Ok(0) => {}
                 Ok(calls) => tracing::info!(calls, "old calls were removed from the index"),
                 Err(error) => tracing::warn!(%error, "old calls cannot be removed from the index"),
+            }
+            if let Some(contents) = &self.contents {
+                contents.remove_old(&self.store).await;
             }
             tokio::time::sleep(RETAIN).await;
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
+use serde::Deserialize;
 
+use super::content::{Content, OPEN};
 use super::why::Why;
 use super::{PATH, history, outcome, path_of};
 use crate::acts::Act;
@@ -14,15 +16,28 @@ use crate::call_path::CallPath;
 use crate::call_tree::CallTree;
 use crate::frame::{self, Head, Section};
 use crate::text::Texts;
-use crate::visit::Visit;
+use crate::visit::{Address, Visit};
 use crate::{Console, approvals, failures, format, tools};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::CallSummary;
 use sekisho_store::IndexedCall;
 
+/// The field of the address.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Wanted {
+    /// Whether the arguments and the result are to be opened.
+    content: String,
+}
+
 /// `GET /console/calls/{id}`.
-pub(crate) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let page = match read(&console, &visit, &id).await {
+pub(crate) async fn one(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(id): Path<String>,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    let page = match read(&console, &visit, &id, wanted.content == OPEN.1).await {
         Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
             console.gateway.history().past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
         }
@@ -31,7 +46,7 @@ pub(crate) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(
     visit.answer(page)
 }
 
-async fn read(console: &Console, visit: &Visit, id: &str) -> Result<Markup, CallError> {
+async fn read(console: &Console, visit: &Visit, id: &str, opens: bool) -> Result<Markup, CallError> {
     visit.require(Act::SeeCalls)?;
     let history = console.gateway.history();
     let found = history.call(&visit.caller, id).await?;
@@ -39,10 +54,11 @@ async fn read(console: &Console, visit: &Visit, id: &str) -> Result<Markup, Call
     let uses = history.used_up_by(&visit.caller, &found.call).await?;
     let tree = CallTree::of(console, visit, found.call.id, found.call.nested).await?;
     let why = Why { call: &found.call, words: words.as_deref(), uses: &uses };
-    Ok(show(visit, &found, &why, &tree))
+    let content = Content::of(console, visit, &found.call, opens).await?;
+    Ok(show(visit, &found, &why, &tree, &content))
 }
 
-fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree) -> Markup {
+fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, content: &Content) -> Markup {
     let (texts, call) = (visit.texts(), &*found.call);
     let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
@@ -64,7 +80,7 @@ fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree) -> M
                 }
             }
             (tree.draw(&texts, call.id, call.nested))
-            p.quiet { (texts.get("call-no-arguments")) }
+            (content.draw(visit, call))
             (links(&texts, call))
         },
     )
