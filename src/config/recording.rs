@@ -60,6 +60,9 @@ impl ContentConfig {
     fn check(&self, findings: &mut Findings) {
         findings.names("recording.content.tools", &self.tools);
         findings.names("recording.content.tenants", &self.tenants);
+        if self.tools.iter().any(|pattern| pattern.strip_suffix('*').unwrap_or(pattern).contains('*')) {
+            findings.add("recording.content.tools", "has a `*` that is not at the end", "write `crm__*`");
+        }
         findings.seconds("recording.content.retention_days", self.retention_days.saturating_mul(SECONDS_OF_A_DAY));
         findings.above_zero("recording.content.max_bytes", self.max_bytes);
         if self.max_bytes > MAX_CONTENT_BYTES {

@@ -130,8 +130,7 @@ impl Gateway {
             // Before the usage of today is read.
             pipeline.budget.set_database_time(*replica.database_time());
         }
-        let call_index =
-            Arc::new(Box::pin(CallIndex::open(&config, &store, &pipeline.settlement, &readiness)).await?);
+        let call_index = Arc::new(Box::pin(CallIndex::open(&config, &store, &pipeline.settlement, &readiness)).await?);
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;

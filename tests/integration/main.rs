@@ -15,6 +15,7 @@ mod bookkeeping;
 mod browser_plans;
 mod budget;
 mod call;
+mod call_contents;
 mod call_failures;
 mod call_index;
 mod catalogue;
