@@ -63,7 +63,7 @@ pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
 pub use self::index_lines::{LineRecord, record_of_line};
 pub use self::index_queue::{IndexQueue, Indexed};
-pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
+pub use self::newest::{HistoryFilter, HistoryPage, LineArguments, PastCall, newest};
 pub use self::receipts::{
     InvalidReceipt, NoReceipt, ReceiptVerifier, VerifiedReceipt, VerifierKey, public_keys, receipt_of_call,
     receipt_of_line, receipts_in, rotate_key,

@@ -1,5 +1,6 @@
 //! The calls of a trail, the newest first, a page at a time. Reads from the end, as far as it has to, and for a bounded time.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::chain::MAX_LINE;
@@ -83,6 +85,30 @@ pub struct PastCall {
     pub trace_id: Option<String>,
     /// Of calls that were refused alike and have this line together: how many.
     pub calls: Option<u64>,
+    /// Of a tool with `audit_arguments: full`. In no list.
+    #[serde(default, skip_serializing)]
+    #[schema(ignore)]
+    pub arguments: LineArguments,
+}
+
+/// The arguments that a line has, as JSON.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct LineArguments(pub Option<Box<RawValue>>);
+
+impl PartialEq for LineArguments {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_deref().map(RawValue::get) == other.0.as_deref().map(RawValue::get)
+    }
+}
+
+impl Eq for LineArguments {}
+
+/// Without them, as they must be in no log.
+impl fmt::Debug for LineArguments {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "LineArguments({} bytes)", self.0.as_deref().map_or(0, |text| text.get().len()))
+    }
 }
 
 /// The newest calls that are wanted, at most `limit`. After `within` it ends with what was found so far, and the place to go on

@@ -10,11 +10,11 @@ use super::parts::component_error;
 use super::{CallIndex, History, StartError};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::pipeline::Contents;
-use sekisho_config::ConsoleRole;
+use sekisho_config::{AuditArguments, ConsoleRole};
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::client_request::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_core::record::{CallContent, CallSummary};
+use sekisho_core::record::{CallContent, CallSummary, KeptValue};
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{CallIndexStore, IndexedCall, NewCallContent};
 
@@ -107,12 +107,13 @@ impl CallIndex {
 }
 
 impl History {
-    /// Whether the arguments and the result of a call are kept, for a caller who may open them.
+    /// Whether the arguments and the result of a call may be kept, for a caller who may open them.
     ///
     /// # Errors
     /// The database fails.
     pub async fn has_content(&self, caller: &Caller, call: &CallSummary) -> Result<bool, CallError> {
-        Ok(self.opens_contents(caller) && self.index.store.has_content(call).await?)
+        let may_be_kept = self.trail_has_arguments(&call.tool) || self.index.store.has_content(call).await?;
+        Ok(may_be_kept && self.opens_contents(caller))
     }
 
     /// The arguments and the result of a call. The audit trail has that they were opened, before anybody gets them.
@@ -131,10 +132,9 @@ impl History {
             let message = "to open the arguments and the result of a call requires the role `admin` (`console.roles`)";
             return Err(CallError::new(ErrorCode::Denied, message));
         }
-        let Some(content) = self.index.content(&found.call).await? else {
-            let message = "the arguments and the result of this call are not kept: `recording.content` says of which calls, \
-                           and for how long";
-            return Err(CallError::new(ErrorCode::NotFound, message));
+        let content = match self.index.content(&found.call).await? {
+            Some(content) => content,
+            None => self.content_of_trail(caller, &found.call).await?,
         };
         let event = AuditEvent {
             subject: Some(found.call.id.to_string()),
@@ -144,6 +144,29 @@ impl History {
         };
         self.pipeline.settlement.audit.reserve()?.write_event(event).wait().await?;
         Ok(OpenedContent { found, content })
+    }
+
+    /// The arguments that the audit trail has, of a tool whose arguments it has now.
+    async fn content_of_trail(&self, caller: &Caller, call: &CallSummary) -> Result<CallContent, CallError> {
+        let line = match self.trail_has_arguments(&call.tool) {
+            true => self.past_call(caller, &call.id.to_string()).await.map(|line| line.arguments.0),
+            false => Ok(None),
+        };
+        let arguments = match line {
+            Err(error) if error.code() == ErrorCode::NotFound => None,
+            line => line?,
+        };
+        let arguments = arguments.map(KeptValue::Whole).ok_or_else(|| {
+            let message = "the arguments and the result of this call are not kept: `recording.content` says of which calls, \
+                           and for how long";
+            CallError::new(ErrorCode::NotFound, message)
+        })?;
+        Ok(CallContent { arguments, result: KeptValue::Absent })
+    }
+
+    fn trail_has_arguments(&self, tool: &str) -> bool {
+        let snapshot = self.pipeline.registry.snapshot();
+        snapshot.get(tool).is_some_and(|tool| tool.metadata.audit_arguments == AuditArguments::Full)
     }
 
     fn opens_contents(&self, caller: &Caller) -> bool {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer};
 use crate::console::{Browser, KEYS, check_markup};
+use crate::lock::until;
 
 /// With an administrator of each tenant. Rules hide a part of the arguments and a part of the results of `echo`.
 fn yaml() -> String {
@@ -13,7 +14,7 @@ fn yaml() -> String {
                           - {id: max, key: key-of-max, tenant: other, roles: [admin]}\n";
     format!(
         "{}recording: {{content: {{tools: [echo, fail, calc*], max_bytes: 4096}}}}\n\
-         tools:\n  transform:\n    arguments: [{{name: sent, tools: [echo], paths: ['$.token']}}]\n    \
+         tools:\n  overrides: {{sleep: {{audit_arguments: full}}}}\n  transform:\n    arguments: [{{name: sent, tools: [echo], paths: ['$.token']}}]\n    \
          results: [{{name: answered, tools: [echo], paths: ['$.echo.note']}}]\n",
         KEYS.replace("  api_keys:\n", administrators)
     )
@@ -74,6 +75,16 @@ async fn contents_are_sealed_and_opened_by_administrators_of_the_tenant_with_an_
     let not_kept = call(&app, "key-of-ann", "upstream", json!({})).await;
     let (status, body) = content(&app, "key-of-ada", &not_kept).await;
     assert!(status == StatusCode::NOT_FOUND && body.to_string().contains("recording.content"), "{body}");
+
+    // The audit trail has the arguments of this tool.
+    let in_trail = call(&app, "key-of-ann", "sleep", json!({"ms": 1, "why": "tea"})).await;
+    let body = until(async || {
+        let (status, body) = content(&app, "key-of-ada", &in_trail).await;
+        (status == StatusCode::OK).then_some(body)
+    });
+    assert_eq!(body.await["arguments"], json!({"ms": 1, "why": "tea"}));
+    assert_eq!(content(&app, "key-of-max", &in_trail).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(content(&app, "key-of-ann", &in_trail).await.0, StatusCode::FORBIDDEN);
 
     let directory = app.stop().await;
     for file in ["sekisho.calls.db", "sekisho.calls.db-wal", "sekisho.db", "sekisho.db-wal", "audit.jsonl"] {
