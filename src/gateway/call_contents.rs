@@ -10,7 +10,7 @@ use super::parts::component_error;
 use super::{CallIndex, History, StartError};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::pipeline::Contents;
-use sekisho_config::{AuditArguments, ConsoleRole};
+use sekisho_config::{AuditArguments, ConsoleRole, ContentConfig};
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::client_request::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -74,27 +74,27 @@ impl KeptContents {
             );
         }
         let written = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if written > self.max_bytes() / PARTS_OF_MAXIMUM {
-            self.remove_old(store).await;
+        if written > max_bytes(self.waiting.settings()) / PARTS_OF_MAXIMUM {
+            self.written.store(0, Ordering::Relaxed);
+            remove_old_contents(store, self.waiting.settings()).await;
         }
     }
+}
 
-    /// Removes contents that are old, and the oldest above the maximum.
-    pub(super) async fn remove_old(&self, store: &CallIndexStore) {
-        self.written.store(0, Ordering::Relaxed);
-        let days = i64::try_from(self.waiting.settings().retention_days).unwrap_or(i64::MAX);
-        let kept = SignedDuration::from_secs(days.saturating_mul(24 * 3_600));
-        let since = Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN);
-        match store.retain_contents(since, self.max_bytes()).await {
-            Ok(0) => {}
-            Ok(contents) => tracing::info!(contents, "old arguments and results of calls were removed"),
-            Err(error) => tracing::warn!(%error, "old arguments and results of calls cannot be removed"),
-        }
+/// Removes contents that are old, and the oldest above the maximum: also where further ones are not kept any more.
+pub(super) async fn remove_old_contents(store: &CallIndexStore, settings: &ContentConfig) {
+    let days = i64::try_from(settings.retention_days).unwrap_or(i64::MAX);
+    let kept = SignedDuration::from_secs(days.saturating_mul(24 * 3_600));
+    let since = Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN);
+    match store.retain_contents(since, max_bytes(settings)).await {
+        Ok(0) => {}
+        Ok(contents) => tracing::info!(contents, "old arguments and results of calls were removed"),
+        Err(error) => tracing::warn!(%error, "old arguments and results of calls cannot be removed"),
     }
+}
 
-    fn max_bytes(&self) -> u64 {
-        u64::from(self.waiting.settings().max_megabytes) << 20
-    }
+fn max_bytes(settings: &ContentConfig) -> u64 {
+    u64::from(settings.max_megabytes) << 20
 }
 
 impl CallIndex {

@@ -14,11 +14,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;
-use super::call_contents::KeptContents;
+use super::call_contents::{KeptContents, remove_old_contents};
 use super::parts::component_error;
 use sekisho_audit::{IndexQueue, Indexed, LineFilter, LineRecord, record_of_line};
 use sekisho_calls::pipeline::Settlement;
-use sekisho_config::{AuditConfig, Config};
+use sekisho_config::{AuditConfig, Config, ContentConfig};
 use sekisho_core::caller::Owner;
 use sekisho_core::record::CallSummary;
 use sekisho_observe::readiness::Readiness;
@@ -49,6 +49,7 @@ pub struct CallIndex {
     settings: AuditConfig,
     /// The arguments and results of calls; `None` where they are not kept.
     contents: Option<KeptContents>,
+    content_settings: ContentConfig,
     readiness: Arc<Readiness>,
     /// One at a time writes; a reader waits until it has.
     writing: Mutex<IndexWriter>,
@@ -73,6 +74,7 @@ impl CallIndex {
             sealer,
             settings: config.audit.clone(),
             contents,
+            content_settings: config.recording.content.clone(),
             readiness: Arc::clone(readiness),
             writing: Mutex::default(),
             dropped: AtomicU64::default(),
@@ -194,9 +196,7 @@ impl CallIndex {
                 Ok(calls) => tracing::info!(calls, "old calls were removed from the index"),
                 Err(error) => tracing::warn!(%error, "old calls cannot be removed from the index"),
             }
-            if let Some(contents) = &self.contents {
-                contents.remove_old(&self.store).await;
-            }
+            remove_old_contents(&self.store, &self.content_settings).await;
             tokio::time::sleep(RETAIN).await;
         }
     }

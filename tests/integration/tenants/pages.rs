@@ -11,9 +11,10 @@ use crate::checkout::checkout;
 use crate::console::Browser;
 
 /// Pages about one thing.
-const OF_ONE: [(&str, Thing); 13] = [
+const OF_ONE: [(&str, Thing); 14] = [
     ("/console/tools/{name}", Thing::ServerTool),
     ("/console/calls/{id}", Thing::Call),
+    ("/console/calls/{id}/compare", Thing::Call),
     ("/console/approvals/{id}", Thing::Approval),
     ("/console/servers/{kind}/{name}", Thing::Server),
     ("/console/keys/{id}", Thing::Key),
