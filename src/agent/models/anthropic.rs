@@ -3,6 +3,8 @@
 
 mod answer;
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::remote::MessageMerger;
@@ -107,18 +109,19 @@ fn tool_choice(options: &ModelOptions) -> Option<Value> {
 /// All messages but system prompts; consecutive messages of one role become one.
 fn messages(request: &ModelRequest) -> Value {
     let mut messages = MessageMerger::default();
+    let searches = tool_search::searches_of_anthropic(request);
     for message in &request.messages {
         match message {
             Message::System(_) => {}
             Message::User(message) => messages.user(message.parts.iter().flat_map(user_parts)),
-            Message::Assistant(turn) => messages.assistant(assistant_parts(turn, &request.tools)),
+            Message::Assistant(turn) => messages.assistant(assistant_parts(turn, &searches)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
     }
     messages.into_messages()
 }
 
-fn assistant_parts(turn: &AssistantTurn, tools: &[ToolDescription]) -> impl Iterator<Item = Value> {
+fn assistant_parts(turn: &AssistantTurn, searches: &HashSet<&str>) -> impl Iterator<Item = Value> {
     turn.parts.iter().filter_map(move |part| match part {
         // A text without a visible character is refused.
         TurnPart::Text(text) => (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text})),
@@ -131,7 +134,7 @@ fn assistant_parts(turn: &AssistantTurn, tools: &[ToolDescription]) -> impl Iter
             Some(json!({"type": "thinking", "thinking": text, "signature": ""}))
         }
         TurnPart::Thought(Thought::Unsigned { .. }) => None,
-        TurnPart::Thought(Thought::Details(blocks)) => tool_search::block_of_anthropic(blocks, turn, tools),
+        TurnPart::Thought(Thought::Details(blocks)) => tool_search::block_of_anthropic(blocks, searches),
         TurnPart::Call(call) => {
             let input = call.parsed_arguments();
             Some(json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": input}))

@@ -83,22 +83,22 @@ fn leading_prompts(conversation: &[Message]) -> Vec<&str> {
 
 fn input(request: &ModelRequest) -> Vec<Value> {
     let leading = leading_prompts(&request.messages).len();
-    let searches = tool_search::is_used(&request.tools);
     let items = |message: &Message| match message {
         Message::System(text) => vec![json!({"type": "message", "role": "developer", "content": text})],
         Message::User(message) => {
             let content: Vec<_> = message.parts.iter().flat_map(user_parts).collect();
             vec![json!({"type": "message", "role": "user", "content": content})]
         }
-        Message::Assistant(turn) => assistant_items(turn, searches),
+        Message::Assistant(turn) => assistant_items(turn, &request.tools),
         Message::Tool(answer) => vec![answered(answer)],
     };
     request.messages.iter().skip(leading).flat_map(items).collect()
 }
 
-/// In the order of the model's output. Reasoning without an item after it is refused. `searches`: whether the provider searches tools
-/// of the request, and takes its earlier searches back.
-fn assistant_items(turn: &AssistantTurn, searches: bool) -> Vec<Value> {
+/// In the order of the model's output. Reasoning without an item after it is refused. A provider that searches tools of the request takes
+/// its earlier searches back.
+fn assistant_items(turn: &AssistantTurn, tools: &[ToolDescription]) -> Vec<Value> {
+    let searches = tool_search::is_used(tools);
     let is_item = |part: &TurnPart| !matches!(part, TurnPart::Thought(_));
     let last = turn.parts.iter().rposition(is_item).map_or(0, |index| index + 1);
     let items = |part: &TurnPart| match part {
@@ -108,7 +108,7 @@ fn assistant_items(turn: &AssistantTurn, searches: bool) -> Vec<Value> {
             items.iter().filter(|item| searches || !is_of_search(item)).cloned().collect()
         }
         TurnPart::Thought(Thought::Signed { .. } | Thought::Redacted(_) | Thought::Unsigned { .. }) => Vec::new(),
-        TurnPart::Call(call) => vec![function_call(call, searches)],
+        TurnPart::Call(call) => vec![function_call(call, tools)],
     };
     turn.parts.iter().take(last).flat_map(items).collect()
 }
@@ -117,10 +117,12 @@ fn is_of_search(item: &Value) -> bool {
     item["type"].as_str().is_some_and(tool_search::is_of_search)
 }
 
-fn function_call(call: &RequestedCall, searches: bool) -> Value {
+/// With the group of its tool, if the request has it there: another session may show the tool.
+fn function_call(call: &RequestedCall, tools: &[ToolDescription]) -> Value {
     let arguments = call.parsed_arguments().to_string();
     let mut item = json!({"type": "function_call", "call_id": call.id, "name": call.tool, "arguments": arguments});
-    if let Some(namespace) = call.extras.get(NAMESPACE).filter(|_| searches) {
+    let is_grouped = || tools.iter().any(|tool| tool.is_deferred && tool.name == call.tool);
+    if let Some(namespace) = call.extras.get(NAMESPACE).filter(|_| is_grouped()) {
         item[NAMESPACE] = namespace.clone();
     }
     item

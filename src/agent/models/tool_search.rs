@@ -2,9 +2,12 @@
 //! <https://developers.openai.com/api/docs/guides/tools-tool-search>): each request has all of them, and the model is shown those that
 //! it searches for, at the end of its context. The searches go back in their places, so that nothing before them changes.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value, json};
 
-use crate::message::{AssistantTurn, Thought};
+use super::ModelRequest;
+use crate::message::{Message, Thought};
 use crate::toolbox::ToolDescription;
 
 /// The member that defers a tool.
@@ -40,16 +43,44 @@ pub(super) fn tool_of_anthropic() -> Value {
     json!({"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"})
 }
 
-/// A block of a search as it goes back to Anthropic: the call or its result, if the request has the tools that were found. A reference to
-/// another tool would be refused.
-pub(super) fn block_of_anthropic(blocks: &[Value], turn: &AssistantTurn, tools: &[ToolDescription]) -> Option<Value> {
+/// The ids of the searches that go back to Anthropic: those whose result is in the conversation, in the turn of the call or, after a pause
+/// or calls of other tools beside it, in the next one. A reference to a tool that the request does not have would be refused. A call that
+/// waits for its result goes back while nothing but results of other calls follows: the provider runs it then
+/// (<https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools>).
+pub(super) fn searches_of_anthropic(request: &ModelRequest) -> HashSet<&str> {
+    let (mut calls, mut known) = (HashSet::new(), HashMap::new());
+    if !is_used(&request.tools) {
+        return calls;
+    }
+    let names: HashSet<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let is_known = |reference: &Value| reference["tool_name"].as_str().is_some_and(|name| names.contains(name));
+    let results = request.messages.iter().rev().take_while(|message| matches!(message, Message::Tool(_))).count();
+    for (place, message) in (1..).zip(&request.messages) {
+        let Message::Assistant(turn) = message else { continue };
+        let is_last = place + results == request.messages.len();
+        for block in turn.thoughts().filter_map(Thought::details).flatten() {
+            match (block["tool_use_id"].as_str(), block["id"].as_str()) {
+                (Some(id), _) => {
+                    let mut found = block["content"]["tool_references"].as_array().into_iter().flatten();
+                    known.insert(id, found.all(is_known));
+                }
+                (None, Some(id)) => {
+                    calls.insert(id);
+                    known.insert(id, is_last);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+    calls.retain(|id| known.get(id).copied().unwrap_or_default());
+    calls
+}
+
+/// A block of one of these searches, the call or its result, as it goes back to Anthropic.
+pub(super) fn block_of_anthropic(blocks: &[Value], searches: &HashSet<&str>) -> Option<Value> {
     let [block] = blocks else { return None };
-    let id = block.get("tool_use_id").or_else(|| block.get("id"))?;
-    let mut others = turn.thoughts().filter_map(Thought::details).flatten();
-    let result = others.find(|other| other.get("tool_use_id") == Some(id))?;
-    let mut found = result["content"]["tool_references"].as_array().into_iter().flatten();
-    let is_known = |reference: &Value| tools.iter().any(|tool| reference["tool_name"] == *tool.name);
-    (is_used(tools) && found.all(is_known)).then(|| block.clone())
+    let id = block.get("tool_use_id").or_else(|| block.get("id"))?.as_str()?;
+    searches.contains(id).then(|| block.clone())
 }
 
 /// The deferred tools of a request to OpenAI, by their source, and its tool that searches them. `shown`: how many others there are.

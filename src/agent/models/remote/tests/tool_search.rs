@@ -126,6 +126,31 @@ async fn a_search_that_found_a_tool_that_went_does_not_go_back() {
     assert_eq!(kinds, ["text", "tool_use"]);
 }
 
+/// A search beside calls of other tools, or before a pause, has its result in the next turn.
+#[test]
+fn a_search_without_a_result_goes_back_while_the_provider_still_runs_it() {
+    let [call, result] = search_of_anthropic("crm__find");
+    let thought = |block: &Value| TurnPart::Thought(Thought::Details(vec![block.clone()]));
+    let turn = |parts: Vec<TurnPart>| Message::Assistant(AssistantTurn { parts, api: None });
+    let paused = turn(vec![TurnPart::Text("I search.".into()), thought(&call)]);
+    let added = RequestedCall::new("a".into(), "add".into(), "{}".into());
+    let beside = turn(vec![thought(&call), TurnPart::Call(added)]);
+    let found = turn(vec![thought(&result), TurnPart::Text("Found.".into())]);
+    let (added, asked) = (|| answer("a", Vec::new()), || Message::User("Go on.".into()));
+    for (turns, blocks) in [
+        (vec![paused.clone()], 1),
+        (vec![paused.clone(), found.clone()], 2),
+        (vec![beside.clone(), added()], 1),
+        (vec![beside.clone(), added(), found.clone(), asked()], 2),
+        (vec![beside, added(), asked()], 0),
+        (vec![paused, asked()], 0),
+        (vec![found], 0),
+    ] {
+        let body = crate::models::anthropic::body("claude-opus-4-8", &searching([question(), turns].concat()));
+        assert_eq!(body.to_string().matches("srvtoolu_1").count(), blocks, "{body:#}");
+    }
+}
+
 /// A tool of OpenAI's with this description, in its namespace.
 fn found_by_openai() -> Value {
     let function = json!({"type": "function", "name": "crm__find", "description": "Does it.", "parameters": {"type": "object"},
@@ -180,6 +205,12 @@ async fn openai_searches_namespaces_and_gets_its_searches_back() {
     let [call, output] = search_of_openai();
     let function = json!({"type": "function_call", "call_id": "a", "name": "crm__find", "namespace": "crm", "arguments": "{\"x\":1}"});
     assert_eq!(request["input"].as_array().unwrap()[1..4], [call, output, function], "{request:#}");
+
+    // Another session shows the tool: it has no group there.
+    let tools = vec![tool("crm__find", false), tool("crm__close", true)];
+    let shown = ModelRequest { messages: continued(&chunks), tools, ..request_without_search() };
+    let body = responses::body("gpt-5.6-sol", &shown, true);
+    assert!(body["input"].as_array().unwrap().iter().all(|item| item.get("namespace").is_none()), "{body:#}");
 
     // A model whose provider searches nothing gets none of it.
     let others = ModelRequest { messages: continued(&chunks), ..request_without_search() };
