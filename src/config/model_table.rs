@@ -204,6 +204,8 @@ mod tests {
             (Provider::Anthropic, "qwen3", 0),
             (Provider::Bedrock, "anthropic.claude-sonnet-4-5-20250929-v1:0", 0),
             (Provider::Openai, "gpt-5.6-sol", 500),
+            (Provider::Openai, "gpt-5.4-mini", 500),
+            (Provider::Openai, "gpt-5.4-nano-2026-03-17", 0),
             // A router has Chat Completions.
             (Provider::Openai, "openai/gpt-5.6-sol", 0),
             (Provider::Openai, "gpt-5.1", 0),
