@@ -23,7 +23,9 @@ use sekisho_agent::conversation::{ConversationRuns, RunCover, RunRequest, new_ru
 use sekisho_agent::event_log::EventLog;
 use sekisho_api::RequestMeta;
 use sekisho_config::Recover;
+use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::{Lease, Share};
 use sekisho_gateway::Gateway;
 use sekisho_store::sealing::Sealer;
 use sekisho_store::{BackgroundKind, BackgroundRun, BackgroundRunStore, Conversation, NewBackgroundRun, RunStatus};
@@ -35,6 +37,9 @@ const IDLE_POLL: Duration = Duration::from_secs(10);
 
 /// Runs of all tenants on which this process works at once, and webhooks that it sends.
 const MAX_AT_ONCE: usize = 64;
+
+/// Streams of events of responses in the background.
+const MAX_STREAMS: u64 = 256;
 
 /// How long a client waits that sends the next run while too many wait.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -51,6 +56,7 @@ pub(crate) struct BackgroundRuns {
     /// Notified when one may be due.
     due: Arc<Notify>,
     slots: Arc<Semaphore>,
+    streams: Arc<Share>,
 }
 
 /// A run that is to go on without its client.
@@ -73,6 +79,7 @@ impl BackgroundRuns {
             sealer: Sealer::new(&gateway.configuration().current()),
             due: Arc::default(),
             slots: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            streams: Share::keeping_one(MAX_STREAMS),
         });
         let work = keep_working(Arc::downgrade(&background), Arc::clone(&background.due));
         gateway.background().spawn_until_closing(work);
@@ -163,6 +170,17 @@ impl BackgroundRuns {
     /// `denied`: the key by which it is sealed is not in force; `internal`: it was changed.
     pub(crate) fn opened(&self, run: &BackgroundRun) -> Result<StoredRequest, CallError> {
         StoredRequest::open(&self.sealer, run)
+    }
+
+    /// One of the streams of events. Callers share them fairly.
+    ///
+    /// # Errors
+    /// `overloaded`: too many are open.
+    pub(crate) fn stream(&self, caller: &Caller) -> Result<Lease, CallError> {
+        self.streams.try_acquire(&caller.owner, 1).ok_or_else(|| {
+            let message = "too many streams of responses in the background are open: close some, or ask for the response without `stream`";
+            CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+        })
     }
 
     /// The events of a run of a conversation that this process has.

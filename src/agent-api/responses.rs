@@ -55,6 +55,8 @@ pub(super) async fn create(
     let serving = (Arc::clone(&gateway), agents, kept);
     let (caller, is_followed) = (Arc::clone(&meta.caller), request.is_background() && request.streams());
     let runs = Arc::clone(&background);
+    // Before the response begins: a client that is refused sends the request again.
+    let place = if is_followed { Some(background.stream(&caller)?) } else { None };
     let answered = keyed_turn::answer(&gateway, meta, turn, move |meta, progress| async move {
         let _memory = memory;
         if request.is_background() {
@@ -63,12 +65,10 @@ pub(super) async fn create(
         answer(&meta, serving, request, &progress).await
     })
     .await?;
-    if !is_followed || !answered.status().is_success() {
-        return Ok(answered);
-    }
+    let Some(place) = place.filter(|_| answered.status().is_success()) else { return Ok(answered) };
     // The same response for a request that is sent twice.
     let run = background::answered_run(&runs, &caller, answered).await?;
-    Ok(background::streamed((gateway, runs), caller, run, None))
+    Ok(background::streamed((gateway, runs), (caller, place), run, None))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -108,7 +108,8 @@ pub(super) async fn show(
     }
     let run = background::find(&background, &meta.caller.key, &id).await?.ok_or_else(|| unknown_response(&id))?;
     if is_followed {
-        return Ok(background::streamed((gateway, background), Arc::clone(&meta.caller), run, starting_after));
+        let place = background.stream(&meta.caller)?;
+        return Ok(background::streamed((gateway, background), (Arc::clone(&meta.caller), place), run, starting_after));
     }
     Ok(reply::json(StatusCode::OK, &background::body(&gateway, &background, &run).await?))
 }

@@ -32,6 +32,7 @@ use sekisho_api::reply::{self, ErrorReply};
 use sekisho_api::{Name, RequestMeta};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::Lease;
 use sekisho_gateway::Gateway;
 use sekisho_store::{BackgroundKind, BackgroundRun, BackgroundState, Conversation, RunStatus};
 
@@ -189,12 +190,12 @@ async fn ended(
 /// run is in another process. Without its last event the stream ends when the gateway closes, or the caller's key ends.
 pub(super) fn streamed(
     (gateway, background): (Arc<Gateway>, Arc<BackgroundRuns>),
-    caller: Arc<Caller>,
+    (caller, place): (Arc<Caller>, Lease),
     run: BackgroundRun,
     after: Option<u64>,
 ) -> Response {
     let (key_ended, closing) = (gateway.keys().ended(&caller), gateway.background().closing().clone());
-    let events = events(gateway, background, caller, run, after).filter_map(|event| {
+    let events = events(gateway, background, (caller, place), run, after).filter_map(|event| {
         ready(event.inspect_err(|error| tracing::warn!(cause = error.cause(), "a stream of a response ends")).ok())
     });
     let events = events.take_until(key_ended).take_until(closing.cancelled_owned());
@@ -207,11 +208,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 fn events(
     gateway: Arc<Gateway>,
     background: Arc<BackgroundRuns>,
-    caller: Arc<Caller>,
+    (caller, place): (Arc<Caller>, Lease),
     mut run: BackgroundRun,
     after: Option<u64>,
 ) -> impl Stream<Item = Result<NamedEvent, CallError>> + Send + 'static {
     try_stream! {
+        let _place = place;
         let mut encoder = BackgroundEncoder::new(without_output(&background, &run)?, after);
         let is_one = has_form(&background, &run)?;
         let mut followed: Option<String> = None;
