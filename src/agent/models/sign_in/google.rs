@@ -149,6 +149,6 @@ async fn exchanged(
     let OfServiceAccount { access_token, expire_time } = serde_json::from_slice(&answer)
         .map_err(|_| ModelError::Garbled("the answer for the service account has no token".into()))?;
     let until: Option<Timestamp> = expire_time.parse().ok();
-    let seconds = until.map(|until| until.as_second().saturating_sub(Timestamp::now().as_second()));
+    let seconds = until.map(|until| until.as_second().saturating_sub(Timestamp::now().as_second()).max(0));
     Ok(Granted { access_token, expires_in: seconds.map(Value::from) })
 }
