@@ -9,7 +9,7 @@ use sqlx::AssertSqlSafe;
 use super::{Store, StoreError};
 use sekisho_core::source_access::Beneficiary;
 
-/// Maximum requests of a tenant: one is a caller and a source.
+/// Maximum requests of a tenant: one is a caller with a key, and a source.
 pub const MAX_REQUESTS_OF_TENANT: i64 = 10_000;
 
 /// How long a request that was refused or withdrawn is kept, in microseconds: 90 days.
@@ -88,8 +88,8 @@ const COLUMNS: &str =
 pub struct SourceRequestStore(pub(super) Store);
 
 impl SourceRequestStore {
-    /// Keeps a request. One of the same caller for the same source that was refused or withdrawn becomes a new one; one that was
-    /// asked or approved stays as it is. `None`: the tenant has [`MAX_REQUESTS_OF_TENANT`].
+    /// Keeps a request. One of the same caller for the same source that was refused or withdrawn becomes a new one; one that waits, or is
+    /// approved for the caller or this key, stays as it is, and nothing is written. `None`: the tenant has [`MAX_REQUESTS_OF_TENANT`].
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
@@ -98,6 +98,10 @@ impl SourceRequestStore {
     }
 
     async fn ask_within(&self, new: &NewSourceRequest, max: i64) -> Result<Option<StoredSourceRequest>, StoreError> {
+        let own_states = "(state = 'asked' OR (state = 'approved' AND (audience <> 'key' OR key_id = $4)))";
+        if let Some(known) = self.of_caller(new, own_states).await? {
+            return Ok(Some(known));
+        }
         let (now, failed) = (self.0.engine.now_expression(), |error| self.0.failed(error));
         let over = format!(
             "DELETE FROM source_requests
@@ -108,9 +112,10 @@ impl SourceRequestStore {
             "INSERT INTO source_requests ({COLUMNS})
              SELECT $1, $2, $3, $4, $5, $6, $7, 'asked', '', '', {now}, {now}
              WHERE (SELECT COUNT(*) FROM source_requests WHERE tenant = $3) < $8
-                OR EXISTS (SELECT 1 FROM source_requests WHERE tenant = $3 AND source = $2 AND caller_key = $4)
-             ON CONFLICT (tenant, source, caller_key) DO UPDATE SET
-                id = excluded.id, key_id = excluded.key_id, reason = excluded.reason, state = 'asked', audience = '',
+                OR EXISTS (SELECT 1 FROM source_requests
+                           WHERE tenant = $3 AND source = $2 AND caller_key = $4 AND key_id = $6)
+             ON CONFLICT (tenant, source, caller_key, key_id) DO UPDATE SET
+                id = excluded.id, caller_id = excluded.caller_id, reason = excluded.reason, state = 'asked', audience = '',
                 decided_by = '', asked = excluded.asked, changed = excluded.changed
              WHERE source_requests.state IN ('refused', 'withdrawn')"
         );
@@ -125,10 +130,23 @@ impl SourceRequestStore {
             .bind(&new.reason)
             .bind(max);
         self.0.change_shared(statement).await?;
-        let sql =
-            format!("SELECT {COLUMNS} FROM source_requests WHERE tenant = $1 AND source = $2 AND caller_key = $3");
-        let row = sqlx::query_as(AssertSqlSafe(sql)).bind(&new.tenant).bind(&new.source).bind(&new.caller_key);
-        let row: Option<Row> = row.fetch_optional(&self.0.durable).await.map_err(failed)?;
+        self.of_caller(new, "key_id = $4").await
+    }
+
+    /// The request of this caller for this source that `holds`, where `$4` is the key.
+    async fn of_caller(&self, new: &NewSourceRequest, holds: &str) -> Result<Option<StoredSourceRequest>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM source_requests WHERE tenant = $1 AND source = $2 AND caller_key = $3 AND {holds}
+             ORDER BY asked DESC, id LIMIT 1"
+        );
+        let row = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(&new.tenant)
+            .bind(&new.source)
+            .bind(&new.caller_key)
+            .bind(new.key_id.as_deref().unwrap_or_default())
+            .fetch_optional(&self.0.durable)
+            .await;
+        let row: Option<Row> = row.map_err(|error| self.0.failed(error))?;
         row.map(|row| self.stored(row)).transpose()
     }
 
@@ -306,6 +324,25 @@ mod tests {
         assert_eq!(requests.withdraw(&one, "ada").await.unwrap(), 2, "the other would leave it on");
         let anew = requests.ask(&request("6", "acme", "dan")).await.unwrap().unwrap();
         assert_eq!((&*anew.id, anew.state, anew.decided_by), ("6", RequestState::Asked, None));
+    }
+
+    #[tokio::test]
+    async fn a_caller_asks_again_with_another_key_only_where_its_source_is_on_for_one_key() {
+        let store = test_store().await;
+        let requests = store.source_requests();
+        let with_key =
+            |id: &str, key: &str| NewSourceRequest { key_id: Some(key.to_owned()), ..request(id, "acme", "ann") };
+        let asked = async |id: &str, key: &str| requests.ask(&with_key(id, key)).await.unwrap().unwrap().id;
+        assert_eq!((asked("1", "k1").await, asked("2", "k2").await), ("1".to_owned(), "1".to_owned()), "one waits");
+        assert!(approve(&requests, "1", Audience::Key).await);
+        let version = store.registrations().version().await.unwrap();
+        assert_eq!(asked("3", "k1").await, "1");
+        assert_eq!(store.registrations().version().await.unwrap(), version, "replicas have nothing to read");
+        assert_eq!(asked("4", "k2").await, "4");
+        assert!(approve(&requests, "4", Audience::User).await);
+        assert_eq!(asked("5", "k3").await, "4");
+        let both = HashSet::from([Beneficiary::Key("k1".into()), Beneficiary::User("acme ann".into())]);
+        assert_eq!(requests.switched().await.unwrap()["mcp:git"], both);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ CREATE TABLE source_requests (
     decided_by TEXT   NOT NULL, -- empty while nobody has decided
     asked      BIGINT NOT NULL,
     changed    BIGINT NOT NULL,
-    PRIMARY KEY (tenant, source, caller_key)
+    PRIMARY KEY (tenant, source, caller_key, key_id)
 );
 CREATE INDEX source_requests_by_id ON source_requests (id);
 CREATE INDEX source_requests_by_state ON source_requests (state, asked);
