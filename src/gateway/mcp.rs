@@ -135,7 +135,7 @@ impl McpRegistrations {
                 WriteOutcome::Full => return Err(AddServerError::TooManyOfTenant),
             }
             self.mcp_servers.add(&name, registered);
-            self.mcp_servers.configure(&self.configuration.current());
+            self.tool_offer.configure_servers().await;
         }
         self.mcp_servers.settled_one(&name).await;
         self.tool_offer.offer_mcp_tools().await;
@@ -177,7 +177,7 @@ impl McpRegistrations {
             }
             self.store.forget(Registrations::McpServers, by.owner(), name).await?;
             self.mcp_servers.remove(name);
-            self.mcp_servers.configure(&self.configuration.current());
+            self.tool_offer.configure_servers().await;
         }
         self.tool_offer.offer_mcp_tools().await;
         Ok(true)
@@ -188,7 +188,7 @@ impl McpRegistrations {
         // Not while a registration is in the store, and not among the servers yet.
         let _registrations = self.changing.lock().await;
         restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
-        self.mcp_servers.configure(config);
+        self.tool_offer.configure_servers().await;
         Ok(())
     }
 

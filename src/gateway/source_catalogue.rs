@@ -14,7 +14,7 @@ use sekisho_core::administration::{Administrator, AdministratorProof, Ownership}
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::source_access::SwitchedSources;
-use sekisho_mcp_client::{ExaminedTool, McpServers, granted_profile};
+use sekisho_mcp_client::{Change, ExaminedTool, McpServers, granted_profile};
 use sekisho_store::{
     Audience, MAX_REQUESTS_OF_TENANT, NewSourceRequest, RequestState, SourceRequestFilter, SourceRequestStore, Store,
     StoreError, StoredSourceRequest,
@@ -23,7 +23,7 @@ use sekisho_store::{
 /// Longest reason of a request, in bytes.
 const MAX_REASON_BYTES: usize = 1_000;
 
-/// The requests of one caller: one for each source.
+/// The requests of one caller: one for each source and key.
 const MAX_OF_CALLER: usize = 10_000;
 
 /// A source of the catalogue, as a caller sees it.
@@ -142,7 +142,8 @@ impl SourceCatalogue {
             source: source.to_owned(),
             tenant: caller.tenant.to_string(),
             caller_key: caller.key.to_string(),
-            caller_id: caller.id.to_string(),
+            // Two callers may have one id: of a key, and of a token of an issuer.
+            caller_id: Caller::parts_of_key(&caller.key).1.to_owned(),
             key_id: caller.key_id.as_deref().map(str::to_owned),
             reason: reason.to_owned(),
         };
@@ -243,8 +244,11 @@ impl SourceCatalogue {
     /// The caller holds `changing`. The switches count for calls at once; servers that nobody has any more end, and the lists follow.
     async fn take_over(&self) -> Result<(), StoreError> {
         if restore(&self.store, &self.tool_offer.switched).await? {
-            self.mcp_servers.configure(&self.configuration.current());
+            self.tool_offer.configure_servers().await;
             self.tool_offer.offer_mcp_tools().await;
+            // A server that others have already does not announce its lists itself.
+            self.mcp_servers.announce(Change::Resources(Ownership::Shared));
+            self.mcp_servers.announce(Change::Prompts(Ownership::Shared));
         }
         Ok(())
     }

@@ -78,6 +78,13 @@ impl ToolOffer {
         !self.configuration.current().catalogue.has(source) || self.switched.admits(source, caller)
     }
 
+    /// Connects the MCP servers of the configuration in force. It waits while another one is applied, which would otherwise get the
+    /// servers of before.
+    pub(super) async fn configure_servers(&self) {
+        let _changing = self.changing.lock().await;
+        self.mcp_servers.configure(&self.configuration.current());
+    }
+
     /// Updates the offered tools whenever the tools of MCP servers change.
     pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
         loop {

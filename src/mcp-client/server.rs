@@ -204,21 +204,30 @@ impl Server {
 
     /// Whether the caller may use the parts of the server beside its tools.
     pub(super) fn may_use(&self, caller: &Caller) -> bool {
+        self.is_on_for(caller) && self.may_use_when_on(caller)
+    }
+
+    /// The same, also while it is off for the caller.
+    pub(super) fn may_use_when_on(&self, caller: &Caller) -> bool {
         let is_left = || caller.tools.admits_all() || operations::are_some_left_to(caller, self, self.settings());
-        self.admits(caller) && is_left()
+        self.is_for(caller) && is_left()
     }
 
     /// Whether the server is shared or of the caller's tenant, the caller has a role that it needs, and it is switched on for the
     /// caller, if callers get it on request.
     pub(super) fn admits(&self, caller: &Caller) -> bool {
-        let McpServerSettings { roles, owner, on_request, .. } = self.settings();
-        let is_switched_on = || {
-            let switched = self.context.switched.as_ref();
-            switched.is_some_and(|switched| switched.admits(&source(self.name()), caller))
-        };
-        owner.is_visible_to(&caller.tenant)
-            && (roles.is_empty() || caller.has_one_of(roles))
-            && (!on_request || is_switched_on())
+        self.is_for(caller) && self.is_on_for(caller)
+    }
+
+    fn is_for(&self, caller: &Caller) -> bool {
+        let McpServerSettings { roles, owner, .. } = self.settings();
+        owner.is_visible_to(&caller.tenant) && (roles.is_empty() || caller.has_one_of(roles))
+    }
+
+    fn is_on_for(&self, caller: &Caller) -> bool {
+        let switched = self.context.switched.as_ref();
+        let is_on = || switched.is_some_and(|switched| switched.admits(&source(self.name()), caller));
+        !self.settings().on_request || is_on()
     }
 
     /// Whether these settings are equivalent to the current ones.

@@ -91,6 +91,10 @@ impl ListWatch {
         }
     }
 
+    fn may_read(&self, uri: &str) -> bool {
+        self.server.gateway.mcp_servers().may_read(&self.caller, uri)
+    }
+
     /// `None` when no further change is possible. May be dropped at any time: the next call then reports the change.
     async fn next(&mut self) -> Option<Change> {
         loop {
@@ -113,6 +117,8 @@ impl ListWatch {
             match change {
                 Ok(Change::Tools) => self.is_unchecked = true,
                 Ok(change) if !change.is_visible_to(&self.caller.tenant) => {}
+                // Its server may have been switched off for the caller since the client subscribed.
+                Ok(Change::Resource { uri, .. }) if !self.may_read(&uri) => {}
                 Ok(change) => return Some(change),
                 // A client that reads its lists again has missed nothing.
                 Err(RecvError::Lagged(_)) => return Some(Change::Resources(Ownership::Shared)),

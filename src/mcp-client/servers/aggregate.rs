@@ -117,11 +117,18 @@ impl McpServers {
         server.resource_owner(call).await
     }
 
-    /// Ends one subscription.
-    /// Errors: `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is
-    /// unreachable.
+    /// Whether the resource is of a server that the caller may use now.
+    pub fn may_read(&self, caller: &Caller, uri: &str) -> bool {
+        self.of_resource(caller, uri).is_some()
+    }
+
+    /// Ends one subscription, also at a server that was switched off for its caller meanwhile.
+    ///
+    /// # Errors
+    /// `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is unreachable.
     pub async fn unsubscribe(&self, caller: &Caller, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
-        let (server, own) = self.of_resource(caller, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
+        let found = self.of_resource_among(uri, |server| server.may_use_when_on(caller));
+        let (server, own) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         server.unsubscribe(&own, owner).await
     }
 
@@ -171,8 +178,12 @@ impl McpServers {
 
     /// The server of a URI, and the server's own URI. Among several servers without a prefix, the one that lists it.
     fn of_resource(&self, caller: &Caller, uri: &str) -> Option<(Arc<Server>, String)> {
+        self.of_resource_among(uri, |server| server.may_use(caller))
+    }
+
+    fn of_resource_among(&self, uri: &str, is_one: impl Fn(&Server) -> bool) -> Option<(Arc<Server>, String)> {
         let running = self.running.load();
-        let mut candidates = running.values().filter(|server| server.may_use(caller)).filter_map(|server| {
+        let mut candidates = running.values().filter(|server| is_one(server)).filter_map(|server| {
             let own = server.names().own_uri(uri)?;
             Some((Arc::clone(server), own.into_owned(), server.lists(uri), server.names().is_prefixed()))
         });

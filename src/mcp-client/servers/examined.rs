@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::McpServers;
+use crate::server::catalogue::wants;
 use crate::server::connect::Connector;
 use crate::server::listing::name_of;
 use crate::server::session_owner::SessionOwner;
@@ -39,6 +40,9 @@ impl McpServers {
 
 fn examined(text: &str, connector: &Connector) -> Option<ExaminedTool> {
     let tool = serde_json::from_str::<Value>(text).ok()?;
+    if !wants(&connector.settings, name_of(&tool)) {
+        return None;
+    }
     let name = connector.events.names.qualified(name_of(&tool))?.to_string();
     let prepared = connector.settings.overlay.as_deref().and_then(prepared_server);
     let marks = prepared.map(|prepared| prepared.tool(name_of(&tool))).unwrap_or_default();
