@@ -8,6 +8,7 @@ use super::parts::component_error;
 use super::{StartError, ToolOffer};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
+use sekisho_calls::tool::Metadata;
 use sekisho_config::Config;
 use sekisho_core::administration::Ownership;
 use sekisho_observe::metrics::Metrics;
@@ -97,8 +98,10 @@ pub(super) fn report_quarantine(
     readiness: &Readiness,
     metrics: &Metrics,
 ) {
-    let tools = now.quarantined().map(|tool| (tool.name(), &tool.metadata.owner));
-    let words = words.iter().map(|(source, owner)| (&**source, owner));
+    // Nor do callers read the names of tools whose source may be off for them.
+    let is_for_all = |tool: &Metadata| tool.owner.is_shared() && tool.on_request.is_none();
+    let tools = now.quarantined().map(|tool| (tool.name(), is_for_all(&tool.metadata)));
+    let words = words.iter().map(|(source, owner)| (&**source, owner.is_shared()));
     let held_back: BTreeMap<_, _> = tools.chain(words).collect();
     let flagged = now.tools().iter().filter(|tool| !tool.flags.is_empty());
     metrics.tools_to_look_at(held_back.len(), flagged.clone().count());
@@ -106,7 +109,7 @@ pub(super) fn report_quarantine(
         readiness.restore(QUARANTINE);
     } else {
         // Callers of all tenants read this.
-        let shared = held_back.iter().filter(|(_, owner)| owner.is_shared()).map(|(name, _)| *name);
+        let shared = held_back.iter().filter(|(_, for_all)| **for_all).map(|(name, _)| *name);
         let (waiting, names) = (held_back.len(), named(shared));
         let separator = if names.is_empty() { "" } else { ": " };
         readiness.degrade(QUARANTINE, format!("{waiting} wait for `sekisho lock approve`{separator}{names}"));

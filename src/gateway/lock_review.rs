@@ -120,6 +120,11 @@ impl ToolOffer {
     fn sources_out_of_reach(&self) -> BTreeMap<String, String> {
         let mut out_of_reach = super::inventory::out_of_reach(&self.collections.load(), &self.mcp_servers);
         out_of_reach.extend(self.components.load().problems());
+        // Its server does not run, and its tools are not gone.
+        let config = self.configuration.current();
+        let is_off = |source: &&String| source.starts_with("mcp:") && !self.switched.is_in_use(source);
+        let off = config.catalogue.sources.keys().filter(is_off);
+        out_of_reach.extend(off.map(|source| (source.clone(), "it is in the catalogue, and nobody has it".to_owned())));
         out_of_reach
     }
 }

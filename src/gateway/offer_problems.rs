@@ -13,15 +13,16 @@ const LISTS: [&str; 3] =
 /// Maximum number of tools named with their reasons.
 const MAX_NAMED: usize = 3;
 
-/// The problems of each source that is shared, by its name: callers of all tenants read them.
+/// The problems of each source that is there for all, by its name: callers of all tenants read them.
 pub(super) fn offer_problems(snapshot: &Snapshot) -> BTreeMap<String, String> {
     let mut problems: BTreeMap<&str, [Vec<(String, &str)>; 3]> = BTreeMap::new();
-    let missing = snapshot.unavailable().iter();
-    for missing in missing.filter(|missing| missing.is_described_outside() && missing.owner.is_shared()) {
+    let missing = snapshot.unavailable().iter().filter(|missing| missing.owner.is_shared());
+    for missing in missing.filter(|missing| missing.is_described_outside() && missing.on_request.is_none()) {
         let list = usize::from(missing.kind != OfferKind::Tool);
         problems.entry(&missing.source).or_default()[list].push((missing.described(), &missing.reason));
     }
-    for tool in snapshot.tools().iter().filter(|tool| tool.metadata.owner.is_shared()) {
+    let tools = snapshot.tools().iter().filter(|tool| tool.metadata.owner.is_shared());
+    for tool in tools.filter(|tool| tool.metadata.on_request.is_none()) {
         if let Some(problem) = &tool.output_problem {
             problems.entry(&tool.metadata.source).or_default()[2].push((tool.name().to_owned(), problem));
         }

@@ -173,6 +173,11 @@ fn find_verdict(tool: &Tool, caller: &Caller) -> StageVerdict {
         let because = format!("unknown_tool: the caller's key leaves {name} out");
         return StageVerdict { stage: Stage::Find, passes: Some(false), because };
     }
+    if metadata.is_off_for(caller) {
+        let because =
+            format!("unknown_tool: {}, the source of {name}, is not switched on for the caller", metadata.source);
+        return StageVerdict { stage: Stage::Find, passes: Some(false), because };
+    }
     if metadata.lacks_role(caller) {
         let roles = metadata.roles.join(", ");
         let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
@@ -5,6 +7,7 @@ use crate::pipeline::tests::{Checkpoint, Scripted, call, upstream};
 use crate::tool::Metadata;
 use sekisho_config::Config;
 use sekisho_core::call::ToolOutput;
+use sekisho_core::source_access::OnRequest;
 
 fn checkpoint(metadata: Metadata) -> Checkpoint {
     let mut config = Config::default();
@@ -86,6 +89,16 @@ async fn a_tool_hidden_from_the_caller_is_still_explained() {
         "{because}"
     );
     assert!(verdicts[3].because.contains("the tool's own `roles`"), "{}", verdicts[3].because);
+}
+
+#[tokio::test]
+async fn a_tool_of_a_source_that_is_off_is_explained_as_unknown() {
+    let on_request = Some(OnRequest(Arc::default()));
+    let checkpoint = checkpoint(Metadata { on_request, source: "mcp:git".into(), ..Metadata::default() });
+    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new(), None).await;
+    assert_eq!((verdicts[0].passes, verdicts[3].passes), (Some(false), Some(false)));
+    let because = &verdicts[0].because;
+    assert!(because.starts_with("unknown_tool: mcp:git") && because.contains("not switched on"), "{because}");
 }
 
 #[tokio::test]
