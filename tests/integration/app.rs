@@ -60,12 +60,17 @@ impl TestApp {
 
     async fn serving(
         directory: TempDir,
-        config: Config,
+        mut config: Config,
         sources: Vec<Box<dyn Source>>,
         clock: Option<Arc<DatabaseClock>>,
     ) -> Self {
         let listening = BoundListeners::bind(&config).await.unwrap();
-        let url = format!("http://{}", listening.address().unwrap());
+        let address = listening.address().unwrap();
+        let url = format!("http://{address}");
+        // A public address with the port 0 is the one that is listened on.
+        if let Some(public) = config.server.mcp.public_url.as_mut().filter(|public| public.port() == Some(0)) {
+            public.set_port(Some(address.port())).unwrap();
+        }
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({

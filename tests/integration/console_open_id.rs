@@ -25,13 +25,19 @@ impl Browser {
     }
 
     pub(crate) async fn send(&mut self, url: &str, form: Option<&str>) -> Response {
+        let own = url.split('/').take(3).collect::<Vec<_>>().join("/");
+        self.send_from(&own, url, form).await
+    }
+
+    /// As a page of another origin makes it send.
+    pub(crate) async fn send_from(&mut self, page: &str, url: &str, form: Option<&str>) -> Response {
         let origin = url.split('/').take(3).collect::<Vec<_>>().join("/");
         let cookies = self.cookies.iter().filter(|(of, ..)| *of == origin);
         let cookies: Vec<_> = cookies.map(|(_, name, value)| format!("{name}={value}")).collect();
         let request = match form {
             Some(form) => {
                 let request = self.client.post(url).header("content-type", "application/x-www-form-urlencoded");
-                request.header(ORIGIN, &origin).body(form.to_owned())
+                request.header(ORIGIN, page).body(form.to_owned())
             }
             None => self.client.get(url),
         };

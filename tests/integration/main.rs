@@ -12,6 +12,7 @@ mod authorization_server;
 mod backup;
 mod bad_input;
 mod bookkeeping;
+mod broker;
 mod browser_plans;
 mod budget;
 mod call;
