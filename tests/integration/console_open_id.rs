@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
+use reqwest::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 
@@ -17,11 +17,14 @@ const SECRET: &str = "a secret of the client";
 pub(crate) struct Browser {
     client: Client,
     pub(crate) cookies: Vec<(String, String, String)>,
+    /// The name under which it knows a server whose proxy it asks.
+    pub(crate) host: Option<String>,
 }
 
 impl Browser {
     pub(crate) fn new() -> Self {
-        Self { client: Client::builder().no_proxy().redirect(Policy::none()).build().unwrap(), cookies: Vec::new() }
+        let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+        Self { client, cookies: Vec::new(), host: None }
     }
 
     pub(crate) async fn send(&mut self, url: &str, form: Option<&str>) -> Response {
@@ -40,6 +43,10 @@ impl Browser {
                 request.header(ORIGIN, page).body(form.to_owned())
             }
             None => self.client.get(url),
+        };
+        let request = match &self.host {
+            Some(host) => request.header(HOST, host),
+            None => request,
         };
         let response = request.header(COOKIE, cookies.join("; ")).send().await.unwrap();
         for set in response.headers().get_all(SET_COOKIE) {

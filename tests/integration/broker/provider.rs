@@ -34,6 +34,16 @@ pub(super) enum Shape {
     Google,
 }
 
+impl Shape {
+    /// Of the issuer, after its origin.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Entra => DIRECTORY,
+            Self::Google => "",
+        }
+    }
+}
+
 /// How it behaves from now on, and what it has seen.
 #[derive(Default)]
 pub(super) struct Behaviour {
@@ -75,10 +85,7 @@ impl Provider {
     pub(super) async fn start(shape: Shape) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
-        let issuer = match shape {
-            Shape::Entra => format!("{origin}{DIRECTORY}"),
-            Shape::Google => origin.clone(),
-        };
+        let issuer = format!("{origin}{}", shape.path());
         let key = EncodingKey::from_rsa_pem(include_bytes!("../../fixtures/auth/rsa.pem")).unwrap();
         let provider = Self { issuer, origin, shape, key: Arc::new(key), behaviour: Arc::default() };
         let router = Router::new().fallback(respond).with_state(provider.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use regex::Regex;
-use reqwest::header::LOCATION;
+use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -50,13 +50,13 @@ impl World {
 /// The configuration: Entra's app role, or the address at Google, makes an administrator of the tenant.
 pub(super) fn settings(provider: &Provider, of_broker: &str, topics: &str) -> String {
     let rules = match provider.shape() {
-        Shape::Entra => "roles_claim: roles, roles: {Tools.Admin: [admin]}",
+        Shape::Entra => "roles_claim: roles, roles: {Tools.Admin: [admin], Tools.User: [support]}",
         Shape::Google => "roles_claim: email, roles: {ann@acme.example: [admin]}",
     };
     let more = if of_broker.is_empty() { String::new() } else { format!(", {of_broker}") };
     format!(
         "server: {{mcp: {{public_url: 'http://127.0.0.1:0'}}}}\n{topics}\nauth:\n  anonymous: never\n  api_keys: [{KEYS}]\n  \
-         broker: {{{}, tenant: acme, {rules}, default_roles: [operator]{more}}}\n",
+         broker: {{{}, tenant: acme, {rules}{more}}}\n",
         provider.settings()
     )
 }
@@ -134,14 +134,16 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
+    pub(super) headers: HeaderMap,
     pub(super) location: Option<String>,
     pub(super) text: String,
 }
 
 impl Answer {
     async fn of(response: Response) -> Self {
-        let location = response.headers().get(LOCATION).map(|value| value.to_str().unwrap().to_owned());
-        Self { status: response.status().as_u16(), location, text: response.text().await.unwrap() }
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let location = headers.get(LOCATION).map(|value| value.to_str().unwrap().to_owned());
+        Self { status, headers, location, text: response.text().await.unwrap() }
     }
 
     pub(super) fn json(&self) -> Value {
@@ -189,6 +191,16 @@ impl<'a> Run<'a> {
 
     pub(super) fn value(&self, name: &str) -> &str {
         self.values.get(name).unwrap_or_else(|| panic!("no {name} yet: {:?}", self.values))
+    }
+
+    /// Asks another replica from now on, as through a proxy of all.
+    pub(super) fn turn_to(&mut self, url: &str) {
+        for (origin, ..) in self.browser.cookies.iter_mut().filter(|(origin, ..)| *origin == self.url) {
+            url.clone_into(origin);
+        }
+        let public = self.value("public").split("://").nth(1).map(str::to_owned);
+        self.browser.host = public;
+        url.clone_into(&mut self.url);
     }
 
     /// Goes through everything before a stage.
@@ -277,10 +289,10 @@ impl<'a> Run<'a> {
             return Answer::of(request.send().await.unwrap()).await;
         }
         let browser = if sent.by_other_browser { &mut self.other_browser } else { &mut self.browser };
-        let page = sent.origin.clone().unwrap_or_else(|| self.url.clone());
+        let page = sent.origin.as_deref().unwrap_or(&self.values["public"]);
         let response = match sent.method {
-            "GET" => browser.send_from(&page, &format!("{url}?{form}"), None).await,
-            _ => browser.send_from(&page, &url, Some(&form)).await,
+            "GET" => browser.send_from(page, &format!("{url}?{form}"), None).await,
+            _ => browser.send_from(page, &url, Some(&form)).await,
         };
         Answer::of(response).await
     }
@@ -300,8 +312,9 @@ impl<'a> Run<'a> {
             Stage::Consent => {
                 let address = answer.location.clone().unwrap();
                 assert!(self.world.provider.owns(&address), "the browser is sent to the provider: {address}");
-                let back = Answer::of(self.browser.send(&address, None).await).await;
-                self.values.insert("callback", back.location.unwrap_or_else(|| panic!("{}", back.text)));
+                let end = format!("{}/oauth/callback?", self.value("public"));
+                let back = self.browser.follow(&address, &end, "ann").await;
+                self.values.insert("callback", back);
             }
             Stage::Callback => {
                 let address = answer.location.as_deref().unwrap();
