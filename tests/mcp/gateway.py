@@ -7,16 +7,18 @@ KEY = "key-of-the-tests"
 class Gateway:
     """A running sekisho with the servers of its `mcpServers` file, which needs no YAML."""
 
-    def __init__(self, sekisho, folder, servers, path="", options=(), yaml="", keys=""):
+    def __init__(self, sekisho, folder, servers, path="", options=(), yaml="", keys="", auth="", port=0):
         # The gateway's own: in another, `sandbox: off` would not count.
         state = folder / "state"
         state.mkdir(mode=0o700, exist_ok=True)
         (state / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         # Only for a free port, a key with the role that destructive tools ask for, and servers on this machine.
         config = folder / "sekisho.yaml"
+        # A port that clients know before is part of the public address.
+        public = f', mcp: {{public_url: "http://127.0.0.1:{port}"}}' if port else ""
         config.write_text(
-            'server: {listen: "127.0.0.1:0"}\n'
-            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator, admin]}}{keys}]}}\n"
+            f'server: {{listen: "127.0.0.1:{port}"{public}}}\n'
+            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator, admin]}}{keys}]{auth}}}\n"
             'outbound: {allow_networks: ["127.0.0.0/8", "::1/128"], mcp_allowed_domains: ["127.0.0.1", localhost], '
             'openapi_allowed_domains: ["127.0.0.1"]}\n'
             f"{yaml}\n"
