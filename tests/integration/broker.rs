@@ -138,7 +138,9 @@ async fn an_editor_signs_in_at_a_provider_in_the_shape_of_entra() {
     assert!(!run.refreshes().await, "no role at all is left");
 
     let mut secrets = world.provider.behave().tokens.clone();
-    secrets.extend(["refresh_token", "newest_refresh_token", "access_token", "code"].map(|name| run.value(name).to_owned()));
+    secrets.extend(
+        ["refresh_token", "newest_refresh_token", "access_token", "code"].map(|name| run.value(name).to_owned()),
+    );
     secrets.push(SECRET.to_owned());
     assert!(secrets.len() >= 8, "{secrets:?}");
     search(&world.app.stop().await.path().join("state"), &secrets);

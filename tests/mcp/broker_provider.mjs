@@ -23,7 +23,6 @@ const provider = new Provider(`${origin}${path}`, {
         redirect_uris: ['http://127.0.0.1/oauth/callback'],
         grant_types: ['authorization_code', 'refresh_token'],
         response_types: ['code'],
-        token_endpoint_auth_method: isEntra ? 'client_secret_post' : 'client_secret_basic',
     }],
     scopes: isEntra ? ['openid', 'profile', 'email', 'offline_access'] : ['openid', 'profile', 'email'],
     claims: { openid: ['sub', ...Object.keys(claims('ann'))], profile: [], email: [] },

@@ -121,8 +121,8 @@ async fn attacks_on_authorization_servers_are_refused() {
 #[tokio::test]
 async fn the_honest_request_of_each_stage_succeeds() {
     for shape in [Shape::Entra, Shape::Google] {
-        let world = World::start(shape).await;
         for stage in &STAGES {
+            let world = World::start(shape).await;
             let mut run = Run::new(&world);
             run.reach(*stage).await;
             run.pass(*stage).await;

@@ -176,11 +176,14 @@ impl Provider {
         }
         let scopes: Vec<_> = parameters.get("scope").map(String::as_str).unwrap_or_default().split(' ').collect();
         let unknown = self.shape == Shape::Google && scopes.contains(&"offline_access");
-        let refused = match () {
-            () if behaviour.denies => Some("access_denied"),
-            () if parameters.contains_key("resource") => Some("invalid_target"),
-            () if !scopes.contains(&"openid") || unknown => Some("invalid_scope"),
-            () => None,
+        let refused = if behaviour.denies {
+            Some("access_denied")
+        } else if parameters.contains_key("resource") {
+            Some("invalid_target")
+        } else if !scopes.contains(&"openid") || unknown {
+            Some("invalid_scope")
+        } else {
+            None
         };
         let code = format!("code-{}-of-the-provider", behaviour.authorizations.len());
         let mut answer: Vec<(&str, &str)> = match refused {
