@@ -8,6 +8,7 @@ mod replicas;
 mod run;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,6 +21,7 @@ use self::documents::{Document, DocumentServer};
 use self::provider::{CLIENT, Provider, SECRET, Shape};
 use self::run::{REDIRECT, Run, Stage, World};
 use crate::app::answer;
+use crate::slack::slack;
 
 /// The claims of an access token.
 fn claims(run: &Run<'_>) -> Value {
@@ -215,6 +217,22 @@ async fn a_client_whose_id_is_the_address_of_its_document_signs_in() {
         run.pass(stage).await;
     }
     assert_eq!(claims(&run)["client_id"], server.url);
+}
+
+/// Clocks of replicas differ: a token counts for half a minute more.
+#[tokio::test]
+async fn a_token_is_refused_once_it_has_expired() {
+    let provider = Provider::start(Shape::Entra).await;
+    let world = World::with(provider, "tokens: {access: 1s}", "", TempDir::new().unwrap()).await;
+    let mut run = Run::new(&world);
+    run.reach(Stage::Use).await;
+    run.pass(Stage::Use).await;
+    let until = Instant::now() + slack(Duration::from_secs(45));
+    while run.send(&run.request(Stage::Use)).await.status != 401 {
+        assert!(Instant::now() < until, "the token of a second is still accepted");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    run.pass(Stage::Refresh).await;
 }
 
 /// A gateway without `auth.broker` has none of it.

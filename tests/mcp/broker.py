@@ -89,7 +89,7 @@ def sign_in(name, command, folder, environment):
             address = re.search(r"http://127\.0\.0\.1:\d+/\S*code_challenge=\S+", said.read_text())
             time.sleep(0.1)
         pages = Browser().sign_in(address[0])
-        assert process.wait(60) == 0, f"{name}: {said.read_text()}"
+        assert process.wait(90) == 0, f"{name}: {said.read_text()}"
     finally:
         process.kill()
         process.wait()

@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, StreamableHTTPClientTransport, UnauthorizedError } from '@modelcontextprotocol/client';
 
 const url = new URL(process.argv[2]);
-// Longer than an access token lasts.
-const pause = 3_000;
+// Longer than an access token lasts, with what the gateway allows for clocks that differ.
+const pause = 35_000;
 
 // Where the browser comes back to.
 const server = createServer((_, response) => response.end('Signed in.')).listen(0, '127.0.0.1');
@@ -56,12 +56,12 @@ const connected = async () => {
 const client = (await connected()) ?? (await connected());
 const { tools } = await client.listTools();
 assert(tools.some((tool) => tool.name === 'calculator'));
-for (const wait of [0, pause, pause]) {
+for (const wait of [0, pause]) {
     await sleep(wait);
     const called = await client.callTool({ name: 'calculator', arguments: { expression: '6*7' } });
     assert.equal(called.content[0].text, '42');
 }
-assert(kept.given >= 3, `tokens were given ${kept.given} times`);
+assert(kept.given >= 2, `tokens were given ${kept.given} times`);
 console.log('called as a user');
 await client.close();
 server.close();

@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
 
-# Longer than an access token lasts.
+# Longer than an access token lasts, by which this SDK refreshes it.
 PAUSE = 3
 
 
