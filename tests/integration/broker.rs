@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::StatusCode;
-use reqwest::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, WWW_AUTHENTICATE};
+use reqwest::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, SET_COOKIE, WWW_AUTHENTICATE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -104,6 +104,11 @@ async fn an_editor_signs_in_at_a_provider_in_the_shape_of_entra() {
     assert!(page.text.contains("An editor") && page.text.contains("127.0.0.1:7777"), "who gets it: {}", page.text);
     let policy = page.headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
     assert!(policy.contains("frame-ancestors 'none'"), "no other page shows it: {policy}");
+    let cookie = page.headers[SET_COOKIE].to_str().unwrap();
+    assert!(cookie.starts_with("__Host-"), "{cookie}");
+    for attribute in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Lax"] {
+        assert!(cookie.contains(attribute), "{attribute}: {cookie}");
+    }
     run.pass(Stage::Consent).await;
     run.pass(Stage::Callback).await;
     let given = run.pass(Stage::Token).await;
@@ -178,6 +183,20 @@ async fn a_user_to_whom_no_rule_gives_a_role_gets_nothing() {
         assert_eq!(answer.parameter("error").as_deref(), Some("access_denied"), "{answer:?}");
         assert_eq!(answer.parameter("code"), None);
     }
+}
+
+#[tokio::test]
+async fn the_page_of_consent_shows_what_a_client_says_as_text() {
+    let world = World::start(Shape::Entra).await;
+    let mut run = Run::new(&world);
+    let mut sent = run.request(Stage::Register);
+    sent.fields.insert("client_name".to_owned(), json!("<script>alert(1)</script>\"><img src=x>"));
+    let registered = run.send(&sent).await;
+    assert_eq!(registered.status, 201, "{registered:?}");
+    run.keep(Stage::Register, &registered).await;
+    let page = run.pass(Stage::Authorize).await;
+    assert!(page.text.contains("alert(1)") && !page.text.contains("<script>alert"), "{}", page.text);
+    assert!(!page.text.contains("<img src=x>"), "{}", page.text);
 }
 
 #[tokio::test]
