@@ -2,6 +2,7 @@
 
 mod attacks;
 mod documents;
+mod forms;
 mod provider;
 mod real_provider;
 mod replicas;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use regex::Regex;
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use url::Url;
 
+use super::forms::{consent_form, encoded, is_page, object, pairs, registration};
 use super::provider::{Provider, Shape};
 use crate::app::TestApp;
 use crate::console_open_id::Browser;
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
 
     pub(super) async fn send(&mut self, sent: &Sent) -> Answer {
         let url = format!("{}{}", self.url, sent.path);
-        let form = if sent.method == "JSON" { String::new() } else { form(&sent.fields) };
+        let form = if sent.method == "JSON" { String::new() } else { encoded(&sent.fields) };
         // Programs and administrators have no cookies.
         if sent.method == "JSON" || sent.bearer.is_some() || !is_page(&sent.path) {
             let client = &self.world.app.client;
@@ -358,60 +358,4 @@ impl<'a> Run<'a> {
         assert!(answer.status == 200 || answer.json()["error"] == "invalid_grant", "{answer:?}");
         answer.status == 200
     }
-}
-
-/// What a browser sends, with its cookies.
-fn is_page(path: &str) -> bool {
-    !["/oauth/register", "/oauth/token", "/oauth/revoke", "/oauth/introspect", "/tools", "/admin"]
-        .iter()
-        .any(|of_programs| path.starts_with(of_programs))
-}
-
-fn registration(redirects: &[&str]) -> Map<String, Value> {
-    object(json!({
-        "client_name": "An editor", "redirect_uris": redirects, "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"], "token_endpoint_auth_method": "none",
-    }))
-}
-
-pub(super) fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(members) => members,
-        other => panic!("no object: {other}"),
-    }
-}
-
-fn pairs(url: &Url) -> Map<String, Value> {
-    url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned().into())).collect()
-}
-
-fn form(fields: &Map<String, Value>) -> String {
-    let mut form = url::form_urlencoded::Serializer::new(String::new());
-    for (name, value) in fields {
-        form.append_pair(name, value.as_str().unwrap_or_else(|| panic!("{name} is no text: {value}")));
-    }
-    form.finish()
-}
-
-/// The address and the fields of the page's form, with its button for consent: the first that has a name.
-fn consent_form(page: &str) -> (String, Map<String, Value>) {
-    let attribute = |tag: &str, name: &str| {
-        let found = Regex::new(&format!(r#"\s{name}="([^"]*)""#)).unwrap().captures(tag)?;
-        Some(found[1].replace("&quot;", "\"").replace("&#x2F;", "/").replace("&#38;", "&").replace("&amp;", "&"))
-    };
-    let forms = page.split("<form").skip(1).find(|form| form.contains("/oauth/consent"));
-    let form = forms.unwrap_or_else(|| panic!("no page of consent: {page}")).split("</form>").next().unwrap();
-    let action = attribute(&format!(" {form}"), "action").unwrap();
-    let mut fields = Map::new();
-    for tag in Regex::new("<input[^>]*>").unwrap().find_iter(form).map(|tag| tag.as_str()) {
-        if attribute(tag, "type").as_deref() == Some("hidden") {
-            fields.insert(attribute(tag, "name").unwrap(), attribute(tag, "value").unwrap().into());
-        }
-    }
-    let buttons = Regex::new("<button[^>]*>").unwrap();
-    let named = buttons.find_iter(form).find_map(|tag| Some((attribute(tag.as_str(), "name")?, tag.as_str())));
-    if let Some((name, tag)) = named {
-        fields.insert(name, attribute(tag, "value").unwrap().into());
-    }
-    (action, fields)
 }
