@@ -22,6 +22,7 @@ use self::documents::{Document, DocumentServer};
 use self::provider::{CLIENT, Provider, SECRET, Shape};
 use self::run::{REDIRECT, Run, Stage, World};
 use crate::app::answer;
+use crate::cli::{sekisho, text};
 use crate::slack::slack;
 
 /// The claims of an access token.
@@ -239,6 +240,31 @@ async fn a_client_whose_id_is_the_address_of_its_document_signs_in() {
     assert_eq!(claims(&run)["client_id"], server.url);
 }
 
+#[tokio::test]
+async fn an_administrator_ends_a_session_in_the_terminal() {
+    let world = World::start(Shape::Entra).await;
+    let mut run = Run::new(&world);
+    run.reach(Stage::End).await;
+    let session = run.value("session").to_owned();
+    let command = |arguments: &[&str]| {
+        let mut command = sekisho(&world.app.directory);
+        command.args(["--json", "--server", &world.app.url, "sign-ins"]).args(arguments);
+        command.env("SEKISHO_API_KEY", "key-of-ada");
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let listed = text(&command(&["sessions"]).await.unwrap());
+    assert!(listed.contains(&session) && listed.contains("ann@acme.example"), "{listed}");
+    let ended = command(&["end", &session]).await.unwrap();
+    assert!(ended.status.success(), "{}", text(&ended));
+    assert!(!run.refreshes().await);
+    let listed = text(&command(&["sessions"]).await.unwrap());
+    assert!(!listed.contains(&session), "{listed}");
+    let trail = std::fs::read_to_string(world.app.stop().await.path().join("state/audit.jsonl")).unwrap();
+    for event in ["oauth_client_registered", "oauth_session_started", "oauth_session_ended"] {
+        assert!(trail.contains(event), "{event}: {trail}");
+    }
+}
+
 /// Clocks of replicas differ: a token counts for half a minute more.
 #[tokio::test]
 async fn a_token_is_refused_once_it_has_expired() {
@@ -259,8 +285,7 @@ async fn a_token_is_refused_once_it_has_expired() {
 #[tokio::test]
 async fn without_its_settings_there_is_no_authorization_server() {
     let app = crate::app::TestApp::start().await;
-    let paths = ["/.well-known/oauth-authorization-server", "/oauth/jwks", "/oauth/authorize", "/admin/oauth/sessions"];
-    for path in paths {
+    for path in ["/.well-known/oauth-authorization-server", "/oauth/jwks", "/oauth/authorize"] {
         let status = app.get(path).send().await.unwrap().status();
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
     }
