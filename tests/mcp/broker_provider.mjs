@@ -56,6 +56,8 @@ createServer((request, response) => {
         response.writeHead(404).end();
         return;
     }
+    // Entra gives access while the user is away without asking again; this one asks for consent first.
+    if (isEntra && request.url.startsWith(`${path}/auth?`)) request.url += '&prompt=consent';
     // As a framework mounts it.
     request.originalUrl = request.url;
     request.url = request.url.slice(path.length);

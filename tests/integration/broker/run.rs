@@ -43,7 +43,7 @@ impl World {
     /// With further settings of `auth.broker`, and further topics.
     pub(super) async fn with(provider: Provider, of_broker: &str, topics: &str, directory: TempDir) -> Self {
         let yaml = settings(&provider, of_broker, topics);
-        Self { app: TestApp::in_directory(directory, &yaml).await, provider }
+        Self { app: Box::pin(TestApp::in_directory(directory, &yaml)).await, provider }
     }
 }
 
@@ -176,8 +176,8 @@ impl<'a> Run<'a> {
             ("redirect", REDIRECT),
             ("second_redirect", SECOND_REDIRECT),
             ("other_redirect", OTHER_REDIRECT),
-            ("public", &world.app.url),
-            ("issuer", &world.provider.issuer),
+            ("public", world.app.url.as_str()),
+            ("issuer", world.provider.issuer.as_str()),
         ];
         Self {
             world,
