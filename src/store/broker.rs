@@ -99,9 +99,16 @@ impl BrokerStore {
             format!("DELETE FROM broker_clients WHERE (used IS NULL AND created <= {now} - $1) OR used <= {now} - $2");
         let ended = sqlx::query(AssertSqlSafe(ended)).bind(micros(DAY)).bind(micros(UNUSED_TTL));
         ended.execute(&mut *transaction).await.map_err(failed)?;
+        // A document that was fetched again is no further client.
+        let update = format!("UPDATE broker_clients SET client = $2, created = {now} WHERE id = $1");
+        let update = sqlx::query(AssertSqlSafe(update)).bind(id).bind(client);
+        if update.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
+            transaction.commit().await.map_err(failed)?;
+            return Ok(true);
+        }
         let insert = format!(
             "INSERT INTO broker_clients (id, client, source, created) VALUES ($1, $2, $3, {now})
-             ON CONFLICT (id) DO UPDATE SET client = excluded.client, source = excluded.source, created = excluded.created"
+             ON CONFLICT (id) DO UPDATE SET client = excluded.client"
         );
         let insert = sqlx::query(AssertSqlSafe(insert)).bind(id).bind(client).bind(source);
         insert.execute(&mut *transaction).await.map_err(failed)?;

@@ -67,8 +67,9 @@ impl BrokerStore {
             "INSERT INTO broker_sessions (id, tenant, subject, login, client, client_name, family, token, sealed, created,
                  changed, expires)
              SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, {now}, {now}, {now} + $10
-             WHERE EXISTS (SELECT 1 FROM broker_codes WHERE session = $1 AND presented = 1)
-               AND (SELECT COUNT(*) FROM broker_sessions) < $11"
+             FROM broker_codes
+             WHERE session = $1 AND presented = 1 AND (SELECT COUNT(*) FROM broker_sessions) < $11 {}",
+            self.0.engine.share_lock()
         );
         let started = sqlx::query(AssertSqlSafe(insert))
             .bind(new.id)

@@ -85,6 +85,7 @@ async fn a_client_is_found_and_its_network_registers_so_many_in_an_hour() {
         assert!(store.put_client(&n.to_string(), "text", "one").await.unwrap());
     }
     assert!(!store.put_client("more", "text", "one").await.unwrap());
+    assert!(store.put_client("0", "text", "one").await.unwrap(), "a document of a known client");
     assert!(store.put_client("more", "text", "two").await.unwrap());
     assert!(store.put_client("more", "other", "two").await.unwrap(), "a document that was fetched again");
     store.use_client("more").await.unwrap();
