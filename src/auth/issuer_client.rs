@@ -24,6 +24,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub trait IssuerClient: Send + Sync {
     /// The body of a successful answer, of at most 1 MiB.
     fn ask(&self, request: IssuerRequest) -> BoxFuture<'_, Result<Vec<u8>, IssuerError>>;
+
+    /// Whether the session of a token (`sid`) of the gateway itself goes on.
+    fn has_session<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<bool, IssuerError>> {
+        Box::pin(async { Ok(false) })
+    }
 }
 
 /// A request to an issuer.

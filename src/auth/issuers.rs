@@ -20,6 +20,8 @@ pub(super) struct Issuers(Vec<Tokens>);
 
 const UNTRUSTED: Refusal = Refusal("the token is not from an issuer that this service trusts");
 
+const OF_SESSION: Refusal = Refusal("a token of this gateway begins no other session; sign in with a key");
+
 impl Issuers {
     /// `None` where none is configured. `client` sends the requests to the issuers; without it their keys are in files.
     ///
@@ -56,7 +58,7 @@ impl Issuers {
         }
     }
 
-    /// The caller of a token. `owner`: who waits while an issuer is asked about it; without one none is asked.
+    /// The caller of a token. `owner`: who waits while an issuer is asked about it; without one none is asked, and a session begins.
     pub(super) async fn verify(
         &self,
         token: &str,
@@ -70,7 +72,14 @@ impl Issuers {
             }
             // No issuer is asked, and no earlier answer counts.
             (Some(_), None) if !is_signed(token) => Err(UNKNOWN_KEY),
-            _ if has_three_parts(token) => self.of(token)?.verify(token, digest).await,
+            _ if has_three_parts(token) => {
+                let tokens = self.of(token)?;
+                // What begins with it would outlive its session.
+                if owner.is_none() && tokens.has_sessions() {
+                    return Err(OF_SESSION);
+                }
+                tokens.verify(token, digest).await
+            }
             _ => Err(UNKNOWN_KEY),
         }
     }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
@@ -34,11 +35,16 @@ pub(super) struct Tokens {
     /// The metadata of an issuer that is an address.
     discovery: Option<Arc<Discovery>>,
     introspection: Option<Introspection>,
+    /// Of the gateway's own tokens: where their sessions are looked up.
+    sessions: Option<Arc<dyn IssuerClient>>,
     seen: SeenTokens,
 }
 
 /// A problem of an issuer's configuration: its place within the settings of the issuer, and its text.
 type Problem = (&'static str, String);
+
+/// How long a session counts as going on after it was looked up.
+const SESSION_TTL: Duration = Duration::from_secs(5);
 
 /// Clocks that differ by more must be corrected.
 const MAX_LEEWAY_SECONDS: u64 = 3_600;
@@ -80,6 +86,7 @@ impl Tokens {
                 keys,
                 discovery,
                 introspection,
+                sessions: client.filter(|_| config.subjects_of.is_some()).cloned(),
                 seen: SeenTokens::default(),
             }),
             _ => {
@@ -125,7 +132,16 @@ impl Tokens {
         let (claims, generation) = self.check_signature(token, &header, &self.config.audience).await?;
         token_kind::check_claims(&header, &claims)?;
         let caller = self.caller(&claims, self.scopes(&claims))?;
-        Ok(self.remember(token, *digest, caller, &claims, Basis::Keys(generation)))
+        let basis = match &self.sessions {
+            Some(sessions) => basis_of_session(sessions.as_ref(), &claims).await?,
+            None => Basis::Keys(generation),
+        };
+        Ok(self.remember(token, *digest, caller, &claims, basis))
+    }
+
+    /// Whether a token may be ended before it expires.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.sessions.is_some()
     }
 
     /// The caller of a token that only the issuer can read. While others ask about theirs, `owner` waits for its turn.
@@ -279,6 +295,20 @@ impl Tokens {
         let until = expires.saturating_add(self.config.leeway_seconds);
         self.seen.insert(digest, Arc::clone(&caller), basis, until);
         caller
+    }
+}
+
+/// For seconds a token counts by its session; then that is looked up again.
+async fn basis_of_session(sessions: &dyn IssuerClient, claims: &Claims) -> Result<Basis, Refusal> {
+    let until = Instant::now() + SESSION_TTL;
+    let session = claims.get("sid").and_then(Value::as_str).unwrap_or_default();
+    match sessions.has_session(session).await {
+        Ok(true) => Ok(Basis::Answer(until)),
+        Ok(false) => Err(Refusal("the session of the token has ended; sign in again")),
+        Err(error) => {
+            tracing::warn!(%error, "the session of a token could not be looked up; the token is refused");
+            Err(Refusal("the session of the token cannot be looked up now; try again in a moment"))
+        }
     }
 }
 

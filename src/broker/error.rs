@@ -47,11 +47,14 @@ pub struct OAuthError {
     pub code: OAuthErrorCode,
     #[serde(rename = "error_description")]
     pub description: String,
+    /// The sender asked too often, and may try again after so many seconds.
+    #[serde(skip)]
+    pub retry_after: Option<u32>,
 }
 
 impl OAuthError {
     pub fn new(code: OAuthErrorCode, description: impl Into<String>) -> Self {
-        Self { code, description: description.into() }
+        Self { code, description: description.into(), retry_after: None }
     }
 
     pub fn invalid_request(description: impl Into<String>) -> Self {
@@ -64,6 +67,10 @@ impl OAuthError {
 
     pub(crate) fn unavailable(description: &str) -> Self {
         Self::new(OAuthErrorCode::TemporarilyUnavailable, description)
+    }
+
+    pub(crate) fn too_often(description: &str, retry_after: u32) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::unavailable(description) }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use sekisho_auth::{IssuerClient, IssuerError, IssuerFailure, IssuerRequest};
+use sekisho_auth::{IssuerClient, IssuerError, IssuerRequest};
 use sekisho_config::{AuthConfig, Config, JwtConfig, OneOrMany};
 use sekisho_core::error::CallError;
 use sekisho_outbound::Outbound;
@@ -153,13 +153,14 @@ pub fn accepted_issuers(
         leeway_seconds: LEEWAY_SECONDS,
         subjects_of: Some(broker.issuer.clone()),
     });
-    (auth, Arc::new(OwnKeys { keys: Arc::clone(keys), jwks, outbound }))
+    (auth, Arc::new(OwnKeys { keys: Arc::clone(keys), jwks, provider: broker.issuer.clone(), outbound }))
 }
 
-/// Answers for the gateway's own keys without a request to itself.
+/// Answers for the gateway's own keys and sessions without a request to itself.
 struct OwnKeys {
     keys: Arc<BrokerKeys>,
     jwks: Url,
+    provider: String,
     outbound: Outbound,
 }
 
@@ -168,10 +169,11 @@ impl IssuerClient for OwnKeys {
         if request.url != self.jwks {
             return self.outbound.ask(request);
         }
-        Box::pin(async move {
-            let failed = |error: CallError| IssuerError { kind: IssuerFailure::NoAnswer, cause: error.to_string() };
-            Ok(self.keys.published().await.map_err(failed)?.to_string().into_bytes())
-        })
+        Box::pin(async move { Ok(self.keys.published().await?.to_string().into_bytes()) })
+    }
+
+    fn has_session<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<bool, IssuerError>> {
+        Box::pin(async move { Ok(self.keys.session(id, &self.provider).await?.is_some()) })
     }
 }
 

@@ -77,7 +77,7 @@ impl Broker {
         Ok(self.keys.store.sessions(tenant, after, max).await?)
     }
 
-    /// Ends a session, with a tenant one of it: its refresh token counts no more, and its access tokens for minutes. `None`: there is none.
+    /// Ends a session, with a tenant one of it: its refresh token counts no more, and its access tokens for seconds. `None`: there is none.
     ///
     /// # Errors
     /// `overloaded` when the store cannot be written.
@@ -149,7 +149,7 @@ impl AuthorizationServer<'_> {
         let text = serde_json::to_string(client).map_err(CallError::internal)?;
         match self.broker.keys.store.put_client(id, &text, source).await? {
             true => Ok(()),
-            false => Err(OAuthError::unavailable("too many clients were registered; try again in an hour")),
+            false => Err(OAuthError::too_often("too many clients were registered; try again in an hour", 3_600)),
         }
     }
 

@@ -174,12 +174,15 @@ impl Fixture {
 
     /// The caller of an access token, by the code that accepts the tokens of all issuers.
     async fn caller(&self, token: &str) -> Result<Arc<Caller>, CallError> {
-        let (auth, client) = accepted_issuers(&self.config, &self.broker.keys, &self.outbound);
-        let authenticator = Authenticator::new(&auth, Some(client)).await.unwrap();
         let mut headers = http::HeaderMap::new();
         headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
         let peer = Owner::of_address([192, 0, 2, 1].into());
-        authenticator.authenticate(&headers, false, &peer).await
+        self.authenticator().await.authenticate(&headers, false, &peer).await
+    }
+
+    async fn authenticator(&self) -> Authenticator {
+        let (auth, client) = accepted_issuers(&self.config, &self.broker.keys, &self.outbound);
+        Authenticator::new(&auth, Some(client)).await.unwrap()
     }
 }
 
@@ -213,6 +216,9 @@ async fn a_client_registers_and_its_user_signs_in_and_the_gateway_accepts_the_to
     assert!(caller.has_role("developer") && caller.has_role("user") && !caller.has_role("engineers"));
     let person = format!("{}#ann", fixture.provider.issuer());
     assert_eq!(caller.person(), person, "the same person as by a token of the provider");
+    let peer = Owner::of_address([192, 0, 2, 1].into());
+    let begun = fixture.authenticator().await.sign_in(text(&tokens, "access_token"), &peer).await;
+    assert!(begun.is_err(), "a session of the console would outlive that of the token");
     let sessions = fixture.broker.sessions(Some("acme"), "", 10).await.unwrap();
     assert_eq!((&*sessions[0].login, &*sessions[0].client_name), ("ann@acme.example", "an editor"));
     assert_eq!(fixture.broker.sessions(Some("other"), "", 10).await.unwrap(), []);

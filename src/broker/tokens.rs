@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::authorization::{AuthorizationRequest, Fields, digest, is_equal, is_own_resource, is_proven, random};
 use super::error::{OAuthError, OAuthErrorCode};
-use super::keys::{AccessClaims, seconds};
+use super::keys::{AccessClaims, BrokerKeys, seconds};
 use super::provider::{ProviderFailure, tokens};
 use super::server::AuthorizationServer;
 use super::user::User;
@@ -69,7 +69,7 @@ impl AuthorizationServer<'_> {
     pub(crate) async fn keep_code(&self, grant: CodeGrant) -> Result<String, OAuthError> {
         let (code, session) = (random(), hex::encode(rand::random::<[u8; 16]>()));
         let digest = digest(&code);
-        let sealed = self.broker.keys.seal(of_code(&digest), &grant)?;
+        let sealed = self.broker.keys.seal(of_code(&self.owner(&digest)), &grant)?;
         self.broker.keys.store.use_client(&grant.request.client).await?;
         match self.broker.keys.store.add_code(&digest, &session, &sealed).await? {
             true => Ok(code),
@@ -106,20 +106,25 @@ impl AuthorizationServer<'_> {
             let ended = store.end_session(&presented.session, None).await?;
             return Err(TokenRefusal::ended(refused(), ended.as_ref(), "its code was presented twice"));
         }
-        let grant: Option<CodeGrant> = self.broker.keys.open(of_code(&digest), &presented.sealed);
+        let grant: Option<CodeGrant> = self.broker.keys.open(of_code(&self.owner(&digest)), &presented.sealed);
         let CodeGrant { request, user, refresh_token } = grant.filter(|_| presented.is_valid).ok_or_else(refused)?;
         if request.client != client || request.redirect != redirect || !is_proven(&request.challenge, verifier) {
             return Err(refused().into());
         }
-        if let Some(resource) = fields.get("resource") {
-            let is_same = request.resource.as_deref().is_none_or(|asked| asked == resource);
-            if !is_same || !is_own_resource(&self.issuer(), resource) {
-                let why = "`resource` is another one than that of the authorization";
-                return Err(OAuthError::new(OAuthErrorCode::InvalidTarget, why).into());
-            }
-        }
+        self.check_resource(fields, request.resource.as_deref())?;
         let scope = request.scope.clone();
         self.start(&presented.session, &request, SessionGrant { user, scope, refresh_token }).await
+    }
+
+    /// A client may name the resource again (RFC 8707 §2.2). `authorized`: the one that it named before.
+    fn check_resource(&self, fields: &Fields, authorized: Option<&str>) -> Result<(), OAuthError> {
+        let Some(resource) = fields.get("resource") else { return Ok(()) };
+        let is_same = authorized.is_none_or(|authorized| authorized == resource);
+        if is_same && is_own_resource(&self.issuer(), resource) {
+            return Ok(());
+        }
+        let why = "`resource` is not this gateway, or another one than that of the authorization";
+        Err(OAuthError::new(OAuthErrorCode::InvalidTarget, why))
     }
 
     async fn start(
@@ -131,7 +136,7 @@ impl AuthorizationServer<'_> {
         let (family, token) = (random(), random());
         let lifetimes = &self.config.tokens;
         let lifetime = if grant.refresh_token.is_some() { lifetimes.refresh } else { lifetimes.access };
-        let sealed = self.broker.keys.seal(of_session(&grant.user.tenant, id), &grant)?;
+        let sealed = self.broker.keys.seal(of_session(&grant.user.tenant, &self.owner(id)), &grant)?;
         let new = NewBrokerSession {
             id,
             tenant: &grant.user.tenant,
@@ -159,6 +164,8 @@ impl AuthorizationServer<'_> {
 
     async fn refresh(&self, fields: &Fields) -> Result<TokenAnswer, TokenRefusal> {
         let (presented, client) = (fields.need("refresh_token")?, fields.need("client_id")?);
+        // All tokens are for the gateway; editors name it by several of its addresses.
+        self.check_resource(fields, None)?;
         let refused = || {
             OAuthError::invalid_grant(
                 "the refresh token is unknown, expired or used, or is another client's: sign in again",
@@ -191,7 +198,7 @@ impl AuthorizationServer<'_> {
             }
         };
         let tenant = &grant.user.tenant;
-        let sealed = self.broker.keys.seal(of_session(tenant, &session.id), &grant)?;
+        let sealed = self.broker.keys.seal(of_session(tenant, &self.owner(&session.id)), &grant)?;
         let lifetime = self.config.tokens.refresh.duration();
         if !store.renew_session(&session.id, &next_digest, (tenant, &sealed), lifetime).await? {
             return Err(refused().into());
@@ -202,7 +209,7 @@ impl AuthorizationServer<'_> {
     /// Asks the provider whether the user of a session may still sign in, and takes over the roles of now.
     async fn confirm(&self, session: &BrokerSession) -> Result<SessionGrant, Unconfirmed> {
         let grant: Option<SessionGrant> =
-            self.broker.keys.open(of_session(&session.tenant, &session.id), &session.sealed);
+            self.broker.keys.open(of_session(&session.tenant, &self.owner(&session.id)), &session.sealed);
         let Some(SessionGrant { user, scope, refresh_token: Some(earlier) }) = grant else {
             return Err(Unconfirmed::Refused);
         };
@@ -261,9 +268,9 @@ impl AuthorizationServer<'_> {
     /// `invalid_request`; `temporarily_unavailable` when the store cannot be written.
     pub async fn revoke(&self, form: Vec<(String, String)>) -> Result<Option<SessionEvent>, OAuthError> {
         let fields = Fields::new(form)?;
-        let found = self.session_of(fields.need("token")?).await?;
-        let client = fields.get("client_id");
-        let own = found.filter(|(session, _)| client.is_none_or(|client| client == session.client));
+        let (token, client) = (fields.need("token")?, fields.need("client_id")?);
+        let found = self.session_of(token).await?;
+        let own = found.filter(|(session, _)| client == session.client);
         let Some((session, _)) = own else { return Ok(None) };
         let ended = self.broker.keys.store.end_session(&session.id, None).await?;
         Ok(ended.map(|ended| SessionEvent::end(&ended, "its client revoked it")))
@@ -297,11 +304,16 @@ impl AuthorizationServer<'_> {
         })
     }
 
+    fn owner(&self, id: &str) -> String {
+        owner_of(id, &self.config.issuer)
+    }
+
     /// The session of a refresh token in force, or of an access token, with its claims.
     async fn session_of(&self, token: &str) -> Result<Option<(BrokerSession, Option<AccessClaims>)>, OAuthError> {
         let keys = &self.broker.keys;
         if let Some(claims) = keys.verify(token, &self.issuer()).await? {
-            return Ok(keys.store.session(&claims.sid).await?.map(|session| (session, Some(claims))));
+            let session = keys.session(&claims.sid, &self.config.issuer).await?;
+            return Ok(session.map(|session| (session, Some(claims))));
         }
         let Some((family, token)) = token.split_once('.') else { return Ok(None) };
         let found = keys.store.session_of_family(&digest(family)).await?;
@@ -353,10 +365,26 @@ impl fmt::Debug for TokenAnswer {
     }
 }
 
-fn of_code(digest: &str) -> SealedFor<'_> {
-    SealedFor { tenant: "", owner: digest, kind: "broker code" }
+impl BrokerKeys {
+    /// A session that goes on, of a user who signed in at this provider: another one may have a user with the same subject.
+    pub(crate) async fn session(&self, id: &str, provider: &str) -> Result<Option<BrokerSession>, CallError> {
+        let owner = owner_of(id, provider);
+        let is_of = |session: &BrokerSession| {
+            self.open::<SessionGrant>(of_session(&session.tenant, &owner), &session.sealed).is_some()
+        };
+        Ok(self.store.session(id).await?.filter(is_of))
+    }
 }
 
-fn of_session<'a>(tenant: &'a str, id: &'a str) -> SealedFor<'a> {
-    SealedFor { tenant, owner: id, kind: "broker session" }
+/// A code or session of one provider: at another one its subject is somebody else, and its refresh token a stranger's.
+fn owner_of(id: &str, provider: &str) -> String {
+    format!("{id} {provider}")
+}
+
+fn of_code(owner: &str) -> SealedFor<'_> {
+    SealedFor { tenant: "", owner, kind: "broker code" }
+}
+
+fn of_session<'a>(tenant: &'a str, owner: &'a str) -> SealedFor<'a> {
+    SealedFor { tenant, owner, kind: "broker session" }
 }

@@ -93,7 +93,7 @@ pub(crate) async fn list(
     Ok(reply::json(StatusCode::OK, &page.map(OauthSessionBody::from)))
 }
 
-/// Ends a session: its refresh token counts no more, and its access token until it expires.
+/// Ends a session: its refresh token counts no more, and its access token for a few seconds.
 #[utoipa::path(delete, path = "/admin/oauth/sessions/{id}", operation_id = "endOauthSession", tag = "authorization",
     params(("id" = String, Path)),
     responses((status = 204, description = "It has ended."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]

@@ -100,9 +100,13 @@ async fn a_token_is_revoked_by_its_client_and_shown_to_its_tenant() {
     let (access, refresh) = (text(&tokens, "access_token"), text(&tokens, "refresh_token"));
     let by_other = server.revoke(pairs(&[("token", refresh), ("client_id", "other")])).await.unwrap();
     assert_eq!(by_other, None);
-    assert!(server.revoke(pairs(&[("token", refresh), ("client_id", &client)])).await.unwrap().is_some());
-    assert_eq!(server.revoke(pairs(&[("token", refresh)])).await.unwrap(), None, "an unknown token is no error");
+    assert!(server.revoke(pairs(&[("token", refresh)])).await.is_err(), "a public client names itself");
+    assert!(fixture.caller(access).await.is_ok());
+    let own = [("token", refresh), ("client_id", &*client)];
+    assert!(server.revoke(pairs(&own)).await.unwrap().is_some());
+    assert_eq!(server.revoke(pairs(&own)).await.unwrap(), None, "an unknown token is no error");
     assert_eq!(state(access, None).await, json!({"active": false}), "with its session");
+    assert!(fixture.caller(access).await.is_err());
     assert!(fixture.refresh(&client, refresh).await.is_err());
 }
 
@@ -114,4 +118,28 @@ async fn an_administrator_ends_a_session_of_the_own_tenant() {
     assert_eq!(fixture.broker.end_session(&id, Some("other")).await.unwrap(), None);
     assert!(fixture.broker.end_session(&id, Some("acme")).await.unwrap().is_some());
     assert!(fixture.refresh(&client, text(&tokens, "refresh_token")).await.is_err());
+    assert!(fixture.caller(text(&tokens, "access_token")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_refresh_is_for_this_gateway() {
+    let fixture = Fixture::new().await;
+    let (client, tokens) = signed_in(&fixture).await;
+    let token = text(&tokens, "refresh_token");
+    let fields = [("grant_type", "refresh_token"), ("client_id", &*client), ("refresh_token", token)];
+    let with = |resource| [&fields[..], &[("resource", resource)]].concat();
+    let refused = fixture.tokens(&with("https://other.example/mcp")).await.unwrap_err();
+    assert_eq!((refused.error.code, refused.event), (OAuthErrorCode::InvalidTarget, None));
+    assert!(fixture.tokens(&with("https://gateway.example/mcp")).await.is_ok(), "the token was not used up");
+}
+
+#[tokio::test]
+async fn a_session_is_of_the_provider_where_its_user_signed_in() {
+    let (mut fixture, other) = (Fixture::new().await, FakeProvider::start().await);
+    let (client, tokens) = signed_in(&fixture).await;
+    fixture.config.auth.broker.as_mut().unwrap().issuer = other.issuer();
+    assert!(fixture.caller(text(&tokens, "access_token")).await.is_err(), "its subject is somebody else there");
+    let refused = fixture.refresh(&client, text(&tokens, "refresh_token")).await.unwrap_err();
+    assert_eq!(refused.error.code, OAuthErrorCode::InvalidGrant);
+    assert!(other.forms().is_empty(), "it does not get the refresh token of the first");
 }
