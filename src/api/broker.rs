@@ -186,20 +186,25 @@ fn off() -> Response {
     ErrorReply::from(CallError::new(ErrorCode::NotFound, message)).into_response()
 }
 
-/// RFC 6749 §5.2.
-fn status(code: OAuthErrorCode) -> StatusCode {
-    match code {
-        OAuthErrorCode::InvalidClient => StatusCode::UNAUTHORIZED,
-        OAuthErrorCode::ServerError => StatusCode::INTERNAL_SERVER_ERROR,
-        OAuthErrorCode::TemporarilyUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+/// RFC 6749 §5.2. No client authenticates itself, so that none is refused by 401.
+fn status(error: &OAuthError) -> StatusCode {
+    match (error.code, error.retry_after) {
+        (_, Some(_)) => StatusCode::TOO_MANY_REQUESTS,
+        (OAuthErrorCode::ServerError, None) => StatusCode::INTERNAL_SERVER_ERROR,
+        (OAuthErrorCode::TemporarilyUnavailable, None) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     }
 }
 
 fn refused(error: &OAuthError) -> Response {
-    let mut response = not_stored(reply::json(status(error.code), error));
-    if error.code == OAuthErrorCode::TemporarilyUnavailable {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
+    with_retry(reply::json(status(error), error), error)
+}
+
+fn with_retry(response: Response, error: &OAuthError) -> Response {
+    let mut response = not_stored(response);
+    let is_later = error.code == OAuthErrorCode::TemporarilyUnavailable;
+    if let Some(seconds) = error.retry_after.or(is_later.then_some(10)) {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
 }

@@ -54,14 +54,19 @@ pub(crate) struct PendingAuthorization {
     pub(crate) until: i64,
 }
 
-/// Fields of a query or a form, each at most once (RFC 6749 §3.1).
-#[derive(Debug)]
+/// Most fields of a query or a form.
+const MAX_FIELDS: usize = 50;
+
+/// Fields of a query or a form, each at most once (RFC 6749 §3.1). No `Debug`: they hold tokens.
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
     /// # Errors
-    /// `invalid_request`: a field that is sent twice, or too long.
+    /// `invalid_request`: too many fields, or one that is sent twice or too long.
     pub(crate) fn new(fields: Vec<(String, String)>) -> Result<Self, OAuthError> {
+        if fields.len() > MAX_FIELDS {
+            return Err(OAuthError::invalid_request(format!("there are more than {MAX_FIELDS} fields")));
+        }
         for (at, (name, value)) in fields.iter().enumerate() {
             let shown: String = name.chars().filter(char::is_ascii_graphic).take(40).collect();
             if fields[..at].iter().any(|(other, _)| other == name) {
@@ -199,6 +204,8 @@ mod tests {
         }
         assert!(fields(&[("redirect_uri", "a"), ("redirect_uri", "b")]).is_err(), "a field counts once");
         assert!(fields(&[("state", &"s".repeat(5_000))]).is_err());
+        let many: Vec<_> = (0..51).map(|number| (number.to_string(), String::new())).collect();
+        assert!(Fields::new(many[..50].to_vec()).is_ok() && Fields::new(many).is_err());
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(crate) async fn tokens(
         return json::parse_as(&answer.body).map_err(|_| failed("its answer has no tokens"));
     }
     match json::parse_as::<Problem>(&answer.body) {
-        Ok(Problem { error }) if REFUSALS.contains(&error.as_str()) => {
+        Ok(Problem { error }) if answer.status.is_client_error() && REFUSALS.contains(&error.as_str()) => {
             tracing::info!(error, "the sign-in provider of `auth.broker` refused a user");
             Err(ProviderFailure::Refused)
         }

@@ -80,6 +80,11 @@ fn is_same(known: &Url, url: &Url) -> bool {
     without_port(known) == without_port(url)
 }
 
+/// Whether a program on the user's machine gets the answer, and no server of somebody.
+pub(crate) fn is_of_this_machine(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| is_loopback(&url))
+}
+
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -54,12 +54,11 @@ pub struct AskedConsentPage {
 pub enum AuthorizeRefusal {
     /// A browser must not be sent to the address of the request.
     Page(OAuthError),
-    /// The client is told.
+    /// The client is told: it is a program on the user's machine.
     Client(Url),
 }
 
 /// Where a browser goes on.
-#[derive(Debug)]
 pub struct SentBrowser {
     pub url: Url,
     pub cookie: BrowserCookie,
@@ -88,13 +87,15 @@ impl AuthorizationServer<'_> {
         let fields = Fields::new(query).map_err(AuthorizeRefusal::Page)?;
         let mut request = self.addressed(&fields, source).await.map_err(AuthorizeRefusal::Page)?;
         if let Err(error) = self.complete(&mut request, &fields) {
-            let url = answer(&request, &self.issuer(), Err(&error));
+            // Anybody registers an address, and no user has consented to it: a link must not lead there (RFC 9700 §4.11.2).
+            let told = redirect::is_of_this_machine(&request.redirect);
+            let url = told.then(|| answer(&request, &self.issuer(), Err(&error))).flatten();
             return Err(url.map_or(AuthorizeRefusal::Page(error), AuthorizeRefusal::Client));
         }
         self.ask(request).map_err(AuthorizeRefusal::Page)
     }
 
-    /// The client of a request, and its address, to which refusals may be sent from now on.
+    /// The client of a request, and its address.
     async fn addressed(&self, fields: &Fields, source: &str) -> Result<AuthorizationRequest, OAuthError> {
         let (id, redirect) = (fields.need("client_id")?, fields.need("redirect_uri")?);
         let client = self.client(id, source).await?;
@@ -279,6 +280,13 @@ impl AuthorizationServer<'_> {
 /// The kinds of sealed texts.
 const CONSENT: &str = "broker consent";
 const PENDING: &str = "broker sign-in";
+
+/// The address has a code or a state.
+impl fmt::Debug for SentBrowser {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SentBrowser").field("cookie", &self.cookie).finish_non_exhaustive()
+    }
+}
 
 impl fmt::Debug for BrowserCookie {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,7 +27,10 @@ impl User {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let denied = |why: &str| OAuthError::new(OAuthErrorCode::AccessDenied, why);
         let subject = text("sub").ok_or_else(|| denied("the ID token names no user (`sub`)"))?;
-        let held = values(claims, roles_claim(config));
+        let claim = roles_claim(config);
+        // At many providers a user writes any address; one that was verified is the user's.
+        let is_own = claim != "email" || claims.get("email_verified") == Some(&Value::Bool(true));
+        let held = if is_own { values(claims, claim) } else { Vec::new() };
         let given: Vec<_> = config.roles.iter().filter(|(value, _)| held.contains(&value.as_str())).collect();
         if !config.roles.is_empty() && given.is_empty() && config.default_roles.is_empty() {
             let why = "no rule of this gateway lets you in: ask its operators, whose rules are in `auth.broker.roles`";

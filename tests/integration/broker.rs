@@ -265,6 +265,22 @@ async fn an_administrator_ends_a_session_in_the_terminal() {
     }
 }
 
+/// Its session is looked up again after seconds.
+#[tokio::test]
+async fn an_access_token_that_was_used_is_soon_refused_once_its_session_has_ended() {
+    let world = World::start(Shape::Entra).await;
+    let mut run = Run::new(&world);
+    run.reach(Stage::Use).await;
+    run.pass(Stage::Use).await;
+    run.pass(Stage::Sessions).await;
+    run.pass(Stage::End).await;
+    let until = Instant::now() + slack(Duration::from_secs(15));
+    while run.send(&run.request(Stage::Use)).await.status != 401 {
+        assert!(Instant::now() < until, "the token is still accepted");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 /// Clocks of replicas differ: a token counts for half a minute more.
 #[tokio::test]
 async fn a_token_is_refused_once_it_has_expired() {

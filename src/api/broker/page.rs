@@ -6,9 +6,9 @@ use axum::response::{IntoResponse, Response};
 use html_escape::{encode_double_quoted_attribute, encode_text};
 use url::Url;
 
-use super::{not_stored, status};
+use super::{not_stored, status, with_retry};
 use sekisho_broker::{AskedConsentPage, OAuthError};
-use sekisho_core::visible_text::visible;
+use sekisho_core::visible_text::{visible, visible_name};
 
 const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:3rem auto;padding:0 1rem}\
                      code{overflow-wrap:anywhere}dt{font-weight:600}dd{margin:0 0 1rem}button{font:inherit;padding:.5rem 1.25rem}";
@@ -33,7 +33,7 @@ pub(super) fn consent(asked: &AskedConsentPage) -> Response {
              <input type=\"hidden\" name=\"request\" value=\"{form}\">\
              <button name=\"decision\" value=\"allow\">Allow, and sign in</button> \
              <button name=\"decision\" value=\"deny\">Deny</button></form>",
-            name = text(name),
+            name = encode_text(&visible_name(name)),
             client = text(&asked.client),
             destination = text(&destination(&asked.redirect)),
             redirect = text(&asked.redirect),
@@ -54,7 +54,8 @@ fn destination(redirect: &str) -> String {
 
 pub(super) fn error(error: &OAuthError) -> Response {
     let (code, text) = (error.code.as_str(), encode_text(&*visible(&error.description)).into_owned());
-    page(status(error.code), "This does not go on", &format!("<p>{text}</p><p><code>{code}</code></p>"))
+    let page = page(status(error), "This does not go on", &format!("<p>{text}</p><p><code>{code}</code></p>"));
+    with_retry(page, error)
 }
 
 fn page(status: StatusCode, title: &str, body: &str) -> Response {
@@ -87,7 +88,8 @@ mod tests {
     #[tokio::test]
     async fn a_client_writes_no_html_and_the_page_is_in_no_frame() {
         let asked = AskedConsentPage {
-            client_name: "<script>alert(1)</script>\u{202e}".into(),
+            // The first letter of the editor's name is a Cyrillic one.
+            client_name: "<script>alert(1)</script>\u{202e} \u{421}ursor".into(),
             client: "\"><img src=x>".into(),
             redirect: "https://evil.example/<b>".into(),
             scopes: vec!["crm:write".into()],
@@ -99,10 +101,10 @@ mod tests {
         assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
         let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
-        for hostile in ["<script>", "<img", "<b>", "\u{202e}", "secret"] {
+        for hostile in ["<script>", "<img", "<b>", "\u{202e}", "\u{421}ursor", "secret"] {
             assert!(!text.contains(hostile), "{hostile}: {text}");
         }
-        for shown in ["evil.example", "crm:write", "\\u202e", "name=\"request\""] {
+        for shown in ["evil.example", "crm:write", "\\u202e", "\\u0421ursor", "name=\"request\""] {
             assert!(text.contains(shown), "{shown}: {text}");
         }
     }

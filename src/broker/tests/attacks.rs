@@ -40,6 +40,19 @@ async fn a_wrong_request_of_a_known_client_is_told_to_it_without_a_code() {
 }
 
 #[tokio::test]
+async fn a_wrong_request_leads_to_no_server_that_a_client_has_registered() {
+    let fixture = Fixture::new().await;
+    let address = ("redirect_uri", "https://evil.example/cb");
+    let client = fixture.server().register(json!({"redirect_uris": [address.1]}), "a network").await.unwrap();
+    let client = text(&client, "client_id");
+    for wrong in [("response_type", "nonsense"), ("code_challenge", ""), ("resource", "https://other.example/mcp")] {
+        let refused = fixture.asked(client, &[address, wrong]).await;
+        assert!(matches!(refused, Err(AuthorizeRefusal::Page(_))), "{wrong:?}: {refused:?}");
+    }
+    assert!(fixture.asked(client, &[address]).await.is_ok(), "the page of consent");
+}
+
+#[tokio::test]
 async fn consent_is_given_once_for_a_request_by_the_browser_that_was_asked() {
     let fixture = Fixture::new().await;
     let client = fixture.client().await;
@@ -127,6 +140,6 @@ async fn one_network_does_not_register_without_end() {
         fixture.server().register(metadata.clone(), "flood").await.unwrap();
     }
     let refused = fixture.server().register(metadata.clone(), "flood").await.unwrap_err();
-    assert_eq!(refused.code, OAuthErrorCode::TemporarilyUnavailable);
+    assert_eq!((refused.code, refused.retry_after), (OAuthErrorCode::TemporarilyUnavailable, Some(3_600)));
     assert!(fixture.server().register(metadata, "another network").await.is_ok());
 }

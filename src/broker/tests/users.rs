@@ -30,6 +30,7 @@ fn roles_come_from_rules_alone() {
     let google = rules(BrokerProvider::Google, &[("acme.example", "employee")], &[]);
     let okta = rules(BrokerProvider::Okta, &[("ops", "operator")], &["user"]);
     let open = rules(BrokerProvider::Oidc, &[], &[]);
+    let by_email = BrokerConfig { roles_claim: Some("email".to_owned()), ..google.clone() };
     let nested = BrokerConfig { roles_claim: Some("realm_access.roles".to_owned()), ..entra.clone() };
     for (config, claims, expected) in [
         (&entra, json!({"sub": "a", "roles": ["App.Write", "admin"]}), Some("developer")),
@@ -42,6 +43,9 @@ fn roles_come_from_rules_alone() {
         (&okta, json!({"sub": "a", "groups": {"ops": true}}), Some("user")),
         (&open, json!({"sub": "a", "roles": ["admin"], "groups": ["admin"]}), Some("")),
         (&open, json!({"roles": []}), None),
+        (&by_email, json!({"sub": "a", "email": "acme.example", "email_verified": true}), Some("employee")),
+        (&by_email, json!({"sub": "a", "email": "acme.example", "email_verified": false}), None),
+        (&by_email, json!({"sub": "a", "email": "acme.example"}), None),
         (&nested, json!({"sub": "a", "realm_access": {"roles": ["App.Write"]}}), Some("developer")),
         (&nested, json!({"sub": "a", "realm_access.roles": ["App.Write"]}), Some("developer")),
     ] {

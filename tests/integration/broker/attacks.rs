@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::join_all;
+use reqwest::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -293,6 +294,11 @@ fn judge(attack: &Attack, run: &Run<'_>, answer: &Answer) -> Vec<String> {
             wrong.push(format!("an error without its issuer: {answer:?}"));
         }
         _ => {}
+    }
+    for (status, header) in [(401, WWW_AUTHENTICATE), (429, RETRY_AFTER)] {
+        if answer.status == status && !answer.headers.contains_key(&header) {
+            wrong.push(format!("no {header}: {answer:?}"));
+        }
     }
     if answer.parameter("code").is_some() || answer.text.contains("\"access_token\"") {
         wrong.push(format!("it gives something: {answer:?}"));
