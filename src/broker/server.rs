@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 use url::Url;
 
 use super::authorization::random;
@@ -14,8 +15,10 @@ use super::keys::{BrokerKeys, JWKS};
 use sekisho_auth::IdentityProvider;
 use sekisho_config::{BrokerConfig, Config};
 use sekisho_core::call::Deadline;
+use sekisho_core::caller::Owner;
 use sekisho_core::error::CallError;
 use sekisho_core::json::parse_as;
+use sekisho_core::share::Share;
 use sekisho_outbound::{Outbound, OutboundRequest, check_status};
 use sekisho_store::BrokerSession;
 
@@ -24,8 +27,11 @@ const OLD_DOCUMENT: Duration = Duration::from_secs(3_600);
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DOCUMENT_BYTES: usize = 16 << 10;
 
-/// Documents that are fetched at the same time. Further requests are refused.
-const MAX_FETCHES: usize = 8;
+/// Documents that are fetched at the same time, in turns of networks: a slow server of one keeps no other waiting.
+const MAX_FETCHES: u64 = 8;
+
+/// Requests that wait for their turn.
+const MAX_WAITING_FETCHES: usize = 64;
 
 /// The authorization server, whatever its configuration.
 #[derive(Debug)]
@@ -34,7 +40,7 @@ pub struct Broker {
     pub(crate) outbound: Outbound,
     /// The provider of a configuration, with its metadata and keys.
     provider: Mutex<Option<(BrokerConfig, Arc<IdentityProvider>)>>,
-    fetches: Semaphore,
+    fetches: Arc<Share>,
 }
 
 /// The authorization server of one configuration.
@@ -47,7 +53,7 @@ pub struct AuthorizationServer<'a> {
 
 impl Broker {
     pub fn new(keys: Arc<BrokerKeys>, outbound: Outbound) -> Self {
-        Self { keys, outbound, provider: Mutex::default(), fetches: Semaphore::new(MAX_FETCHES) }
+        Self { keys, outbound, provider: Mutex::default(), fetches: Share::new(MAX_FETCHES) }
     }
 
     /// `None` where it is off.
@@ -165,7 +171,7 @@ impl AuthorizationServer<'_> {
             (Some((text, _)), None) => Ok(read(&text)?),
             (Some((text, age)), Some(_)) if age < OLD_DOCUMENT => Ok(read(&text)?),
             (_, Some(address)) => {
-                let client = Client::read_document(id, self.document(address).await?, &self.config.redirects)?;
+                let client = Client::read_document(id, self.document(address, source).await?, &self.config.redirects)?;
                 self.store_client(id, &client, source).await?;
                 Ok(client)
             }
@@ -178,9 +184,11 @@ impl AuthorizationServer<'_> {
     }
 
     /// The document at a client's address, which anybody may have chosen.
-    async fn document(&self, address: Url) -> Result<Value, OAuthError> {
+    async fn document(&self, address: Url, source: &str) -> Result<Value, OAuthError> {
         let busy = "too many documents of clients are fetched; try again in a moment";
-        let _permit = self.broker.fetches.try_acquire().map_err(|_| OAuthError::unavailable(busy))?;
+        let (owner, until) = (Owner { tenant: "".into(), caller: source.into() }, Instant::now() + DOCUMENT_TIMEOUT);
+        let turn = self.broker.fetches.acquire(&owner, 1, MAX_WAITING_FETCHES, until).await;
+        let _turn = turn.map_err(|_| OAuthError::unavailable(busy))?;
         let request = OutboundRequest {
             max_response_bytes: MAX_DOCUMENT_BYTES,
             ..OutboundRequest::get(address, Deadline::after(DOCUMENT_TIMEOUT))
