@@ -59,7 +59,7 @@ pub struct Unavailable {
     /// The value of `source` that the tool would have.
     pub source: String,
     /// Only callers with one of these roles would see it; empty: all.
-    pub roles: Vec<String>,
+    pub roles: Box<[String]>,
     /// Only callers of its tenant would see a tenant's own offer.
     pub owner: Ownership,
     /// Callers get its source on request.
@@ -74,13 +74,13 @@ impl Unavailable {
     }
 
     pub fn of(kind: OfferKind, source: &str, name: impl Into<String>, reason: impl Into<String>) -> Self {
-        let (roles, owner) = (Vec::new(), Ownership::Shared);
+        let (roles, owner) = (Box::default(), Ownership::Shared);
         let (name, source, reason) = (name.into(), source.to_owned(), reason.into());
         Self { kind, name, source, roles, owner, on_request: None, reason }
     }
 
     pub fn for_roles(self, roles: &[String]) -> Self {
-        Self { roles: roles.to_vec(), ..self }
+        Self { roles: roles.into(), ..self }
     }
 
     pub fn of_owner(self, owner: &Ownership) -> Self {
