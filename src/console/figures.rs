@@ -15,7 +15,7 @@ use self::charts::{OUTCOMES, QUANTILES};
 pub(super) use self::charts::{Place, in_money};
 use super::acts::Act;
 use super::address::with_query;
-use super::export::{self, Format, Rows};
+use super::export::{Format, Rows};
 use super::frame::{self, Head, Section};
 use super::visit::{Address, Visit};
 use super::{Console, format};

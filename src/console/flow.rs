@@ -60,14 +60,9 @@ fn show(visit: &Visit, at: usize, report: &FlowReportBody) -> Markup {
     };
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
     let table = Table {
-        texts: &texts,
-        label: "nav-flow",
-        empty: ("flow-none", "sekisho flow report"),
         help: Some("flow-help"),
-        has_row_keys: false,
-        link: None,
         cell,
-        action: None,
+        ..Table::new(&texts, "nav-flow", ("flow-none", "sekisho flow report"))
     };
     let shown = Page::of(&report.questions, at);
     let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);

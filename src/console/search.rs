@@ -63,7 +63,7 @@ pub(super) async fn page(
 ) -> Response {
     let query = wanted.q.trim();
     let mut found = by_id(&console, &visit, query).await;
-    found.extend(by_name(&console, &visit, query));
+    found.extend(by_name(&console, &visit, query).await);
     match one_of(&found).filter(|_| !wanted.open.is_empty() && !query.is_empty()) {
         Some(hit) => redirect(&hit.path),
         None => visit.answer(Ok(show(&visit, query, &found))),
@@ -113,7 +113,7 @@ async fn by_id(console: &Console, visit: &Visit, id: &str) -> Vec<Hit> {
 }
 
 /// The tools, servers and pages with this part in their names.
-fn by_name(console: &Console, visit: &Visit, query: &str) -> Vec<Hit> {
+async fn by_name(console: &Console, visit: &Visit, query: &str) -> Vec<Hit> {
     let (lower, texts) = (query.to_lowercase(), visit.texts());
     let fits = |name: &str| name.to_lowercase().contains(&lower);
     let hit = |kind, name: &str, path| Hit { kind, name: name.to_owned(), path, is_exact: name == query, key: None };

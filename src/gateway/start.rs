@@ -38,7 +38,7 @@ impl Gateway {
     /// Starts with the built-in tools.
     /// Errors: the part that cannot start, and the reason.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
-        Self::with_sources(config, Vec::new()).await
+        Box::pin(Self::with_sources(config, Vec::new())).await
     }
 
     /// Starts with the built-in tools and the tools of further sources.

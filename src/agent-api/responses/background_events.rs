@@ -181,7 +181,7 @@ mod tests {
         Texts { texts: all.iter().map(|text| (*text).to_owned()).collect(), ..Texts::default() }
     }
 
-    fn bodies(events: Vec<NamedEvent>) -> Vec<Value> {
+    fn bodies(events: &[NamedEvent]) -> Vec<Value> {
         events.iter().map(|event| serde_json::from_str(&event.data).unwrap()).collect()
     }
 
@@ -193,7 +193,7 @@ mod tests {
         events.extend(steps.iter().flat_map(|step| encoder.grown(&texts(step))));
         let ended = response().with_status(Status::Completed);
         events.extend(encoder.closing(&texts(steps.last().unwrap()), &ended));
-        bodies(events)
+        bodies(&events)
     }
 
     fn number(event: &Value) -> u64 {

@@ -11,7 +11,7 @@ use tracing::Span;
 use super::content::TracedContent;
 use super::{MeteredModel, turn_of};
 use crate::message::{Extras, RequestedCall};
-use crate::models::{Accepted, AnswerNames, Fallback, Model, ModelChunk, ModelError, ModelRequest};
+use crate::models::{Accepted, AnswerNames, Fallback, ModelChunk, ModelError, ModelRequest};
 use sekisho_config::{AgentProfile, FailureClass};
 use sekisho_core::failpoint;
 use sekisho_observe::telemetry;

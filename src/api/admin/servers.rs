@@ -204,7 +204,7 @@ pub(crate) async fn reconnect(
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
     let kind = read_kind(&kind)?;
-    let (by, status) = administered(&gateway, &meta, kind, &name)?;
+    let (by, status) = administered(&gateway, &meta, kind, &name).await?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
     let change = async move { Ok(service.sources().reconnect(&by, kind, &name)) };
     let success = recorded(&gateway, &meta, EventKind::ServerReconnected, &subject, change).await?;
@@ -221,7 +221,7 @@ pub(crate) async fn remove(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, ErrorReply> {
-    let (by, status) = administered(&gateway, &meta, read_kind(&kind)?, &name)?;
+    let (by, status) = administered(&gateway, &meta, read_kind(&kind)?, &name).await?;
     let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
     let change = async move {
         let SourceStatus { kind, name, .. } = &status;
@@ -251,7 +251,7 @@ pub(crate) async fn remove(
 ///
 /// # Errors
 /// `denied`; `not_found`: there is none, or none that the caller sees.
-fn administered(
+async fn administered(
     gateway: &Gateway,
     meta: &RequestMeta,
     kind: SourceKind,

@@ -8,7 +8,7 @@ use crate::acts::Act;
 use crate::address::with_query;
 use crate::text::Texts;
 use crate::visit::Visit;
-use crate::{Console, snippets, tools, try_it};
+use crate::{Console, connect, snippets, tools, try_it};
 use sekisho_core::error::CallError;
 use sekisho_core::record::{CallSummary, KeptValue};
 use sekisho_gateway::OpenedContent;
@@ -55,7 +55,7 @@ impl Content {
             section aria-labelledby="content" {
                 h2 #content { (texts.get("call-content")) }
                 @match opened {
-                    Some(opened) => { (draw_opened(visit, call, &id, opened)) },
+                    Some(opened) => { (draw_opened(console, visit, call, &id, opened)) },
                     None => {
                         p { a.button href={ (with_query(&page_of(&id), [OPEN])) "#content" } { (texts.get("call-content-open")) } }
                         p.quiet { (texts.get("call-content-recorded")) }
@@ -74,7 +74,8 @@ pub(crate) async fn open(console: &Console, visit: &Visit, id: &str) -> Result<O
     console.gateway.history().open_content(&visit.caller, visit.guest.request.request.as_ref(), id).await
 }
 
-fn draw_opened(visit: &Visit, call: &CallSummary, id: &str, opened: &OpenedContent) -> Markup {
+fn draw_opened(console: &Console, visit: &Visit, call: &CallSummary, id: &str, opened: &OpenedContent) -> Markup {
+    let needs_key = connect::needs_key(&console.gateway.configuration().current());
     let texts = &visit.texts();
     let arguments = opened.content.arguments.value();
     html! {
@@ -85,7 +86,7 @@ fn draw_opened(visit: &Visit, call: &CallSummary, id: &str, opened: &OpenedConte
                 p { a.button href={ (with_query(&tools::path_of(&call.tool), [("call", id)])) "#try" } { (texts.get("call-try-again")) } }
             }
             h3 { (texts.get("snippets-title")) }
-            (snippets::show(texts, &visit.guest.request.server_url, &call.tool, arguments))
+            (snippets::show(texts, &visit.guest.request.server_url, needs_key, &call.tool, arguments))
         }
         form.filters method="get" action={ (PATH) "/" (id) "/compare" } {
             div.field {

@@ -1,6 +1,7 @@
 //! The parts of the overview. Each of them is replaced by itself while the page is open.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maud::{Markup, html};

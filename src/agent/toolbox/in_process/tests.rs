@@ -80,7 +80,7 @@ impl Approving {
         let mut config = Config::default();
         let always = ToolOverride { approval: Some(ApprovalRule::Always), ..ToolOverride::default() };
         config.tools.overrides.insert("calculator".into(), always);
-        Self::of(config).await
+        Box::pin(Self::of(config)).await
     }
 
     async fn of(config: Config) -> Self {
