@@ -146,7 +146,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 34] = [
+    const REMOTE: [&[&str]; 36] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],

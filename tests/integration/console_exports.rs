@@ -11,7 +11,7 @@ use crate::console::{Browser, KEYS};
 const CALLS: &str = "time,tool,status,code,tenant,caller,via,dry_run,duration_seconds,cost_usd,call_id,tokens";
 
 /// The page that links to a file, the rest of the file's address, and its columns.
-const TABLES: [(&str, &str, &str); 16] = [
+const TABLES: [(&str, &str, &str); 17] = [
     (
         "/console/figures",
         "?range=24h",

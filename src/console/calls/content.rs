@@ -43,7 +43,7 @@ impl Content {
         open(console, visit, &call.id.to_string()).await.map(Self::Opened)
     }
 
-    pub(super) fn draw(&self, visit: &Visit, call: &CallSummary) -> Markup {
+    pub(super) fn draw(&self, console: &Console, visit: &Visit, call: &CallSummary) -> Markup {
         let texts = &visit.texts();
         let id = call.id.to_string();
         let opened = match self {

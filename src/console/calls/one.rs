@@ -54,11 +54,11 @@ async fn read(console: &Console, visit: &Visit, id: &str, opens: bool) -> Result
     let uses = history.used_up_by(&visit.caller, &found.call).await?;
     let tree = CallTree::of(console, visit, found.call.id, found.call.nested).await?;
     let why = Why { call: &found.call, words: words.as_deref(), uses: &uses };
-    let content = Content::of(console, visit, &found.call, opens).await?;
+    let content = Content::of(console, visit, &found.call, opens).await?.draw(console, visit, &found.call);
     Ok(show(visit, &found, &why, &tree, &content))
 }
 
-fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, content: &Content) -> Markup {
+fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, content: &Markup) -> Markup {
     let (texts, call) = (visit.texts(), &*found.call);
     let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
@@ -80,7 +80,7 @@ fn show(visit: &Visit, found: &IndexedCall, why: &Why<'_>, tree: &CallTree, cont
                 }
             }
             (tree.draw(&texts, call.id, call.nested))
-            (content.draw(visit, call))
+            (content)
             (links(&texts, call))
         },
     )

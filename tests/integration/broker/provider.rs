@@ -84,13 +84,17 @@ pub(super) struct Provider {
 impl Provider {
     pub(super) async fn start(shape: Shape) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap());
-        let issuer = format!("{origin}{}", shape.path());
-        let key = EncodingKey::from_rsa_pem(include_bytes!("../../fixtures/auth/rsa.pem")).unwrap();
-        let provider = Self { issuer, origin, shape, key: Arc::new(key), behaviour: Arc::default() };
+        let provider = Self::elsewhere(shape, &format!("http://{}", listener.local_addr().unwrap()));
         let router = Router::new().fallback(respond).with_state(provider.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         provider
+    }
+
+    /// One that runs at this origin.
+    pub(super) fn elsewhere(shape: Shape, origin: &str) -> Self {
+        let (origin, issuer) = (origin.to_owned(), format!("{origin}{}", shape.path()));
+        let key = EncodingKey::from_rsa_pem(include_bytes!("../../fixtures/auth/rsa.pem")).unwrap();
+        Self { issuer, origin, shape, key: Arc::new(key), behaviour: Arc::default() }
     }
 
     pub(super) fn behave(&self) -> MutexGuard<'_, Behaviour> {
