@@ -44,18 +44,18 @@ impl TestApp {
 
     pub(crate) async fn with_tools_of(directory: TempDir, yaml: &str, sources: Vec<Box<dyn Source>>) -> Self {
         let config = config(&directory, yaml);
-        Self::serving(directory, config, sources, None).await
+        Box::pin(Self::serving(directory, config, sources, None)).await
     }
 
     /// With the date of prompts by a clock of the test.
     pub(crate) async fn by_clock(yaml: &str, clock: Arc<DatabaseClock>) -> Self {
         let directory = TempDir::new().unwrap();
         let config = config(&directory, yaml);
-        Self::serving(directory, config, vec![Box::new(TestTools)], Some(clock)).await
+        Box::pin(Self::serving(directory, config, vec![Box::new(TestTools)], Some(clock))).await
     }
 
     pub(crate) async fn with_config(directory: TempDir, config: Config) -> Self {
-        Self::serving(directory, config, vec![Box::new(TestTools)], None).await
+        Box::pin(Self::serving(directory, config, vec![Box::new(TestTools)], None)).await
     }
 
     async fn serving(
